@@ -28,7 +28,7 @@ from ablate.execution.signals import refusing_full_disks
 from ablate.execution.tracking.process import mirrored
 from ablate.planning.kept_study import finished, keep, place
 from ablate.planning.runs import Plan, device_problem
-from ablate.planning.units import job_overrides, record
+from ablate.planning.units import job_overrides, write_plan
 from ablate.results.manifest import log_look
 from ablate.results.run import now
 from ablate.results.study import Study, load_study
@@ -136,7 +136,7 @@ def carry_out_round(plan: Plan, launch: Launch, reporter: Reporter) -> None:
     try:
         with refusing_full_disks(plan.results):
             for planned in [*plan.ended, plan]:
-                record(planned)
+                write_plan(planned)
     except OSError as error:
         raise Refused(f"results_dir: {plan.results} cannot be written ({error.strerror})") from None
     for note in plan.notes:

@@ -9,7 +9,7 @@ from ablate.results.tables import as_planned
 from ablate.results.unit_file import write_unit
 
 
-def record(plan: Plan) -> None:
+def write_plan(plan: Plan) -> None:
     """Write the manifest, and what each unit's job reads."""
     renew_manifest(plan.results, plan.manifest)
     cells = {cell.id: cell for cell in plan.manifest.cells}

@@ -37,7 +37,7 @@ LOOP = ("Trainer", "new_trainer")
 # arguments, and what keeps numbers on disk.
 NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "argument_problems")
 NEUTRAL += ("BadComponent",)
-NEUTRAL += ("MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
+NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
 DEPTH = 8  # how far a digest tells definitions of one name apart by what they refer to
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
@@ -242,8 +242,14 @@ class Sources:
         return [
             (name, key)
             for key, statements in module.definitions.items()
-            if key == WHOLE or any(self.meaning(name, chain, {})[0] for one in statements for chain in one.decorators)
+            if key == WHOLE or any(self.counts(name, chain) for one in statements for chain in one.decorators)
         ]
+
+    def counts(self, name: str, decorator: Chain) -> bool:
+        """Whether what a decorator of a module is put on counts wherever the module is imported: one of our own may
+        enter it somewhere.
+        """
+        return any(node not in self.neutral for node, _ in self.meaning(name, decorator, {})[0])
 
     def files_below(self, top: str) -> Iterator[tuple[str, Path]]:
         """Every module of a package, and its file."""

@@ -8,7 +8,7 @@ from conftest import latest
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.planning.plan import PlanError
-from ablate.planning.units import job_overrides, record
+from ablate.planning.units import job_overrides, write_plan
 from ablate.results.study import load_study
 
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]
@@ -79,7 +79,7 @@ def test_zipped_keys_are_one_factor(plan):
     assert shapes == [(1, 16)] * 2 + [(2, 32)] * 2
     assert planned.manifest.reference == {"norm": "ln"}, "sizes are strata of a grid, zipped or not"
     assert "model.layers, model.dim change together" in preview(planned)
-    record(planned)
+    write_plan(planned)
     assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest.study))
 
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, Cli
+from conftest import Cli
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
-from ablate.config.groups import experiments, figures, first_line, groups, read_groups
+from ablate.config.groups import experiments, figures, groups, read_groups
 from ablate.config.study_file import read_study, value_text
-from ablate.config.typed_json import plain
 from ablate.planning.plan import Plan, PlanError, plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -118,7 +117,7 @@ def test_a_file_names_published_numbers_and_the_figure_that_mirrors_the_papers(f
     folder.write(published="table 1: GLU 1.95,\n\nReGLU 1.94", figure="effects")
     planned = folder.plan()
     assert planned.study.name == study, "what only people read makes no other study"
-    record(planned)
+    write_plan(planned)
     manifest = read_manifest(folder.results, "glu")
     assert (manifest.published, manifest.figure) == ("table 1: GLU 1.95, ReGLU 1.94", "effects")
     assert "published: table 1: GLU 1.95, ReGLU 1.94" in preview(planned).splitlines()
@@ -191,7 +190,7 @@ def test_a_design_without_the_cells_of_a_claim_is_refused(folder):
 def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
     folder.write(claims=None)
     first = folder.plan()
-    record(first)
+    write_plan(first)
     for path in first.todo:
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     folder.write()
@@ -205,7 +204,7 @@ def test_runs_that_are_trained_again_are_known_already(folder):
     """Under reuse=none the same seeds of the same cells give the numbers that another study has shown."""
     folder.write(claims=None)
     first = folder.plan("study=first")
-    record(first)
+    write_plan(first)
     for path in first.todo:
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     folder.write()
@@ -218,7 +217,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
 
     def train(planned: Plan) -> None:
-        record(planned)
+        write_plan(planned)
         for path in planned.todo:
             final = {"test/loss": 2.0, "val/loss": 2.0}
             write_json(Run(planned.results, path).result_file, {"status": "done", "final": final, "error": None})
@@ -234,7 +233,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     folder.write(tune=tune, study="kept", claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
     edited = folder.plan().manifest.claims["gated"]
     assert not edited.registered and edited.earlier[0].claim.as_json() == BASE["claims"]["gated"]
-    record(folder.plan())
+    write_plan(folder.plan())
     assert folder.plan().manifest.claims["gated"].claim == edited.claim
     assert not folder.plan().manifest.claims["gated"].registered
     assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
@@ -242,7 +241,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
 
 def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
     first = folder.plan()
-    record(first)
+    write_plan(first)
     for path in first.todo:
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     again = folder.plan("seeds=3")
@@ -331,18 +330,6 @@ def test_a_file_of_the_users_cannot_hide_one_of_ablates(folder):
     (folder.path / "experiment" / "glu_variants.yaml").write_text("seeds: 1")
     with pytest.raises(PlanError, match="has the name of a variant or a study of ablate's"):
         folder.plan()
-
-
-@pytest.mark.parametrize("name", experiments())
-def test_every_study_file_of_ours_says_what_it_is_and_can_be_planned(name, tmp_path):
-    file = experiments()[name]
-    assert file.parent == ROOT / "experiments" and re.search(r"\b(19|20)\d\d\b", first_line(file)), "no source is named"
-    content = yaml.safe_load(file.read_text())
-    for tier in [None, *content.get("tiers", {})]:
-        asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], read_groups())
-        assert asked.problems == [] and plain(asked.claims) == content.get("claims", {})
-    planned = plan_study((f"+experiment={name}", f"results_dir={tmp_path}", "data=memorisation", "scale=tiny"), None)
-    assert planned.manifest.factors == content["factors"] and len(planned.manifest.claims) == len(asked.claims)
 
 
 def test_study_files_are_no_variants(folder):

@@ -15,7 +15,7 @@ from test_weight_averaging import trainer
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.atomic import read_json, write_json
 from ablate.results.result import Overfits
 from ablate.results.run import Run
@@ -44,7 +44,7 @@ def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan: Any, tmp_path
     noise.write_text("".join(chr(pick.randrange(35, 115)) for _ in range(1500)))
     shape = ["model.dim=32", "train.batch_size=16", "train.steps=200", "train.eval_every=25", "train.log_every=5"]
     planned = plan(f"data.path={noise}", "data.tokenizer=char", *shape, "optim.lr=1e-2", "seeds=1")
-    record(planned)
+    write_plan(planned)
     status, run = train(planned)
     rows = [row for row in run.metrics()[0] if "val/loss" in row]
     assert rows[-1]["val/loss"] > 1.1 * rows[0]["val/loss"] and rows[-1]["train/loss"] < 3, "it memorises"
@@ -95,7 +95,7 @@ def test_the_first_training_loss_survives_a_checkpoint(small: list[str], tmp_pat
 
 def test_a_real_run_whose_training_loss_climbs_diverges(plan: Any) -> None:
     planned = plan("optim.lr=5", "train.steps=40", "train.log_every=5", "seeds=1")
-    record(planned)
+    write_plan(planned)
     status, run = train(planned)
     result = run.result()
     assert status == "diverged" and result is not None and result.error.message.startswith("train/loss")

@@ -19,7 +19,7 @@ from torch import nn
 from ablate.execution.process_state import Changed, unchanged
 from ablate.model.norm import LayerNorm
 from ablate.planning.checks.user_code import apart
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 
 CHANGES: dict[str, Callable[[], Any]] = {
     "default dtype (from torch.float32 to torch.float64)": lambda: torch.set_default_dtype(torch.float64),
@@ -71,7 +71,7 @@ def test_a_run_that_changes_its_process_has_failed(plan: Callable[..., Any]) -> 
         torch.set_flush_denormal(True)
         return forward(self, x, mask)
 
-    record(planned)
+    write_plan(planned)
 
     def trained() -> list[Any]:
         LayerNorm.forward = changing

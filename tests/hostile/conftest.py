@@ -20,12 +20,12 @@ STUDY = "theirs"
 def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of two cells with one seed, trained in this process."""
     from ablate.planning.plan import plan_study
-    from ablate.planning.units import record
+    from ablate.planning.units import write_plan
 
     folder = tmp_path_factory.mktemp("original") / "results"
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder}"]
     plan = plan_study(("norm=ln,rms", "seeds=1", f"study={STUDY}", *small))
-    record(plan)
+    write_plan(plan)
     for unit in plan.manifest.units:
         assert run_unit(folder, STUDY, unit, True, lambda: False) == ["done"]
     return folder

@@ -157,9 +157,9 @@ def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
     folder = planned.results / "runs" / planned.manifest.runs[0].path
     folder.mkdir(parents=True)
     (folder / "checkpoint.pt").write_bytes(bullet(place))
-    from ablate.planning.units import record
+    from ablate.planning.units import write_plan
 
-    record(planned)
+    write_plan(planned)
     assert train(planned)[0] == "done"
 
 

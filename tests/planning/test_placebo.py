@@ -21,7 +21,7 @@ from ablate.evidence.noise_floor import floors, placebo_lines, round_differences
 from ablate.model.build import initialised_model
 from ablate.model.placebo import component_of, data_seed
 from ablate.planning.plan import PlanError, plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from analysis.writing.tables import remarks
@@ -106,7 +106,7 @@ def test_batches_stay_but_for_another_order_of_the_data(plan):
 
 def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
     planned = plan(f"{KIND}=null,ffn,data,init,chaos", "seeds=1")
-    record(planned)
+    write_plan(planned)
     torch.set_num_threads(1)
     for unit in planned.manifest.units:
         assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["done"]

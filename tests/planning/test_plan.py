@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.config.study_file import quoted
 from ablate.planning.plan import Plan, PlanError
-from ablate.planning.units import job_overrides, record
+from ablate.planning.units import job_overrides, write_plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -97,8 +97,8 @@ def test_a_named_study_grows_but_is_not_replaced(plan):
 
 def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
     running = plan("norm=ln,rms", "seeds=3")
-    record(running)
-    record(plan("norm=ln,rms", "seeds=1"))
+    write_plan(running)
+    write_plan(plan("norm=ln,rms", "seeds=1"))
     write_results(running, "done")
     assert carry_out(running) == 0
     assert read_manifest(running.results, running.manifest.study).seeds == [0, 1, 2]

@@ -12,7 +12,7 @@ from units import run_unit
 
 import ablate.results.run_key
 from ablate.planning.plan import Plan, PlanError
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import Code
 from ablate.results.manifest import log_look, read_manifest, study_folder
@@ -23,7 +23,7 @@ from ablate.training.load import load
 
 def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> list[Run]:
     """Record a plan and end its runs by hand, as their workers would."""
-    record(planned)
+    write_plan(planned)
     cells = {cell.id: cell for cell in planned.manifest.cells}
     todo = [run for run in planned.manifest.runs if run.path in planned.todo]
     for planned_run in todo:
@@ -188,7 +188,7 @@ def test_none_shares_with_no_other_study_and_still_resumes(plan):
     shared = finish(plan("norm=rms", "seeds=1"))
     own = plan("norm=rms", "seeds=1", "study=mine", "reuse=none")
     assert len(own.todo) == 1 and own.todo != [run.path for run in shared]
-    record(own)
+    write_plan(own)
     [unit], [cell] = own.manifest.units, own.manifest.cells
     assert run_unit(own.results, "mine", unit, True, lambda: False) == ["done"], "its worker finds the same key"
     assert own.todo[0].endswith(run_key(cell.config, 0, cell.task))
@@ -264,11 +264,11 @@ def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):
 import pathlib
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
-from ablate.planning.units import job_overrides, record
+from ablate.planning.units import job_overrides, write_plan
 from ablate.execution.jobs import run_here
 from units import run_unit
 plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})
-record(plan)
+write_plan(plan)
 first, second = plan.manifest.units
 assert run_unit(plan.results, plan.manifest.study, first, True, lambda: False, ["mine"]) == ["done"]
 file = pathlib.Path({str(tmp_path / "code" / "mine" / "norms.py")!r})

@@ -10,7 +10,7 @@ from carried_out import carry_out
 
 from ablate.cli.preview import preview
 from ablate.planning.plan import Plan, PlanError
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import log_look, newest_study, read_manifest
 from ablate.results.records import Look, Sequential
@@ -103,14 +103,14 @@ def test_it_goes_on_to_the_last_look_where_nothing_is_decided(plan, sweep):
 
 def test_a_kill_at_any_point_resumes_at_its_look(plan):
     first = plan(*AUTO)
-    record(first)
+    write_plan(first)
     write(first, alike, first.todo[:7])
     assert len(plan(*AUTO).todo) == 3, "within the first look"
     write(first, alike)
     second = plan(*AUTO)  # killed before anything was written of the second look
     assert second.manifest.seeds == list(range(8)) and len(second.todo) == 6
     assert [(look.seeds, look.planned) for look in second.manifest.looks] == [([0, 1, 2, 3, 4], [5, 8, 12, 20])]
-    record(second)
+    write_plan(second)
     write(second, apart, second.todo[:1])
     third = plan(*AUTO)
     assert len(third.todo) == 5 and len(third.manifest.looks) == 1
@@ -148,12 +148,12 @@ def test_changing_the_plan_after_a_look_is_said(before, after, plan, sweep):
 
 def test_a_look_that_another_command_took_since_the_plan_was_made_stays(plan):
     first, second = plan("norm=ln,rms", "seeds=3", "study=x"), plan("norm=ln,rms", "seeds=2", "study=x")
-    record(first)
+    write_plan(first)
     log_look(first.results, first.manifest, "2025-01-02")
-    record(second)
+    write_plan(second)
     look = Look(seeds=[0, 1, 2], when="2025-01-02")
     assert read_manifest(second.results, "x").looks == [look]
-    record(second)
+    write_plan(second)
     assert read_manifest(second.results, "x").looks == [look]
 
 

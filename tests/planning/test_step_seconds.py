@@ -18,7 +18,7 @@ from ablate.config.errors import PlanError
 from ablate.planning import step_seconds
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.plan import plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.naming import matched as matched_text
 from ablate.results.records import Cell
 from ablate.results.run import Run
@@ -106,7 +106,7 @@ def test_who_continues_a_study_takes_its_seconds_over(plan: Any, steps: Steps, w
     steps(mlp=[0.02], swiglu=[0.04])
     asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", *words]
     first = plan(*asked)
-    record(first)
+    write_plan(first)
     assert not steps(mlp=[0.01], swiglu=[0.07])
     again = plan(*asked)
     assert {run.path for run in again.manifest.runs} == {run.path for run in first.manifest.runs}
@@ -118,7 +118,7 @@ def test_who_continues_a_study_takes_its_seconds_over(plan: Any, steps: Steps, w
 def test_a_confirmation_of_other_steps_takes_over_no_seconds(plan: Any, steps: Steps) -> None:
     steps(mlp=[0.02], swiglu=[0.04])
     asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
-    record(plan(*asked))
+    write_plan(plan(*asked))
     steps(mlp=[0.03], swiglu=[0.09])
     cells = plan(*asked, "confirm=2", "train.batch_size=5").manifest.cells
     assert [cell.step_seconds.seconds for cell in cells] == pytest.approx([0.03, 0.09])
@@ -132,7 +132,7 @@ def test_a_damaged_manifest_is_not_measured_anew(plan: Any, steps: Steps) -> Non
     steps(mlp=[0.02], swiglu=[0.04])
     asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
     first = plan(*asked)
-    record(first)
+    write_plan(first)
     (first.results / "studies" / "mine" / "manifest.json").write_text("{")
     again = steps(mlp=[0.02], swiglu=[0.05])
     for words in (asked, [*asked, "confirm=2"]):
@@ -146,7 +146,7 @@ def test_who_starts_the_same_study_meanwhile_joins_it(plan: Any, monkeypatch: py
     first = plan(*asked)
 
     def slower(row: Cell, folder: Path) -> float:
-        record(first)
+        write_plan(first)
         return 0.03
 
     monkeypatch.setattr(step_seconds, "timed", slower)
@@ -195,7 +195,7 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
 
 def test_cells_that_come_later_were_not_measured_beside_the_others(plan: Any, steps: Steps) -> None:
     steps(mlp=[0.02], swiglu=[0.04], gelu=[0.02])
-    record(plan("ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"))
+    write_plan(plan("ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"))
     key, message = problem_of(lambda: plan("ffn=mlp,swiglu,gelu", MATCH, "train.steps=60", "study=mine"))
     assert key == "study" and "gelu" in message and "another name" in message
 

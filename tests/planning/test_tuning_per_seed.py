@@ -17,7 +17,7 @@ from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.evidence.statistics import interval, paired
 from ablate.planning.plan import PlanError
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest, Tuning
@@ -69,7 +69,7 @@ def test_units_train_the_value_of_their_seed_and_readers_take_them_for_the_plann
     command = ["norm=rms", "ffn=mlp", "tune.key=optim.lr", GRID, "tune.per_seed=true", "seeds=[3]", "tune.seeds=1"]
     rounds(plan, *command, score=lambda levels, lr, seed: -lr, stop_after=3)
     planned = plan(*command)
-    record(planned)
+    write_plan(planned)
     status, run = train(planned)
     assert status == "done" and max(row.get("lr", 0) for row in run.metrics()[0]) == pytest.approx(1e-2)
     study = load_study(planned.results, planned.manifest.study)

@@ -21,7 +21,7 @@ from ablate.config.errors import Corrupt
 from ablate.data.corpus import Document, cache_folder, load_corpus
 from ablate.execution.tracking import mirror as sync
 from ablate.planning.plan import plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.run import Run
@@ -56,7 +56,7 @@ def whole(command, tmp_path_factory) -> Path:
     torch.set_num_threads(1)
     results = tmp_path_factory.mktemp("whole") / "results"
     plan = plan_study((*command, f"results_dir={results}"))
-    record(plan)
+    write_plan(plan)
     assert train(plan)[0] == "done"
     return results
 
@@ -213,7 +213,7 @@ def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):
     assert "manifest.json is damaged" in capsys.readouterr().err
     again = planned()
     assert any("manifest.json is damaged" in note for note in again.notes)
-    record(again)
+    write_plan(again)
     assert read_manifest(results, STUDY).cells[0].notes != ["another"]
 
 

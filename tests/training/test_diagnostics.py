@@ -13,7 +13,7 @@ from units import run_unit
 
 from ablate.model.norm import running_norms
 from ablate.planning.plan import plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose, largest_logit, rms
 
@@ -125,7 +125,7 @@ def trained(small: list[str], diagnostics: str) -> tuple[list[dict[str, Any]], d
     """Rows of a run with dropout and batch statistics, without times, and its final metrics."""
     torch.set_num_threads(1)
     plan = plan_study(("norm=bn", "model.dropout=0.1", *small, "seeds=1", f"train.diagnostics={diagnostics}"))
-    record(plan)
+    write_plan(plan)
     [unit] = plan.manifest.units
     assert run_unit(plan.results, plan.manifest.study, unit, True, lambda: False) == ["done"]
     run = Run(plan.results, plan.manifest.runs[0].path)

@@ -17,7 +17,7 @@ from ablate.data.build import build_task
 from ablate.data.task import IGNORE, Batch, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training.grad_accumulation import backward_by_parts
 from ablate.training.out_of_memory import TooLarge
@@ -166,7 +166,7 @@ def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
     """A resumed run goes on in parts without finding out anew; its numbers are those of a run in one go."""
     torch.set_num_threads(1)
     planned = plan("seeds=1", "model.dropout=0.2", "train.steps=6")
-    record(planned)
+    write_plan(planned)
     memories: list[Memory] = []
 
     def scarce(*arguments: object) -> nn.Module:
@@ -193,7 +193,7 @@ def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
 
 def test_a_run_that_cannot_be_split_fails_with_the_reason(plan, monkeypatch):
     planned = plan("norm=bn", "seeds=1")
-    record(planned)
+    write_plan(planned)
 
     def scarce(*arguments: object) -> nn.Module:
         model = initialised_model(*arguments)

@@ -18,7 +18,7 @@ from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
 from ablate.planning.plan import PlanError, plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.lengths import lacking
 from ablate.results.run import Run
@@ -32,7 +32,7 @@ def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
     """Plan a study of one run and do what there is to do, in this process."""
     torch.set_num_threads(1)
     plan = plan_study((*overrides, "seeds=1", "study=one"))
-    record(plan)
+    write_plan(plan)
     [unit] = plan.manifest.units
     statuses = run_unit(plan.results, "one", unit, True, lambda: False) if plan.todo else []
     return statuses, Run(plan.results, plan.manifest.runs[0].path), plan

@@ -17,7 +17,7 @@ from units import run_unit
 
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.planning.plan import plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.run import Run
 
 LONG = ["train.steps=24", "train.eval_every=8", "train.log_every=4", "train.checkpoint_seconds=0", "seeds=1"]
@@ -28,7 +28,7 @@ def planned(small, tmp_path):
     """A study of one run with batch statistics, dropout and a learned table, recorded but not trained."""
     torch.set_num_threads(1)
     plan = plan_study(tuple(latest("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG)))
-    record(plan)
+    write_plan(plan)
     return plan
 
 
@@ -48,7 +48,7 @@ def undisturbed(text, tmp_path_factory):
     more = ["data=text", f"data.path={text}", f"results_dir={folder}"]
     cell = ["norm=bn", "position=learned", "model.dropout=0.1"]
     plan = plan_study(tuple(latest(*cell, *SHAPE, *STEPS, *more, *LONG)))
-    record(plan)
+    write_plan(plan)
     status, run = train(plan)
     assert status == "done"
     return rows_of(run), run.result().final
@@ -58,7 +58,7 @@ def undisturbed(text, tmp_path_factory):
 def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(small, average):
     """keep=all keeps a checkpoint of the last step; between it and the result weights are written, lengths tested."""
     plan = plan_study(tuple(latest("norm=bn", *small, "seeds=1", "keep=all", f"train.average={average}")))
-    record(plan)
+    write_plan(plan)
     status, run = train(plan)
     rows, first = rows_of(run), run.result()
     assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"].loss

@@ -14,7 +14,7 @@ from one_run import rows_of, train
 import ablate
 from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.scoring import score
@@ -32,7 +32,7 @@ def half(monkeypatch):
 
 def planned(small: list[str], *overrides: str):
     plan = plan_study(tuple(latest(*small, *LONG, *PARTS, *overrides)))
-    record(plan)
+    write_plan(plan)
     return plan
 
 
