@@ -2,6 +2,7 @@
 
     ablate studies [NAME ...] [tier=gpu] [KEY=VALUE ...] [--to FOLDER] [--config-dir DIR]
 
+Without names: all whose tables are not there, or were written before their file asked for something else.
 Each is a command of its own, `ablate +experiment=NAME KEY=VALUE ...`, so that stopped at any moment the same command
 continues.  A study that is refused, or has failed runs, leaves the others alone.
 
@@ -24,7 +25,7 @@ from typing import IO, NamedTuple
 
 from ablate.cli.monitor.rounds import base_of, progress, readable, rounds_of, together
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
-from ablate.config.command import read_command
+from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.groups import by_value
 from ablate.config.overrides import parsed
@@ -35,13 +36,14 @@ from ablate.execution.launcher_words import is_hydras
 from ablate.execution.signals import Terminated
 from ablate.format.suggest import instead
 from ablate.results.choose import studies
-from ablate.results.kept_tables import MANIFEST, write_tables
+from ablate.results.kept_tables import MANIFEST, read_tables, write_tables
 from ablate.results.manifest import manifest_in
 from ablate.results.study import Study, load_study
 
 TABLES = Path("experiments") / "results"
 ENDINGS = {INTERRUPTED: KeyboardInterrupt, TERMINATED: Terminated}
 ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before it could heed them
+ENDED = ("done", "diverged")
 SAYING = 5.0  # seconds that a command's last words may take to arrive
 
 
@@ -63,10 +65,24 @@ class Asked(NamedTuple):
         folder = ["--config-dir", self.config_dir] if self.config_dir else []
         return [*folder, f"+experiment={name}", *self.words]
 
+    def kept(self, name: str) -> Path | None:
+        """The folder of a study's tables, where they hold all that its file asks for now; else None."""
+        now = self.read(name).asked.kept["asks"]
+        for folder in sorted(file.parent for file in self.tables.glob(f"*/{MANIFEST}")):
+            with contextlib.suppress(OSError, Corrupt):
+                if manifest_in(folder / MANIFEST).asks == now and read_tables(folder).runs["status"].isin(ENDED).all():
+                    return folder
+        return None
+
+    def read(self, name: str) -> Command:
+        """The command that trains a study, read."""
+        return read_command(
+            [f"+experiment={name}", *(word for word in self.words if not is_hydras(word))], self.config_dir
+        )
+
     def study(self, name: str) -> str | None:
         """The study on disk that this command has planned, or begun to tune, last; None where it has not."""
-        words = [word for word in self.words if not is_hydras(word)]
-        typed = read_command([f"+experiment={name}", *words], self.config_dir).typed
+        typed = self.read(name).typed
         known = filter(None, (readable(self.results, study) for study in studies(self.results)))
         found = [manifest for manifest in known if manifest.command == typed]
         return base_of(max(found, key=lambda manifest: manifest.updated)) if found else None
@@ -92,7 +108,14 @@ def main(arguments: list[str] | None = None) -> int:
     names = [word for word in given.words if "=" not in word]
     folder = given.config_dir and os.path.abspath(given.config_dir)
     asked = Asked([word for word in given.words if word not in names], folder, given.to)
-    return conclude(parser.prog, lambda: carry_out(in_order(names, read_command([], folder).groups.studies), asked))
+    return conclude(parser.prog, lambda: begin(names, asked))
+
+
+def begin(names: list[str], asked: Asked) -> int:
+    """Train the studies that are named, or all that have no tables yet; the exit code."""
+    ordered = in_order(names, read_command([], asked.config_dir).groups.studies)
+    kept = {} if names else {name: folder for name in ordered if (folder := asked.kept(name))}
+    return carry_out(ordered, asked, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
 
 
 def in_order(names: list[str], known: Iterable[str]) -> list[str]:
@@ -104,13 +127,12 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names)) or by_value(known)
 
 
-def carry_out(names: list[str], asked: Asked) -> int:
-    """Train one study after another until one is stopped, and say where each stands; the exit code."""
-    outcomes: dict[str, Outcome] = {}
-    code = DONE
+def carry_out(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> int:
+    """Train one study without an outcome after another until one is stopped, and say where each stands; the exit code."""
+    code, todo = DONE, [name for name in names if name not in outcomes]
     try:
-        for number, name in enumerate(names, 1):
-            print(f"ablate studies: {name}, {number} of {len(names)}", file=sys.stderr, flush=True)
+        for number, name in enumerate(todo, 1):
+            print(f"ablate studies: {name}, {number} of {len(todo)}", file=sys.stderr, flush=True)
             outcomes[name] = outcome(name, asked, *train(asked.command(name)))
         code = DONE if all(each.complete for each in outcomes.values()) else FAILED
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import re
 from typing import Any
 
@@ -124,12 +125,18 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         [*placed, *typed],
         name,
         file,
-        {"experiment": name, **kept},
+        {"experiment": name, "asks": _asks(placed, claims), **kept},
         claims,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
         reader.problems + problems + unfit + found,
         frozenset(made.keys() - given.keys()),
     )
+
+
+def _asks(overrides: list[str], claims: dict[str, Claim]) -> str:
+    """What tells a study from that of the same file before it was edited: all that it sets and claims."""
+    claimed = {name: claim.as_json() for name, claim in claims.items()}
+    return hashlib.sha256(json.dumps([sorted(overrides), claimed]).encode()).hexdigest()[:16]
 
 
 def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], list[Problem]]:

@@ -238,6 +238,7 @@ class Manifest(Record):
     runs: list[PlannedRun]
     units: dict[str, list[str]]
     experiment: str | None = later(default=None)
+    asks: str | None = later(default=None)  # digest of all that its study file sets and claims
     question: str | None = later(default=None)
     published: str | None = later(default=None)  # the numbers that the study tests again, as people read them
     figure: str | None = later(default=None)  # the kind that mirrors the paper's

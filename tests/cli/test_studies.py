@@ -15,7 +15,7 @@ from fake_studies import fabricate
 from warm_python import Copy
 
 from ablate.cli import studies
-from ablate.cli.studies import as_kept, in_order
+from ablate.cli.studies import Asked, as_kept, in_order
 from ablate.config.errors import Refused
 from ablate.config.groups import ORDER, experiments
 from ablate.results.kept_tables import read_tables, write_tables
@@ -77,6 +77,24 @@ def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tm
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[-1] == "c_good: complete; tables in kept/good"
     assert stamps == {file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/*/result.json")}
+
+
+def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(files, tmp_path) -> None:
+    files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
+    asked = Asked([], str(tmp_path / "own"), tmp_path / "tables")
+    assert asked.kept("mine") is None
+    trained = run_module("ablate", "studies", "mine", *words(), "--to", "tables", cwd=tmp_path)
+    assert trained.returncode == 0 and asked.kept("mine") == tmp_path / "tables" / "mine", trained.stderr
+    files("mine", factors={"norm": ["ln", "rms"]}, study="mine", question="And why?")
+    assert asked.kept("mine"), "words change nothing that is trained or judged"
+    edits = ({"seeds": 2}, {"claims": {"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}}, {"optim.lr": 1e-2})
+    for edit in edits:
+        files("mine", factors={"norm": ["ln", "rms"]}, study="mine", **edit)
+        assert asked.kept("mine") is None, edit
+    files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
+    assert asked.kept("mine") and asked._replace(words=["train.steps=3"]).kept("mine") is None
+    (tmp_path / "tables" / "mine" / "runs.csv").write_text("cell,seed\n")
+    assert asked.kept("mine") is None, "torn tables are none"
 
 
 def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
