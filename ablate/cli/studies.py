@@ -128,7 +128,7 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
 
 
 def carry_out(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> int:
-    """Train one study without an outcome after another until one is stopped, and say where each stands; the exit code."""
+    """Train the studies without an outcome until one is stopped, and say where each stands; the exit code."""
     code, todo = DONE, [name for name in names if name not in outcomes]
     try:
         for number, name in enumerate(todo, 1):
