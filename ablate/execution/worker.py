@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -115,6 +116,7 @@ class Attempt:
     result: Result
     trainer: Trainer | None = None
     files: dict[str, Sum] = dataclasses.field(default_factory=dict)  # that the result vouches for
+    began: float = dataclasses.field(default_factory=time.process_time)
 
     def end(self, status: Status, error: BaseException) -> None:
         """The run has ended otherwise than done; the traceback goes to disk."""
@@ -172,7 +174,8 @@ def conclude(made: Attempt, run: Run, cell: Cell) -> str:
     trainer, files = made.trainer, made.files
     if trainer and files:
         files[run.metrics_file.name] = trainer.metrics.written()
-    result = dataclasses.replace(made.result, files=files or None, ended=now())
+    took = round(time.process_time() - made.began, 2)
+    result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
     try:
         write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
     except OSError as error:

@@ -25,7 +25,7 @@ SECTIONS = (*COMPONENTS, "model", "data", "train", "optim")
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
-PROVENANCE = ("steps", "seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns of runs
+PROVENANCE = ("steps", "seconds", "cpu_seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns
 
 Row = dict[str, Any]
 
@@ -112,7 +112,8 @@ def _provenance(result: Result) -> Row:
     """When, where and with what a run was trained; None where its result does not say."""
     git, seconds = result.git or Commit(), (result.seconds or {}).get("total")
     overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
-    told = (result.steps, seconds, result.device, overfits, torch, result.ended, git.commit, git.dirty)
+    about = (result.steps, seconds, result.cpu_seconds, result.device)
+    told = (*about, overfits, torch, result.ended, git.commit, git.dirty)
     return dict(zip(PROVENANCE, told, strict=True))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+import pandas
+
 from ablate import evidence, format
 from analysis.case import Case
 from analysis.gallery import verdicts
@@ -57,15 +59,26 @@ def sheets(case: Case) -> list[Sheet]:
 
 
 def cost(case: Case) -> str:
-    """How its runs ended, and how long they kept a core, or a GPU, busy: "80 runs: 80 done; 1,234 core-seconds"."""
+    """How its runs ended, and what they took: "80 runs: 80 done; 1,234 CPU-seconds"."""
     studies = {"": case.study, **case.study.beside}
-    took = {role: each.runs["seconds"].astype(float).sum() for role, each in studies.items()}
-    device = "GPU-seconds" if case.study.runs["device"].astype(str).str.startswith("cuda").any() else "core-seconds"
+    column, unit = clock(case.study.runs)
+    took = {role: each.runs[column].astype(float).sum() for role, each in studies.items()}
     beside = [f"{seconds:,.0f} of {role}" for role, seconds in took.items() if role and seconds]
     untold = ["those of tuning, which has no tables here, left out"] * (case.study.manifest.tuning is not None)
     more = f" ({'; '.join([*beside, *untold])})" if beside or untold else ""
     total = math.fsum(took.values())
-    return f"{counts(case.study)}" + f"; {total:,.0f} {device}{more}" * bool(total)
+    return f"{counts(case.study)}" + f"; {total:,.0f} {unit}{more}" * bool(total)
+
+
+def clock(runs: pandas.DataFrame) -> tuple[str, str]:
+    """The column that says what runs took, and its unit: of the GPU, of the CPU, or where that is not known of a clock
+    that went on while others had the cores.
+    """
+    if runs["device"].astype(str).str.startswith("cuda").any():
+        return "seconds", "GPU-seconds"
+    if runs.loc[runs["status"] == "done", "cpu_seconds"].notna().all():
+        return "cpu_seconds", "CPU-seconds"
+    return "seconds", "seconds, most of them on cores that others used, too"
 
 
 def _effects(case: Case) -> str:
