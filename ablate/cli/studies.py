@@ -35,9 +35,11 @@ from ablate.execution.child_process import program
 from ablate.execution.launcher_words import is_hydras
 from ablate.execution.signals import Terminated
 from ablate.format.suggest import instead
+from ablate.planning.registration import register
 from ablate.results.choose import studies
-from ablate.results.kept_tables import MANIFEST, read_tables, write_tables
+from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
 from ablate.results.manifest import manifest_in
+from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
 
 TABLES = Path("experiments") / "results"
@@ -67,7 +69,9 @@ class Asked(NamedTuple):
 
     def kept(self, name: str) -> Path | None:
         """The folder of a study's tables, where they hold all that its file asks for now; else None."""
-        now = self.read(name).asked.kept["asks"]
+        now = self.read(name).asked.kept.get("asks")
+        if now is None:  # of a file that cannot be read, as its command will say
+            return None
         for folder in sorted(file.parent for file in self.tables.glob(f"*/{MANIFEST}")):
             with contextlib.suppress(OSError, Corrupt):
                 if manifest_in(folder / MANIFEST).asks == now and read_tables(folder).runs["status"].isin(ENDED).all():
@@ -195,14 +199,37 @@ def outcome(name: str, asked: Asked, code: int, heard: str) -> Outcome:
 
 
 def as_kept(study: Study, folder: Path) -> Study:
-    """A study with the time that a folder's manifest gives, where nothing else has changed: files that say the same."""
+    """A study as it goes into a folder that has tables of it already: what was seen there was seen.
+
+    Where nothing but the time has changed it has the time that is there: files that say the same.
+    """
     beside = {role: as_kept(other, folder / role) for role, other in study.beside.items()}
-    manifest = study.manifest
+    manifest = anywhere(study.manifest)
     with contextlib.suppress(OSError, Corrupt):
         known = manifest_in(folder / MANIFEST)
-        if dataclasses.replace(manifest, updated=known.updated, units={}) == dataclasses.replace(known, units={}):
-            manifest = dataclasses.replace(manifest, updated=known.updated)
+        manifest = known_before(manifest, known)
+        if dataclasses.replace(manifest, updated=known.updated) == known:
+            manifest = known
     return dataclasses.replace(study, manifest=manifest, beside=beside)
+
+
+def known_before(manifest: Manifest, known: Manifest) -> Manifest:
+    """A manifest with the claims and the looks of the one that was kept before, where that was of the same cells.
+
+    Trained anew where no results are, a study knows nothing of them: a claim that was edited in sight of the tables
+    would be called registered, and seeds would be added without a look.
+    """
+    cells, seen = {cell.id for cell in manifest.cells}, dict[int, set[str]]()
+    for run in known.runs:  # all of a study that is kept have ended
+        seen.setdefault(run.seed, set()).add(run.cell)
+    if not any(len(cells & ended) > 1 for ended in seen.values()):
+        return manifest
+    now = {name: entry.claim for name, entry in manifest.claims.items()}
+    said = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
+    claims = {name: said.claims[name] if entry.registered else entry for name, entry in manifest.claims.items()}
+    looks = [look for look in known.looks if look not in manifest.looks]
+    withdrawn = said.withdrawn | manifest.withdrawn
+    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=[*looks, *manifest.looks])
 
 
 def failure(results: Path, study: str) -> str:

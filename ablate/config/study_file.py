@@ -39,9 +39,10 @@ REFUSED = {
     "results_dir": "belongs on the command line: no file of somebody else's says where results are written",
     "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
-# What may stand beside a study file and leaves the study what it is.
-SAME_STUDY = {"study", "seeds", "seeds_max", "confirm", "aa", "tier", "dry_run", "results_dir", "reuse", "keep", "user"}
-SAME_STUDY |= {"track", "experiment", "allow_duplicates", "eval", "margin"}
+# What may stand beside a study file and asks for nothing else; what asks for more, or less, of the same study.
+RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
+RUNNING |= {"allow_duplicates"}
+SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "aa", "eval", "margin"}
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS = {"true", "false", "null", "nan", "inf"}
 
@@ -120,12 +121,13 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     made = entries | (own if tier or other or "study" not in entries else {}) | tiered
     placed = [text for key, text in made.items() for text in given.get(key, [text])]
     typed = [text for key, texts in given.items() if key not in made for text in texts]
+    more = [text for text in typed if key_of(text).split(".")[0] not in RUNNING]
     kept, unfit = _texts(file, content)
     return Asked(
         [*placed, *typed],
         name,
         file,
-        {"experiment": name, "asks": _asks(placed, claims), **kept},
+        {"experiment": name, "asks": _asks([*placed, *more], claims), **kept},
         claims,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
         reader.problems + problems + unfit + found,

@@ -11,6 +11,7 @@ from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import stored
 from ablate.format import counted, first_of
 from ablate.planning.earlier_runs import Earlier
+from ablate.results.naming import TAKEN
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.result import Provenance
 from ablate.results.run import Run
@@ -175,7 +176,7 @@ def changed_names(old: Provenance, new: Provenance) -> set[str]:
 
 
 def _taken(label: str, found: list[set[str]]) -> str:
-    return f"{_counted(len(found), f'of {label}')} trained {_by(set().union(*found), ' changed')}, taken by reuse=any"
+    return f"{_counted(len(found), f'of {label}')} trained {_by(set().union(*found), ' changed')}, {TAKEN}"
 
 
 def _by(names: set[str], end: str = "") -> str:

@@ -13,6 +13,7 @@ Numbers have all their digits.  Nothing here needs torch, and nothing that is re
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -60,7 +61,7 @@ def write_tables(study: Study, folder: Path) -> list[Path]:
     levels = {name: study.runs[name].map(show) for name in _factors(study.manifest) if name in study.runs}
     found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study.curves), DOCUMENTS: _flat(study.documents)}
     tables = {name: table for name, table in found.items() if len(table)}
-    write_json(folder / MANIFEST, _anywhere(study.manifest).as_json())
+    write_json(folder / MANIFEST, anywhere(study.manifest).as_json())
     for name in found:
         if name in tables:
             write_atomic(folder / name, as_csv(tables[name]))
@@ -112,11 +113,13 @@ def _table(file: Path, texts: list[str]) -> pandas.DataFrame:
         raise Corrupt(f"{file} cannot be read as a table ({error})") from None
 
 
-def _anywhere(manifest: Manifest) -> Manifest:
-    """A manifest without what is of one machine alone: its jobs, and where its results were."""
+def anywhere(manifest: Manifest) -> Manifest:
+    """A manifest without what is of one machine alone: its jobs, and where its results and the user's variants were."""
     configs = [dataclasses.replace(cell.config, results_dir="results") for cell in manifest.cells]
     cells = [dataclasses.replace(cell, config=config) for cell, config in zip(manifest.cells, configs, strict=True)]
     typed = [word for word in shlex.split(manifest.command) if not word.startswith("results_dir=")]
+    words = itertools.pairwise(["", *typed])
+    typed = [Path(word).name if before == "--config-dir" else word for before, word in words]
     return dataclasses.replace(manifest, units={}, cells=cells, command=shlex.join(typed))
 
 

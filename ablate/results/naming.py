@@ -7,10 +7,11 @@ from typing import Any
 
 from ablate.config.claim_relations import plain_metric
 from ablate.config.schema import BY_STEPS
-from ablate.format import known, ranged, show, size
+from ablate.format import counted, known, ranged, show, size
 from ablate.results.records import Manifest
 
 FEW = 6  # factors that a title spells out
+TAKEN = "taken by reuse=any"  # with what a note on a cell says so
 
 
 def named(manifest: Manifest, name: Any) -> str:
@@ -44,6 +45,13 @@ def asked(manifest: Manifest) -> list[str]:
     """What a study's file asks, what was published on it, and which of the file's tiers this is, a line each."""
     told = {"question": manifest.question, "published": manifest.published, "tier": manifest.tier}
     return [f"{key}: {value}" for key, value in told.items() if value]
+
+
+def reused(manifest: Manifest) -> str:
+    """Of how many cells runs of other code stand in for those of today's; nothing where none do."""
+    taken = [cell for cell in manifest.cells if any(note.endswith(TAKEN) for note in cell.notes)]
+    found = f"runs of {len(taken)} of {counted(len(manifest.cells), 'cell')} are of other code than the plan, {TAKEN}"
+    return found * bool(taken)
 
 
 def role(manifest: Manifest) -> str:

@@ -80,7 +80,7 @@ def _row(kind: str, found: list[Judged]) -> dict[str, str]:
 def _words(found: list[Judged]) -> list[str]:
     """What is to be expected, and what that rests on."""
     families = [each for each in found if each.kind in IN_FAMILIES]
-    kept, open_ = [each for each in families if each.adjusted], [each for each in families if not each.adjusted]
+    kept, open_ = [each for each in families if each.adjusted], [each for each in found if not each.adjusted]
     alone = [each for each in found if each.kind not in IN_FAMILIES and each.adjusted]
     return [_expected(kept) * bool(kept), _unadjusted(open_) * bool(open_), _exploratory(alone), _grounds(found)]
 
@@ -101,8 +101,8 @@ def _expected(kept: list[Judged]) -> str:
 def _unadjusted(open_: list[Judged]) -> str:
     said = sum(decided(each.verdicts) for each in open_)
     return (
-        f"Not counted there: {format.counted(said, 'decided verdict')} of studies that went on after an unplanned look "
-        f"at their results ({len(open_)} of the families): more of them may be false than 5 %."
+        f"Not counted here: {format.counted(said, 'decided verdict')} of studies that went on after an unplanned look "
+        f"at their results: more of them may be false than 5 %."
     )
 
 

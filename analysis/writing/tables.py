@@ -230,7 +230,7 @@ def at_common_values(study: Study) -> list[str]:
 def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
-    lines = [naming.role(manifest), *manifest.remarks, naming.matched(manifest)]
+    lines = [naming.role(manifest), *manifest.remarks, naming.matched(manifest), naming.reused(manifest)]
     lines += [evidence.unadjusted(manifest), evidence.margin_line(study)]
     lines.append(evidence.overfitting(study))
     if len(manifest.seeds) == 1:

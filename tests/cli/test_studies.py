@@ -14,6 +14,7 @@ from crashing_norm import STARTED, training, wait_for
 from fake_studies import fabricate
 from warm_python import Copy
 
+from ablate import evidence
 from ablate.cli import studies
 from ablate.cli.studies import Asked, as_kept, in_order
 from ablate.config.errors import Refused
@@ -159,3 +160,51 @@ def test_a_mistake_is_one_line(given, said, monkeypatch, tmp_path, capsys) -> No
         code = end.code
     told = capsys.readouterr().err
     assert code == 2 and told.count("\n") == 1 and said in told
+
+
+def test_a_file_that_cannot_be_read_has_no_tables_and_stops_no_other(files, tmp_path) -> None:
+    files("mine", norm="ln")
+    (tmp_path / "own" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
+    assert Asked([], str(tmp_path / "own"), tmp_path / "tables").kept("mine") is None
+
+
+def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
+    files("mine", factors={"norm": ["ln", "rms"]})
+
+    def asks(*more: str) -> str:
+        return Asked([*more], str(tmp_path / "own"), tmp_path).read("mine").asked.kept["asks"]
+
+    assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
+    assert len({asks(), asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")}) == 4
+
+
+CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
+
+
+def entry(claim: dict) -> dict:
+    return {"claim": claim, "written": "2026-01-01T00:00:00+00:00", "registered": True}
+
+
+def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) -> None:
+    looks = [{"seeds": [0, 1, 2], "when": "2026-01-02T00:00:00+00:00"}]
+    factors, gone = {"norm": ["ln", "rms"]}, {"greater": CLAIM["less"]}
+    fabricate(tmp_path / "one", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
+    write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
+    edited = {"a": entry(CLAIM | {"margin": 0.1}), "c": entry(CLAIM)}
+    fabricate(tmp_path / "two", factors, seeds=range(5), claims=edited)
+    again = as_kept(load_study(tmp_path / "two", "fabricated"), tmp_path / "kept").manifest
+    assert [again.claims[name].registered for name in ("a", "c")] == [False, False]
+    assert again.claims["a"].earlier[0].registered and again.withdrawn["b"].seen
+    assert evidence.unadjusted(again).startswith("unadjusted: seeds were added after a look at 3 of the 5")
+    fabricate(tmp_path / "same", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
+    same = as_kept(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
+    assert all(one.registered for one in same.claims.values()) and not evidence.unadjusted(same)
+
+
+def test_where_results_are_changes_no_table(tmp_path) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    study = load_study(tmp_path, "fabricated")
+    write_tables(study, tmp_path / "kept")
+    cells = [replace(cell, config=replace(cell.config, results_dir="/mine")) for cell in study.manifest.cells]
+    moved = replace(study, manifest=replace(study.manifest, cells=cells, updated="2027-01-01"))
+    assert as_kept(moved, tmp_path / "kept").manifest.updated == study.manifest.updated

@@ -13,6 +13,7 @@ from units import run_unit
 import ablate.results.run_key
 from ablate.planning.plan import Plan, PlanError
 from ablate.planning.units import write_plan
+from ablate.results import naming
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import Code
 from ablate.results.manifest import log_look, read_manifest, study_folder
@@ -165,6 +166,8 @@ def test_runs_of_another_release_are_named_and_taken_on_request(plan):
         write_json(run.provenance_file, read_json(run.provenance_file) | {"format": 3, "code": "c", "definitions": {}})
     taken = plan("norm=ln,rms", "seeds=2", "study=mine", "reuse=any")
     assert taken.todo == [] and "2 runs of rms were trained by another release, taken by reuse=any" in notes(taken)
+    assert naming.reused(taken.manifest) == "runs of 2 of 2 cells are of other code than the plan, taken by reuse=any"
+    assert naming.reused(first.manifest) == ""
     with pytest.raises(PlanError, match="mine holds 1 other cell"):
         plan("norm=ln,bn", "seeds=2", "study=mine")
 

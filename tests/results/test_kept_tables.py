@@ -115,10 +115,11 @@ def test_the_study_comes_back_to_the_last_bit(study: Study, kept: Path) -> None:
 
 def test_where_results_were_on_one_machine_is_not_kept(study: Study, tmp_path: Path) -> None:
     cells = [replace(cell, config=replace(cell.config, results_dir="/scratch/me")) for cell in study.manifest.cells]
-    told = replace(study.manifest, cells=cells, command="ablate -m norm=ln,rms results_dir=/scratch/me 'seeds=[3,4]'")
+    command = "ablate -m --config-dir /scratch/mine norm=ln,rms results_dir=/scratch/me 'seeds=[3,4]'"
+    told = replace(study.manifest, cells=cells, command=command)
     write_tables(replace(study, manifest=told, notes=["/scratch/me/runs/a/s0/metrics.jsonl: torn"]), tmp_path / "x")
     assert not [file for file in (tmp_path / "x").rglob("*.*") if b"scratch" in file.read_bytes()]
-    assert read_tables(tmp_path / "x").manifest.command == "ablate -m norm=ln,rms 'seeds=[3,4]'"
+    assert read_tables(tmp_path / "x").manifest.command == "ablate -m --config-dir mine norm=ln,rms 'seeds=[3,4]'"
 
 
 def test_what_is_judged_and_plotted_stays(study: Study, kept: Path) -> None:
