@@ -20,12 +20,14 @@ def answer(case: Case, figure: str = "") -> str:
 
 
 def of_claims(case: Case) -> str:
-    """The first decided claim, else the first, with its verdict, and how all of them stand; "" without claims."""
+    """The first decided claim, else the first, with its verdict, how all stand, and which fail; "" without claims."""
     rows = list(case.claims.itertuples(index=False))
     if not rows:
         return ""
     first = next((row for row in rows if is_decided(row.verdict)), rows[0])
-    return f"{first.says}: {first.verdict}{_standing('claims', [row.verdict for row in rows])}."
+    failed = [row.name for row in rows if row.verdict == "contradicted" and row is not first]
+    named = f"; contradicted: {format.listed(failed)}" * bool(failed)
+    return f"{first.name}, {first.verdict}: {first.says}{_standing('claims', [row.verdict for row in rows])}{named}."
 
 
 def of_effects(case: Case) -> str:
@@ -38,7 +40,8 @@ def of_effects(case: Case) -> str:
     if len(shown) <= MANY:
         return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
     better = shown[shown["verdict"].map(format.leaning) == "better"].sort_values("p", kind="stable")["label"]
-    named = f"; better: {format.first_of(better, NAMED)}" * bool(len(better))
+    more = f" and {len(better) - NAMED} more" * (len(better) > NAMED)
+    named = f"; better: {'; '.join(better[:NAMED])}{more}" * bool(len(better))
     return f"{_standing('effects', shown['verdict']).strip(' ()')}{named}."
 
 

@@ -42,11 +42,13 @@ def _study(file: StudyFile, trained: Trained) -> Iterator[str]:
 
 
 def front(files: Iterable[StudyFile]) -> str:
-    """The block of the README: the figures of `FRONT` that there are, each with its answer."""
-    trained = {each.name: each for file in files for each in file.trained}
+    """The block of the README: the figures of `FRONT` that there are, each with its question and its answer."""
+    trained = {each.name: (file, each) for file in files for each in file.trained}
     parts = []
-    for each in [trained[study] for study in FRONT if study in trained]:
+    for file, each in [trained[study] for study in FRONT if study in trained]:
         first = next(iter(tables(each.case)))
+        question = each.manifest.question or file.question
+        parts += [f"**{paragraph(question)}**"] * bool(question)
         parts += [_picture(each, first, ""), paragraph(answer(each.case, first))]
     every = "All figures of the studies in `experiments/`: [gallery](docs/gallery.md); in words: "
     return "\n\n".join([*parts, f"{every}[findings](experiments/FINDINGS.md)."])

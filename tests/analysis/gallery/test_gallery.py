@@ -109,6 +109,7 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(
     assert page.index("figures/curves.png") < page.index("figures/effects.png") < page.index("figures/claims.png")
     assert "ablate +experiment=glu_variants" in page and "swiglu lowers the test loss by" in page
     readme = (root / "README.md").read_text()
+    assert "**Do gates help?**\n\n![glu_variants: curves]" in readme, "an answer needs its question"
     assert "(experiments/results/glu_variants/figures/curves.png)" in readme and readme.endswith(f"{END}\n\nby hand\n")
     there = contents(root)
     assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
