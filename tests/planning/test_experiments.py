@@ -17,6 +17,7 @@ from ablate import api
 from ablate.config.groups import experiments, figures
 from ablate.config.typed_json import plain
 from ablate.planning import kernels
+from ablate.planning import plan as plan_
 from ablate.planning.kernels import Kernels
 from ablate.planning.plan import Plan
 from ablate.results.run import Run
@@ -53,9 +54,13 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str,
 
     @functools.cache
     def plan(name: str, tier: str | None) -> Plan:
-        return api.plan(
-            [f"+experiment={name}", f"results_dir={folder}", "dry_run=true", *[f"tier={tier}"] * bool(tier)]
-        )
+        words = [f"+experiment={name}", f"results_dir={folder}", "dry_run=true"]
+        if tier is None:
+            return api.plan(words)
+        shallow = ["model.layers=2"] * ("model.layers" not in factors_of(name, tier))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plan_, "try_out", lambda rows, checked, settings: [])
+            return api.plan([*words, f"tier={tier}", *shallow])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "chosen_for", lambda row, cell: Kernels())

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 
@@ -46,10 +47,20 @@ def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = ()) -> None
     """A log axis from `low` to `high` with ticks at `at`, or at 1, 2, 5, 10, … that are few enough to be read."""
     axis.set_xscale("log")
     axis.set_xlim(low, high)
-    ticks = list(at) or _few(low, high)
-    axis.set_xticks(ticks, numbers(ticks))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    _ticks(axis.xaxis, list(at) or _few(low, high))
+
+
+def log_y(axis: Axes, low: float, high: float) -> None:
+    """A log axis from `low` to `high` with ticks at 1, 2, 5, 10, … that are few enough to be read."""
+    axis.set_yscale("log")
+    axis.set_ylim(low, high)
+    _ticks(axis.yaxis, _few(low, high))
+
+
+def _ticks(axis: Axis, ticks: list[float]) -> None:
+    axis.set_ticks(ticks, numbers(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _few(low: float, high: float, most: int = 6) -> list[float]:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
-from analysis.figures.draw.axes import limits, say
+from analysis.figures.draw.axes import limits, log_y, say
 from analysis.figures.draw.captions import band_text
 from analysis.figures.draw.legend import legend
 from analysis.figures.draw.marks import bands_by_cell, lines_by_cell
@@ -26,7 +26,7 @@ KINDS = {
     "activation_rms": "activation RMS",
     "drift": "drift of running statistics",
 }
-TICKS = 12  # layers along x whose names are written
+TICKS = 6  # layers along x whose names are written
 COLUMNS = ["facet", "side", "cell", "name", "step", "layer", "place", "seed", "mean", "low", "high", "n"]
 
 
@@ -104,9 +104,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             low, high = limits(rows.loc[rows["n"] > 0, ["low", "high"]])
             positive = rows.loc[rows["n"] > 0, "mean"]
             if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 30:
-                axis.set_yscale("log")
-                low, high = positive.min() / 1.5, positive.max() * 1.5
-            axis.set_ylim(low, high)
+                log_y(axis, positive.min() / 1.5, positive.max() * 1.5)
+            else:
+                axis.set_ylim(low, high)
     axes[-1][0].set_xlabel("step")
     axes[-1][1].set_xlabel("layer")
     below.draw(drawn)

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from ablate import evidence
 from analysis.case import Case
 from analysis.figures.draw import style
+from analysis.figures.draw.axes import log_y
 from analysis.figures.draw.captions import band_text, with_losses
 from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band
 from analysis.figures.kind import Kind, Page
@@ -59,7 +60,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         for length in rows["trained"].dropna().unique():
             axis.axvline(length, color=style.MUTED, lw=0.8, linestyle=(0, (3, 2)), zorder=0)
         if rows["low"].min() > 0 and rows["high"].max() / rows["low"].min() > TIMES:
-            axis.set_yscale("log")
+            log_y(axis, rows["low"].min() / 1.1, rows["high"].max() * 1.1)
     return drawn
 
 

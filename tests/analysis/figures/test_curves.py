@@ -15,7 +15,7 @@ from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import log_x
+from analysis.figures.draw.axes import log_x, log_y
 from analysis.figures.draw.page import page_of
 from analysis.figures.kinds import curves
 from analysis.report.curve_data import series
@@ -61,6 +61,8 @@ def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
     axis = Figure().subplots()
     log_x(axis, 210, 480)
     assert len(axis.get_xticks()) >= 3, "a narrow range has ticks, too"
+    log_y(axis, 0.01, 150)
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["0.01", "0.1", "1", "10", "100"]
 
 
 @pytest.mark.parametrize(
