@@ -102,7 +102,7 @@ class Outcome(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     """Train studies, all by default, and say what came of each; the exit code."""
     parser = PlainParser("ablate studies", description="Train study files, and write the tables of what is complete.")
-    said = "study files (default: all), and keys for each of them, such as tier=gpu or dry_run=true"
+    said = "study files (default: all without tables), and keys for each of them, such as tier=gpu or dry_run=true"
     parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help=said)
     parser.add_argument(
         "--to", default=TABLES, type=Path, metavar="FOLDER", help="of the tables (default: %(default)s)"

@@ -200,8 +200,14 @@ def _twice(at: Any, sides: Any) -> Iterator[str]:
             yield f"at: {key} is what its sides compare; leave it out"
 
 
-def applicable(claims: dict[str, Claim], cells: Sequence[Leveled]) -> tuple[dict[str, Claim], list[Problem]]:
-    """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's."""
+def applicable(
+    claims: dict[str, Claim], cells: Sequence[Leveled], running: Sequence[bool] = ()
+) -> tuple[dict[str, Claim], list[Problem]]:
+    """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's.
+
+    `running` says of each cell, where that is known, whether its norms keep running statistics.
+    """
+    without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
     kept: dict[str, Claim] = {}
     problems: list[Problem] = []
     for name, claim in claims.items():
@@ -213,12 +219,25 @@ def applicable(claims: dict[str, Claim], cells: Sequence[Leveled]) -> tuple[dict
         elif both:
             label = next(cell.label for cell in cells if cell.id in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
+        elif lacking := _lacking(claim, sides, without):
+            problems.append(Problem(f"claims.{name}", lacking))
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
             problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
         else:
             kept[name] = claim
     return kept, problems
+
+
+def _lacking(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -> str | None:
+    """A cell without running statistics that a claim measures with others; `without` holds the labels of such cells."""
+    special = {f"test/loss_{name}" for name in STATISTICS}
+    for number, side in enumerate(sides):
+        metric = claim.metrics[number % len(claim.metrics)] if claim.metrics else ""
+        found = [label for cell, label in without.items() if cell in side]
+        if metric.partition("@")[0] in special and found:
+            return f"metric: {found[0]} has no {metric}, as its norms keep no running statistics"
+    return None
 
 
 def _absent(claim: Claim, cells: Sequence[Leveled]) -> str | None:

@@ -14,6 +14,7 @@ from ablate.config.schema import Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model
 from ablate.model.init import role_of
+from ablate.model.norm import running_norms
 
 # Dense bf16 peak in FLOP/s with sums in float32, by what a card is called, the longer names first.  From NVIDIA's data
 # sheets of each card, whose numbers with sparsity are halved (H100, H200: of SXM and NVL; GB200, B200: of the NVL72 and
@@ -36,6 +37,7 @@ class Budget(Record):
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
     unused           components that the model has no place for: norm in residual=rezero
+    running          whether norms keep running statistics, so that runs end with losses by others, too
     """
 
     params: int
@@ -44,6 +46,7 @@ class Budget(Record):
     notes: list[str]
     hidden: int | None
     unused: tuple[str, ...]
+    running: bool
 
     @property
     def core(self) -> int:
@@ -70,6 +73,7 @@ def count(config: Config, task: Any) -> Budget:
         notes=notes(model),
         hidden=ffn_width(model),
         unused=model.unused,
+        running=bool(running_norms(model)),
     )
 
 

@@ -99,7 +99,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     """
     settings, design = composition.settings, composition.design
     asked = design.command.asked
-    claims, left = applicable(asked.claims, cells.rows)
+    claims, left = applicable(asked.claims, cells.rows, [cell.budget.running for cell in cells.checked])
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)

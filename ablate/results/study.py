@@ -55,6 +55,12 @@ class Study:
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
     documents: pandas.DataFrame = dataclasses.field(default_factory=documents.none)
 
+    def __repr__(self) -> str:
+        """A line: what a manifest holds would fill screens."""
+        held = ", ".join(field.name for field in dataclasses.fields(self))
+        runs, cells = counted(len(self.runs), "run"), counted(len(self.manifest.cells), "cell")
+        return f"<Study {self.manifest.study}: {runs} of {cells}; {held}>"
+
 
 def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:
     """Read a study from disk, by its manifest there, or by another.  Raises FileNotFoundError and `Corrupt`.

@@ -186,6 +186,20 @@ def test_claims_without_cells_of_their_own_are_not_applicable():
     assert "both sides hold swiglu + rms" in why(diagonal, CELLS)
 
 
+def test_a_side_without_running_statistics_has_no_loss_by_others():
+    running = [cell.levels["norm"] != "ln" for cell in CELLS]
+
+    def why(claim: dict[str, Any]) -> list[str]:
+        return [found.message for found in applicable({"a": typed(claim)}, CELLS, running)[1]]
+
+    between = {"less": [{"norm": "rms"}, {"norm": "ln"}]}
+    (found,) = why(between | {"metric": "test/loss_batch"})
+    assert found.endswith(" has no test/loss_batch, as its norms keep no running statistics") and "ln" in found
+    assert why(between | {"metric": ["test/loss_recalibrated", "test/loss"]}) == why(between) == []
+    assert why(between | {"metric": ["test/loss", "test/loss_recalibrated"]})
+    assert why({"less": [{"norm": "rms"}, {"norm": "rms"}], "metric": ["test/loss", "test/loss_batch"]}) == []
+
+
 def entry(claims: dict[str, Any], earlier: Registered | None, scored: dict[int, set[str]], when: str) -> Registered:
     before = earlier.withdrawn | earlier.claims if earlier else {}
     return register({name: typed(claim) for name, claim in claims.items()}, before, CELLS, scored, when)
