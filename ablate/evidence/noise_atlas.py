@@ -26,6 +26,7 @@ from ablate.format import MINUS
 from ablate.results.naming import measured_as, no_evidence
 from ablate.results.study import Study
 
+BITS = "test/bpb"  # the loss in another unit
 FILE = Path(__file__).with_name("noise_atlas.csv")
 COLUMNS = [
     *("study", "task", "task_kind", "scale", "params", "steps", "metric"),
@@ -62,7 +63,8 @@ def read_atlas() -> pandas.DataFrame:
 
 def _of_study(study: Study) -> Iterator[dict[str, Any]]:
     known = {name for task in study.manifest.tasks.values() for name in task.metrics}
-    for metric in (name for name in study.runs if name.startswith("test/") and measured_as(name) in known):
+    tested = [name for name in study.runs if name.startswith("test/") and name != BITS]
+    for metric in (name for name in tested if measured_as(name) in known):
         found = scored(study, metric)
         for contrast in contrasts(study.manifest):
             if len({found.cells[cell].task for cell in contrast.weights}) == 1 and contrast.kind != "trend":

@@ -37,6 +37,7 @@ def test_a_difference_may_be_claimed_to_stay_below_a_margin(tmp_path):
     others = (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
     lost = stats.ttest_1samp(scores_of(study, ffn="swiglu") - others, -0.01, alternative="less").pvalue
     assert row(table, "lost").p == pytest.approx(2 * lost) and row(table, "lost").verdict == "contradicted"
+    assert "not so at this scale: " in row(table, "lost").sentence
     assert "none of it above −0.01" in row(table, "lost").sentence
     assert "all below +0.01" in row(table, "not_greater wide").sentence
     assert "all above −0.01" in row(table, "not_less wide").sentence

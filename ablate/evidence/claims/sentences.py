@@ -9,14 +9,14 @@ from typing import Any
 
 import pandas
 
-from ablate.config.claim_relations import Claim, Side, levels_of, weighed
+from ablate.config.claim_relations import BOUNDED, Claim, Side, levels_of, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.step_wording import worth_told
 from ablate.format import bounds, counted, decimals, ends, leaning, number, over, p_words, plus, said_metric, show, span
 from ablate.results.naming import named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, ClaimText, Manifest
 
-ABSENT = "absent at this scale: "
+ABSENT, UNEQUAL = "absent at this scale: ", "not so at this scale: "  # a difference, and the lack of one
 
 
 def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
@@ -89,7 +89,8 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """What was found of a claim, without what it rests on."""
     fixed = f" at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
-    return ABSENT * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
+    absent = UNEQUAL if row.relation in BOUNDED else ABSENT
+    return absent * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
 
 
 def _standing(entry: ClaimEntry) -> str:
