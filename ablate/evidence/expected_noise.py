@@ -35,6 +35,7 @@ class Expected(NamedTuple):
     sd: float
     source: Any  # the row of the atlas
     far: float  # |log| of the ratio of parameters × steps
+    kin: bool  # whether that contrast changes the same factor
 
 
 def noise_lines(manifest: Manifest) -> list[str]:
@@ -88,7 +89,8 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
     if not ranked:
         return None
     source, squares = ranked[0][-1], sum(weight**2 for weight in contrast.weights.values())
-    return Expected(float(source.sd) * max(1.0, math.sqrt(squares / source.squares)), source, ranked[0][3])
+    sd = float(source.sd) * max(1.0, math.sqrt(squares / source.squares))
+    return Expected(sd, source, far=ranked[0][3], kin=source.factor == contrast.factor)
 
 
 def _found(manifest: Manifest, known: Sequence[Expected], level: float) -> str:
@@ -96,7 +98,8 @@ def _found(manifest: Manifest, known: Sequence[Expected], level: float) -> str:
     sds, n = [each.sd for each in known], len(manifest.seeds)
     if manifest.sequential:
         n = manifest.sequential.looks[-1]
-    told = f"noise: SD of an effect about {between(min(sds), max(sds))} (from {_some(_sources(manifest, known))})"
+    how, whence = ("about", "from") if all(each.kin for each in known) else ("perhaps", "known of other changes alone:")
+    told = f"noise: SD of an effect {how} {between(min(sds), max(sds))} ({whence} {_some(_sources(manifest, known))})"
     if n < PAIRS:
         return f"{told}; fewer than {PAIRS} seeds find nothing"
     least, most = (findable(sd, n, level) for sd in (min(sds), max(sds)))
@@ -107,7 +110,7 @@ def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:
     """What SDs are from, by place: "64 seeds of norm: rms − ln and ffn: swiglu − mlp at scale=tiny"."""
     presets, tasks = scales(), [task.name for task in manifest.tasks.values()]
     told: dict[tuple[int, str], list[str]] = {}
-    for _, row, far in known:
+    for _, row, far, _ in known:
         where = f"scale={row.scale}" if row.scale in presets else row.scale
         where += f", {size(int(row.params))} parameters × {row.steps:.0f} steps," * (far > ALIKE)
         where += f" on {row.task}" * (row.task not in tasks)
@@ -125,14 +128,14 @@ def _some(names: list[str]) -> str:
 def _of_margin(manifest: Manifest, known: Sequence[Expected], level: float) -> list[str]:
     """How many seeds would show the noisiest effect within the study's margin."""
     margin = margin_of(manifest).size
-    if not known or not math.isfinite(margin):
+    if not known or not all(each.kin for each in known) or not math.isfinite(margin):
         return []
     needed = seeds_to_bound(margin, max(each.sd for each in known), level)
     return [f"{_count(needed)} would show equality within {plain(margin)}"]
 
 
 def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
-    """How many seeds would support each claim of a small difference."""
+    """How many seeds would support each claim of a small difference, where such a change is known."""
     level = ALPHA / max(1, registered(manifest)) / planned_looks(manifest)
     told = []
     for name, entry in manifest.claims.items():
@@ -141,7 +144,7 @@ def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
             continue
         contrast = _single(contrast_of(claim, manifest), next(iter(claim.sides[0])))
         metric = next(iter(claim.metrics), endpoints(manifest)[next(iter(contrast.weights))])
-        if found := expected(sources, manifest, contrast, metric):
+        if (found := expected(sources, manifest, contrast, metric)) and found.kin:
             needed = seeds_to_bound(claim.margin, found.sd, level, both=claim.relation == "equivalent")
             told.append(f"{_count(needed)} would support {name} (margin {plain(claim.margin)})")
     return told
