@@ -19,6 +19,8 @@ from warm_python import run_warm
 torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell, whose children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+LONGEST = 1200  # seconds of a test
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = [
     "model.dim=16",
@@ -86,6 +88,24 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("text") / "grammar.txt"
     file.write_text("\n".join(" ".join(pick.choices(words, k=9)) + "." for _ in range(600)))
     return file
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """A test that waits for what never comes fails, and says where it waited, instead of holding up all others."""
+    before = signal.signal(signal.SIGALRM, _waited)
+    signal.alarm(LONGEST)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        for number, handler in HANDLERS.items():  # a command that ended in this process left them ignored, as would be
+            signal.signal(number, handler)  # whatever is started from here on
+
+
+def _waited(number: int, frame: Any) -> None:
+    pytest.fail(f"this test has not ended in {LONGEST} s")  # no OSError, which who reads a terminal takes for its end
 
 
 def pytest_runtest_teardown() -> None:

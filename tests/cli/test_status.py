@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, latest, read_terminal, run_module
-from crashing_norm import kill_session, start, wait_for
+from crashing_norm import STARTED, kill_session, start, wait_for
 from fake_studies import a_manifest, edit_manifest, fabricate
 
 from ablate.cli import status
@@ -239,6 +239,7 @@ def test_watching_on_a_terminal_and_control_c(tmp_path: Path, monkeypatch: pytes
     child, terminal = pty.fork()
     if child == 0:
         os.execv(sys.executable, command(tmp_path, "--watch"))
+    STARTED.append(child)
     shown = ""
     while "not compared" not in shown:
         shown += os.read(terminal, 4096).decode()
