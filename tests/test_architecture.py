@@ -33,6 +33,7 @@ ABLATE = {
     "planning": "format config results model data training evidence execution",
     "api": "config results planning execution",
     "cli": "__init__ format config results model data training evidence execution planning api",
+    "python": "format config results training evidence execution planning api cli",
 }
 ANALYSIS = {
     "escape": "",

@@ -14,8 +14,6 @@ from ablate.results.records import Cell, Manifest
 
 def preview(plan: Plan, time: str = "") -> str:
     """A table of the plan's cells, a line of totals, how long it will take in words, and what noise to expect."""
-    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
-    head = ("cell", *budget, *matching(plan), "to do", "done")
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(task.title for task in plan.manifest.tasks.values())
     test = sum(status == "untested" for status in plan.statuses.values())
@@ -27,9 +25,15 @@ def preview(plan: Plan, time: str = "") -> str:
     notes = list(dict.fromkeys(note for cell in cells for note in cell.notes))
     asked = [*about(plan.manifest), *plan.manifest.remarks]
     totals = [f"{tasks}; {runs}", *([time] if time else []), *evidence.noise_lines(plan.manifest), where]
-    table = columns([head, *(row(plan, cell) for cell in cells)], numeric=True)
+    table = columns([heads(plan), *(row(plan, cell) for cell in cells)], numeric=True)
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *asked, *held, *notes, *plan.notes, end])
+
+
+def heads(plan: Plan) -> tuple[str, ...]:
+    """The heads of the table's columns."""
+    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
+    return ("cell", *budget, *matching(plan), "to do", "done")
 
 
 def about(manifest: Manifest) -> list[str]:

@@ -38,7 +38,7 @@ class Terminal:
 def sweep(plan: Plan) -> int:
     """Train what a plan leaves to do, show the summary and return the exit code of the command."""
     terminal = Terminal()
-    return exit_code(plan, terminal, lambda: api.run(plan, reporter=terminal))
+    return exit_code(plan, terminal, lambda: api.train(plan, terminal))
 
 
 def exit_code(plan: Plan, terminal: Terminal, run: Callable[[], Study]) -> int:
@@ -49,9 +49,7 @@ def exit_code(plan: Plan, terminal: Terminal, run: Callable[[], Study]) -> int:
         terminal.remark("stopped; checkpoints are kept, and the same command continues")
         return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
     except DiskFull as full:
-        folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
-        how = "free some space (or move the results and write results_dir=...), and the same command continues"
-        terminal.remark(f"no space left for {folder}: {how}")
+        terminal.remark(api.no_space(plan, full))
         return FAILED
     except PlanError as error:  # of a later round: tuning found another value than was scored before, say
         for problem in error.problems:
