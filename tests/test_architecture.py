@@ -42,9 +42,9 @@ ANALYSIS = {
     "case": "escape stats",
     "writing": "escape case",
     "figures": "stats case",
-    "report": "case writing figures",
+    "webpage": "case writing figures",
     "gallery": "escape sources case writing figures",
-    "cli": "escape sources case writing figures report gallery",
+    "cli": "escape sources case writing figures webpage gallery",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,

@@ -46,4 +46,4 @@ def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | Non
         study = api.train(planned, reporter or Bar())
     except DiskFull as full:  # which ends a command, and must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
-    return Study.of(study, planned.results)
+    return Study.of(study)

@@ -27,19 +27,14 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
         if any((folder / name).exists() for name in ("config.yaml", "result.json")):
             return load_run(folder, user)
         if holds_tables(folder) or (folder / "manifest.json").exists():
-            return _told(_study(folder))
+            kept = holds_tables(folder)
+            return _told(Study.of(read_tables(folder) if kept else load_study(folder.parents[1], folder.name)))
     beside = Path(path).parent
     there = studies(beside.parent if beside.name == "studies" else results)
     raise FileNotFoundError(
         f"{path} is no run and no study; name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
         + f"; {instead(Path(path).name, there)}" * bool(there)
     )
-
-
-def _study(folder: Path) -> Study:
-    if holds_tables(folder):
-        return Study.of(read_tables(folder), None)
-    return Study.of(load_study(folder.parents[1], folder.name), folder.parents[1])
 
 
 def _told(study: Study) -> Study:

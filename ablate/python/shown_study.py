@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate import evidence, format
@@ -28,17 +27,12 @@ class Study(tables.Study):
     """A study as `ablate.run` and `ablate.load` return it: see `ablate.results.study.Study` for its tables.
 
     effects  one row per contrast of the design, with its interval and verdict: `ablate.evidence.effects`
-
-    `results` is the folder that holds its runs; None of one that was read from kept tables.
     """
 
-    results: Path | None = None
-
     @classmethod
-    def of(cls, study: tables.Study, results: Path | None) -> Study:
+    def of(cls, study: tables.Study) -> Study:
         """A study as one that shows itself."""
-        held = {field.name: getattr(study, field.name) for field in dataclasses.fields(tables.Study)}
-        return cls(**held, results=results)
+        return cls(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
 
     @functools.cached_property
     def effects(self) -> pandas.DataFrame:

@@ -47,6 +47,8 @@ class Study:
     beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without the other tables
 
     documents  one row per held-out document, one column per run that is done, by cell and seed: mean test losses
+
+    results    the folder that holds its runs; None of one that was read from elsewhere
     """
 
     manifest: Manifest
@@ -55,6 +57,7 @@ class Study:
     notes: list[str]
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
     documents: pandas.DataFrame = dataclasses.field(default_factory=documents.none)
+    results: Path | None = None
 
     def __repr__(self) -> str:
         """A line: what a manifest holds would fill screens."""
@@ -97,7 +100,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     beside, lost = _beside(results, manifest)
     notes += [*parted, *unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested))
+    return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested), results)
 
 
 def nothing_logged() -> pandas.DataFrame:

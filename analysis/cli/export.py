@@ -37,7 +37,7 @@ def _export(given: argparse.Namespace) -> int:
     if importlib.util.find_spec("pyarrow") is None:
         raise Refused("curves.parquet needs pyarrow, which is missing: pip install 'ablate[export]'")
     study = arguments_.study_of(given)
-    folder = arguments_.folder_of(given, study)
+    folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{written(runs_table(study), folder / 'runs.csv')}  {format.counted(len(study.runs), 'run')}")
     if study.curves.empty:

@@ -48,25 +48,34 @@ def main(arguments: list[str] | None = None) -> int:
 def _analyse(given: argparse.Namespace) -> int:
     study = arguments_.study_of(given)
 
-    from analysis import figures, report
-    from analysis.cli import paper, stale_files
-    from analysis.writing import tables  # slow to load, and a refusal needs none of it
-
-    folder = arguments_.folder_of(given, study)
+    folder = arguments_.folder_of(study, given.results_dir, given.to)
     case = arguments_.case(arguments_.manifest_folder(given, study), study, folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [*figures.write(case, folder), *tables.write(case, folder), *paper.write(case, folder)]
-        old = stale_files.clear(folder, [*files, folder / report.NAME])
-        files += report.write(case, folder)  # of what was written before
-        stale_files.remember(folder, files)
-    except OSError as error:
-        raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
+    files, old = write(case, folder)
     print("\n".join(_said(case)))
     print(f"{format.counted(len(files), 'file')} in {folder}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
     return 0
+
+
+def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write all that an analysis makes into a folder: its files, and which of an earlier analysis were removed.
+
+    Raises `Refused` where that is not possible.
+    """
+    from analysis import figures, webpage
+    from analysis.cli import paper, stale_files
+    from analysis.writing import tables  # slow to load, and a refusal needs none of it
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [*figures.write(case, folder), *tables.write(case, folder), *paper.write(case, folder)]
+        old = stale_files.clear(folder, [*files, folder / webpage.NAME])
+        files += webpage.write(case, folder)  # of what was written before
+        stale_files.remember(folder, files)
+    except OSError as error:
+        raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
+    return files, old
 
 
 def _said(case: Case) -> list[str]:
