@@ -36,6 +36,17 @@ def heads(plan: Plan) -> tuple[str, ...]:
     return ("cell", *budget, *matching(plan), "to do", "done")
 
 
+def budget(plan: Plan) -> dict[str, object]:
+    """A plan as `--json` tells it: its cells with what they cost, and the state of its runs."""
+    known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
+    cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
+    runs = [
+        {"cell": run.cell, "seed": run.seed, "path": run.path} | {"status": plan.statuses[run.path]}
+        for run in plan.manifest.runs
+    ]
+    return {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
+
+
 def about(manifest: Manifest) -> list[str]:
     """What the study asks and claims, a line each."""
     claims = list(manifest.claims.values())

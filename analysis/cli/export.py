@@ -15,6 +15,7 @@ import pandas
 
 from ablate import format
 from ablate.config.errors import Refused
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
 from ablate.format import show
 from ablate.results.atomic import write_atomic
@@ -30,10 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments_.add_arguments(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
-    return conclude(parser.prog, lambda: _export(given))
+    return conclude(parser.prog, given.json, lambda: _export(given))
 
 
-def _export(given: argparse.Namespace) -> int:
+def _export(given: argparse.Namespace) -> Outcome:
     if importlib.util.find_spec("pyarrow") is None:
         raise Refused("curves.parquet needs pyarrow, which is missing: pip install 'ablate[export]'")
     study = arguments_.study_of(given)
@@ -46,7 +47,8 @@ def _export(given: argparse.Namespace) -> int:
         write_atomic(folder / "curves.parquet", _levels_as_typed(study).to_parquet(index=False))
         print(f"{folder / 'curves.parquet'}  {format.counted(len(study.curves), 'logged step')}")
     print("\n".join(f"damaged: {note}" for note in study.notes), end="\n" * bool(study.notes))
-    return 0
+    files = [folder / "runs.csv", *[folder / "curves.parquet"] * (not study.curves.empty)]
+    return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})
 
 
 def _levels_as_typed(study: Study) -> pandas.DataFrame:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ablate import format
 from ablate.config.errors import Refused
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
 from analysis.cli import arguments as arguments_
 
@@ -42,10 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments_.add_arguments(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
-    return conclude(parser.prog, lambda: _analyse(given))
+    return conclude(parser.prog, given.json, lambda: _analyse(given))
 
 
-def _analyse(given: argparse.Namespace) -> int:
+def _analyse(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
 
     folder = arguments_.folder_of(study, given.results_dir, given.to)
@@ -55,7 +56,8 @@ def _analyse(given: argparse.Namespace) -> int:
     print(f"{format.counted(len(files), 'file')} in {folder}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
-    return 0
+    tables = {"cells": case.cells, "effects": case.effects, "claims": case.claims, "notes": study.notes}
+    return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
 
 
 def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
