@@ -81,7 +81,7 @@ class Decay(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, torch.float32)  # a decay of 0.999 is 1 in bf16
-        step = F.softplus(self.step(x).to(dtype) + self.bias)
+        step = -F.logsigmoid(-self.step(x).to(dtype) - self.bias)  # torch's graph of softplus's gradient is wrong
         step = real(step, mask).transpose(-2, -1)
         return -self.rate.to(dtype).exp()[:, None] * step, step
 
