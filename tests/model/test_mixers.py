@@ -107,7 +107,7 @@ def gla(mixer: Any, x: Tensor, places: Places) -> Tensor:
 def gated_deltanet(mixer: Any, x: Tensor, places: Places) -> Tensor:
     query, key, value = (heads(y) for y in convolved(mixer, x))
     query, key = (y / (y.square().sum(-1, keepdim=True) + 1e-6).sqrt() for y in (query, key))
-    alpha, beta = decay_and_step(mixer, x)[0], torch.sigmoid(mixer.strength(x))
+    alpha, beta = decay_and_step(mixer, x)[0], torch.sigmoid(mixer.beta(x))
     state, found = torch.zeros(len(x), HEADS, key.shape[-1], value.shape[-1]).double(), []
     for t, (q, k, v) in enumerate(zip(query, key, value, strict=True)):
         a, b = alpha[:, t, :, None, None], beta[:, t, :, None, None]

@@ -25,7 +25,7 @@ class GatedDeltaNet(GatedOutput):
         keys, values = shape.heads * width("key_share", key_share, shape.head_dim), shape.heads * features
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
         self.convolution = ShortConvolution(2 * keys + values, convolution)
-        self.strength = tag(nn.Linear(shape.dim, self.heads, bias=False), "in")
+        self.beta = tag(nn.Linear(shape.dim, self.heads, bias=False), "in")
         self.decay = Decay(shape.dim, self.heads)
         self.sizes = [keys, keys, values]
 
@@ -34,7 +34,7 @@ class GatedDeltaNet(GatedOutput):
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
         made = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
         query, key, value = (split_heads(y, self.heads) for y in self.convolution(made).split(self.sizes, -1))
-        strength = real(torch.sigmoid(self.strength(x)), mask).transpose(-2, -1)
+        strength = real(torch.sigmoid(self.beta(x)), mask).transpose(-2, -1)
         decay, _ = self.decay(x, mask)
         return self.finish(
             x, by_delta(of_length_one(query), of_length_one(key), value, decay, strength.to(decay.dtype))
