@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -17,10 +17,13 @@ from ablate.model.shape import ModelShape
 
 
 class Parts(NamedTuple):
-    """What a model form is made of, as functions that make a new one for each place; `cross_block` reads a memory."""
+    """What a model form is made of, as functions that make a new one for each place.
 
-    block: Callable[[], Block]
-    cross_block: Callable[[], Block]
+    `block` is given its layer, counted from 0 within the stack; `cross_block` reads a memory.
+    """
+
+    block: Callable[[int], Block]
+    cross_block: Callable[[int], Block]
     norm: Callable[[], nn.Module]
     position: Callable[[], Position]
 
@@ -33,7 +36,7 @@ class Stack(nn.Module):
         self.position = parts.position()
         self.embed_norm = parts.norm() if shape.norm_embeddings else None
         self.dropout = Dropout(shape.dropout)
-        blocks = [parts.block() for _ in range(shape.layers)]
+        blocks = [parts.block(layer) for layer in range(shape.layers)]
         for other in blocks[1:] if shape.share_layers else []:
             share_parameters(blocks[0], other)
         self.blocks = nn.ModuleList(blocks)
@@ -96,6 +99,8 @@ class Encoder(Stack):
             raise ValueError(
                 "norm=instance sets the mean over positions, which a classifier reads, to 0; choose another"
             )
+        if told := one_way(self.modules()):
+            raise ValueError(f"{told} reads from left to right, and an encoder all positions; choose another attention")
         self.scale, self.pool = shape.embedding_scale, shape.pool
         self.embed = (
             embedding(shape.vocab, shape.dim, "embedding") if ids else tag(nn.Linear(shape.features, shape.dim), "in")
@@ -149,6 +154,8 @@ class EncoderDecoder(nn.Module):
         self.embed = embedding(shape.vocab, shape.dim, "embedding")
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
+        if told := one_way(block.cross_attention for block in self.decoder.blocks):
+            raise ValueError(f"{told} reads its own sequence alone, and no source; write cross_attention=mha beside it")
         self.head = head(shape.dim, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
@@ -183,6 +190,11 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
         return x.mean(-2)
     real = mask[..., None].to(x.dtype)
     return (x * real).sum(-2) / real.sum(-2).clamp(min=1)
+
+
+def one_way(parts: Iterable[nn.Module]) -> str | None:
+    """What the first of these parts that reads from left to right alone is called."""
+    return next((type(part).__name__ for part in parts if getattr(part, "causal_only", False)), None)
 
 
 def share_parameters(source: nn.Module, target: nn.Module) -> None:
