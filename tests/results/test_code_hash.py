@@ -32,7 +32,7 @@ VARIANTS = {
 }
 CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
-USERS = {"RMSNorm": {("attention", "qk_norm")}}
+USERS = dict.fromkeys(("RMSNorm", "LayerNorm"), {cell for cell in VARIANTS if cell[0] == "attention"})
 
 
 def with_edits(*edits: tuple[Path, str]) -> Sources:
