@@ -17,10 +17,13 @@ from ablate.model.shape import ModelShape
 
 
 class Parts(NamedTuple):
-    """What a model form is made of, as functions that make a new one for each place; `cross_block` reads a memory."""
+    """What a model form is made of, as functions that make a new one for each place.
 
-    block: Callable[[], Block]
-    cross_block: Callable[[], Block]
+    `block` is given its layer, counted from 0 within the stack; `cross_block` reads a memory.
+    """
+
+    block: Callable[[int], Block]
+    cross_block: Callable[[int], Block]
     norm: Callable[[], nn.Module]
     position: Callable[[], Position]
 
@@ -33,7 +36,7 @@ class Stack(nn.Module):
         self.position = parts.position()
         self.embed_norm = parts.norm() if shape.norm_embeddings else None
         self.dropout = Dropout(shape.dropout)
-        blocks = [parts.block() for _ in range(shape.layers)]
+        blocks = [parts.block(layer) for layer in range(shape.layers)]
         for other in blocks[1:] if shape.share_layers else []:
             share_parameters(blocks[0], other)
         self.blocks = nn.ModuleList(blocks)

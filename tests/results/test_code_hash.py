@@ -32,7 +32,8 @@ VARIANTS = {
 }
 CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
-USERS = dict.fromkeys(("RMSNorm", "LayerNorm"), {cell for cell in VARIANTS if cell[0] == "attention"})
+NORMED = {cell for cell in VARIANTS if cell[0] == "attention"}  # where queries and keys can be
+USERS = {"RMSNorm": NORMED, "LayerNorm": NORMED}
 
 
 def with_edits(*edits: tuple[Path, str]) -> Sources:
