@@ -30,7 +30,8 @@ LARGEST_SEED = 2**53
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
 LATER |= {"model.head_dim": None}
-LATER |= {f"attention.{name}": None for name in ("qk_norm", "window", "gate", "sink", "soft_cap")}
+LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
+LATER |= {"attention.sink": None, "attention.soft_cap": None}
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
 LATER_GROUPS: dict[str, str] = {}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths

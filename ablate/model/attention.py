@@ -190,7 +190,7 @@ def either(own: bool | None, shared: bool) -> bool:
 
 
 def with_options(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that hands `**options` on to GQA's, as if it named them all: a constructor is a variant's schema."""
+    """A constructor that hands `**options` on to GQA's, as if it named them: a constructor is its schema."""
     signature = inspect.signature(init)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     more = [each for each in inspect.signature(GQA).parameters.values() if each.kind is each.KEYWORD_ONLY]

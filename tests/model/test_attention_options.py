@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from empty_task import some_shape
+from empty_task import Blank, some_shape
 from test_attend import some, some_mask
 from test_attention import DIM, HEADS, SHAPE, randomised
+from test_variants import configuration, jitter, loss_of, some_inputs
 from torch import Tensor
 
 from ablate.config.components import bind
 from ablate.model.attend import attend_explicit, attend_flex
 from ablate.model.attention import GQA, MHA, Gated, QKNorm
-from ablate.model.build import offered
+from ablate.model.build import initialised_model, offered
+from ablate.model.cost import count
+from ablate.model.dropout import rekey
 from ablate.model.position import ALiBi, Places, RoPE
 
 B, T, D = 3, 6, 4
@@ -121,14 +124,15 @@ def test_options_do_beside_any_other_what_they_do_alone(row: dict[str, Any]) -> 
     mask, t = some_mask(row["mask"]), torch.arange(T)
     bias = some(HEADS, T, T, seed=8) if "biased" in row["places"] else None
     rotation = RoPE(D, 100.0).places(x, True).rotation if "turned" in row["places"] and not across else None
-    got = attention(x, Places(rotation, bias), causal, mask, memory)
+    with torch.no_grad():
+        got = attention(x, Places(rotation, bias), causal, mask, memory)
     near = torch.ones(T, T, dtype=torch.bool).tril(0 if causal else T)
     if row["window"] is not None and not across:
         near = near & ((t[:, None] - t).abs() < row["window"])
     for b in range(B):
         seen = near if mask is None else near & mask[b].bool()
-        expected = by_loops(attention, row, x[b], x[b] if memory is None else memory[b], seen, bias)
-        anything = seen.any(-1)
+        source, anything = x[b] if memory is None else memory[b], seen.any(-1)
+        expected = by_loops(attention, row, x[b], source, seen, bias).detach()
         assert float((got[b] - expected)[anything].abs().max()) < 1e-10
     assert got.isfinite().all(), "a query that sees no key finds numbers nevertheless"
 
@@ -186,3 +190,60 @@ def test_a_sink_starts_as_softmax_off_by_one() -> None:
     assert zero.load_state_dict({name: x for name, x in learned.state_dict().items() if name != "sink"})
     x = some(2, 5, 8).float()
     assert torch.equal(learned(x, Places(), True), zero(x, Places(), True))
+
+
+MANY = {"window": 5, "qk_norm": "ln", "over": "all", "gate": "head", "sink": "learned", "soft_cap": 5.0}
+
+
+def whole(seed: int = 0) -> torch.nn.Module:
+    """A decoder whose attention has many options at once, and heads that are wider than dim / heads."""
+    config = configuration({"attention": "gqa"}, layers=1, dropout=0.2, head_dim=10)
+    config = config.with_value("attention", config.attention | MANY | {"key_bias": True})
+    model = jitter(initialised_model(config, Blank(13, 12), seed), 0.05)
+    rekey(model, seed, 0)
+    return model
+
+
+def test_many_options_compile_without_a_break() -> None:
+    eager, compiled = whole(), whole()
+    torch._dynamo.reset()
+    compiled.compile(backend="aot_eager", fullgraph=True)
+    losses = [loss_of(model, some_inputs(("decoder", "lm"))) for model in (eager, compiled)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
+    for loss in losses:
+        loss.backward()
+    for (name, mine), theirs in zip(eager.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_many_options_train_side_by_side_as_alone() -> None:
+    models, inputs = [whole(0), whole(1)], some_inputs(("decoder", "lm"))
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+
+    def forward(parameters: Any, buffers: Any) -> Tensor:
+        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
+
+    packed = torch.func.vmap(forward)(parameters, buffers)
+    for one, model in zip(packed, models, strict=True):
+        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
+
+
+def test_many_options_in_bf16_are_near() -> None:
+    model, inputs = whole().eval(), some_inputs(("decoder", "lm"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = model(**inputs)
+    torch.testing.assert_close(low.float(), model(**inputs), rtol=0.1, atol=0.1)
+
+
+def test_heads_may_be_of_any_size() -> None:
+    """Projections, rotations and counts go by model.head_dim; without it heads must divide the dim."""
+    config = configuration({}, heads=3, head_dim=10)
+    attention = initialised_model(config, Blank(13, 12), 0).blocks[0].attention  # type: ignore[union-attr, index]
+    assert attention.query.weight.shape == attention.value.weight.shape == (30, 16)  # type: ignore[union-attr]
+    assert attention.out.weight.shape == (16, 30) and attention.scale == 10**-0.5  # type: ignore[union-attr]
+    narrow, wide = (count(configuration({}, head_dim=size), Blank(13, 12)) for size in (8, 10))
+    assert wide.params - narrow.params == 2 * 4 * 16 * 2 * 2, "layers × matrices × dim × heads × features more"
+    plain = count(configuration({}), Blank(13, 12))
+    assert (narrow.params, narrow.flops_per_token) == (plain.params, plain.flops_per_token)
+    with pytest.raises(ValueError, match="must be divisible"):
+        initialised_model(configuration({}, heads=3), Blank(13, 12), 0)
