@@ -95,8 +95,8 @@ def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
 def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
     """Muon for hidden matrices, AdamW for embeddings, head, vectors and scalars (Jordan 2024).
 
-    M ← 0.95 M + 0.05 G; W ← W − lr · 0.2 √max(n, m) · NewtonSchulz(0.95 M + 0.05 G) − lr λ W.  The factor gives an update
-    the size of AdamW's, so that one rate suits both (Liu 2025, arXiv 2502.16982).  `betas` are those of AdamW.
+    M ← 0.95 M + 0.05 G; W ← W − lr · 0.2 √max(n, m) · NewtonSchulz(0.95 M + 0.05 G) − lr λ W.  By the factor an update
+    is as large as AdamW's, so that one rate suits both (Liu 2025, arXiv 2502.16982).  `betas` are those of AdamW.
     """
     hidden = [p for p in model.parameters() if p.ndim == 2 and role_of(p) in ("in", "out")]
     if not hidden:
