@@ -5,7 +5,7 @@ other parameter as it was, and runs with one seed pair up across variants.  Draw
 layer is the leading rows (role `out`: the leading columns) of a wider one's.
 
 Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (zeros, mostly),
-`constant` (left as its constructor wrote it).
+`constant` (left as its constructor wrote it), `own` (of the standard deviation that the parameter names: `of_std`).
 """
 
 from __future__ import annotations
@@ -127,6 +127,13 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
     return layer
 
 
+def of_std(values: Tensor, std: float) -> nn.Parameter:
+    """A parameter that is drawn from N(0, std²), whatever init is chosen."""
+    parameter = nn.Parameter(values)
+    parameter.role, parameter.own_std = "own", std
+    return parameter
+
+
 def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
     """A table of `rows` vectors, not yet drawn: drawing on the meta device would load half of torch's compiler."""
     table = nn.Embedding.from_pretrained(torch.zeros(rows, dim), freeze=False)
@@ -149,13 +156,21 @@ def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = 
         role = role_of(parameter)
         if role == "constant":
             continue
-        scale = init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
+        scale = scale_of(parameter, role, init)
         if scale == 0:
             parameter.zero_()  # as products with zero are not: half of them would be −0
             continue
         stream = f"placebo/{name}" if name in anew else name
         normals = draw(seed, stream, tuple(parameter.shape), by_column=role == "out")
         parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
+
+
+def scale_of(parameter: Tensor, role: str, init: Init) -> float:
+    """Standard deviation of a parameter's draws."""
+    if role == "own":
+        own: float = parameter.own_std
+        return own
+    return init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
 
 
 def fans(matrix: Tensor) -> tuple[int, int]:
