@@ -33,6 +33,7 @@ ABLATE = {
     "planning": "format config results model data training evidence execution",
     "api": "config results planning execution",
     "cli": "__init__ format config results model data training evidence execution planning api",
+    "python": "format config results training evidence execution planning api cli",
 }
 ANALYSIS = {
     "escape": "",
@@ -41,13 +42,13 @@ ANALYSIS = {
     "case": "escape stats",
     "writing": "escape case",
     "figures": "stats case",
-    "report": "case writing figures",
+    "webpage": "case writing figures",
     "gallery": "escape sources case writing figures",
-    "cli": "escape sources case writing figures report gallery",
+    "cli": "escape sources case writing figures webpage gallery",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
-COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source"
+COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source layer_of mapped variants_of"
 # and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
 FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json typed neutral_groups flat read_json write_json seal_of "
 FORMS_OF_FILES += "numbers settings"
