@@ -128,7 +128,7 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
 
 
 def of_std(values: Tensor, std: float) -> nn.Parameter:
-    """A parameter that is drawn from N(0, std²), whatever init is chosen."""
+    """A parameter that is drawn with this standard deviation, whatever init is chosen."""
     parameter = nn.Parameter(values)
     parameter.role, parameter.own_std = "own", std
     return parameter

@@ -52,7 +52,10 @@ def deviations(config: Config, model: nn.Module) -> dict[str, float]:
         {name: getattr(p, "gain", 1.0) for name, p in model.named_parameters()},
     )
     drawn = {name: row for name, row in shapes_of(model).items() if row[0] not in ("bias", "constant")}
-    return {name: init.scale(role, shape[-1], shape[0]) * gains[name] for name, (role, shape) in drawn.items()}
+    own = {name: p.own_std for name, p in model.named_parameters() if hasattr(p, "own_std")}
+    return {
+        name: own.get(name) or init.scale(r, shape[-1], shape[0]) * gains[name] for name, (r, shape) in drawn.items()
+    }
 
 
 def probability(init: str, role: str, z: np.ndarray) -> np.ndarray:
