@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
+VARIED = (*COMPONENTS, "objective")  # groups whose variants are classes that a study compares
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
@@ -29,7 +30,7 @@ LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
-LATER_GROUPS: dict[str, str] = {}
+LATER_GROUPS: dict[str, str] = {"objective": "cross_entropy"}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
@@ -140,6 +141,7 @@ class Config:
     position: Any = MISSING
     attention: Any = MISSING
     init: Any = MISSING
+    objective: Any = MISSING
     model: Model = dataclasses.field(default_factory=Model)
     data: Any = dataclasses.field(default_factory=dict)
     train: Train = dataclasses.field(default_factory=Train)
@@ -204,13 +206,13 @@ def nothing() -> Config:
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
 # What decides which runs there are and how they are carried out, but no run's numbers.
-STUDY_KEYS = tuple(key for key in KEYS if key not in (*COMPONENTS, *SECTIONS, "data", "timing") or key == "tune")
+STUDY_KEYS = tuple(key for key in KEYS if key not in (*VARIED, *SECTIONS, "data", "timing") or key == "tune")
 WHOLE = (*STUDY_KEYS, "timing")  # the keys of a whole study; this one is part of its runs' keys, for their seconds
 
 
 def is_component(keys: list[str]) -> bool:
     """Whether a factor is one of components."""
-    return any(key in COMPONENTS for key in keys)
+    return any(key in VARIED for key in keys)
 
 
 def typed(plain: dict[str, Any]) -> Config:

@@ -61,7 +61,8 @@ class Budget(Record):
 def count(config: Config, task: Any) -> Budget:
     """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
     with torch.device("meta"):
-        model = build_model(config, task).eval()
+        model = build_model(config, task)
+        model.train(bool(getattr(model, "later", ())))  # what is there for training alone is counted, too
         counter = FlopCounterMode(display=False)
         with counter, torch.no_grad():
             model(**task.blank())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
-from ablate.config.schema import BY_STEPS, COMPONENTS
+from ablate.config.schema import BY_STEPS, VARIED
 from ablate.config.study_keys import CHOSEN
 from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Validator
@@ -40,7 +40,7 @@ def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list
     given = [override.partition("=")[0].lstrip("+") for override in overrides] if how not in BY_STEPS else swept
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
     found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
-    if how in ("params", "flops") and not found and not {*swept} & {*COMPONENTS, "model", "preset"}:
+    if how in ("params", "flops") and not found and not {*swept} & {*VARIED, "model", "preset"}:
         found.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.components import defaults_of
 from ablate.config.errors import PlanError
-from ablate.config.schema import COMPONENTS, Config, Seed
+from ablate.config.schema import VARIED, Config, Seed
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.cells import Cells, describe_tasks
@@ -67,7 +67,7 @@ def describe_cells(
 
 def filled_in(config: Config) -> dict[str, Any]:
     """The arguments that no YAML sets and constructors fill in, by dotted name."""
-    found = {group: defaults_of(group, getattr(config, group), config.user) for group in COMPONENTS}
+    found = {group: defaults_of(group, getattr(config, group), config.user) for group in VARIED}
     return {f"{group}.{name}": value for group, values in found.items() for name, value in values.items()}
 
 

@@ -109,7 +109,14 @@ def configuration(cell: dict[str, str] | None = None, **model: Any) -> Config:
     """The part of a resolved configuration that a model is built from: a cell, in a shape fit for tests."""
     chosen = REFERENCE | (cell or {})
     parts = {group: read(group, chosen[group]) | SETTINGS.get(chosen[group], {}) for group in COMPONENTS}
-    return typed(parts | {"model": read("model", chosen["model"]) | SHAPE | model, "data": {"context": CONTEXT}})
+    return typed(
+        parts
+        | {
+            "objective": read("objective", REFERENCE["objective"]),
+            "model": read("model", chosen["model"]) | SHAPE | model,
+            "data": {"context": CONTEXT},
+        }
+    )
 
 
 def built(

@@ -12,13 +12,13 @@ from typing import Any
 
 from ablate.config.components import RESERVED, resolve
 from ablate.config.errors import BadComponent
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import VARIED, Config
 
 
 def unread(config: Config) -> list[list[str]]:
     """Settings of a cell's components and data that their code never reads, as [key, message]."""
     found = []
-    for group in (*COMPONENTS, "data"):
+    for group in (*VARIED, "data"):
         node, user = getattr(config, group), config.user
         try:
             target = resolve(group, node["_target_"], user)
