@@ -164,7 +164,8 @@ def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict
     if tier in (None, "null"):
         return {}, []
     if tier not in found:
-        return {}, [Problem(f"tier={tier}", f"{file} has no such tier; {instead(str(tier), found)}")]
+        wanted = instead(str(tier), found) if tier != "cpu" else "leave tier out for what runs on a CPU"
+        return {}, [Problem(f"tier={tier}", f"{file} has no such tier; {wanted}")]
     return found[tier], []
 
 

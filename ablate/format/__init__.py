@@ -145,13 +145,15 @@ def counted(n: int, noun: str) -> str:
 
 
 SPLITS = {"test": "test", "val": "validation", "train": "training"}
+STATISTICS = {"loss_recalibrated": "loss with recalibrated statistics", "loss_batch": "loss with batch statistics"}
 
 
 def said_metric(metric: str) -> str:
     """A metric as people say it: "test loss", "test accuracy at length 128"."""
     split, _, name = metric.partition("/")
     name, _, length = name.partition("@")
-    return f"{SPLITS.get(split, split)} {name.replace('_', ' ')}".strip() + f" at length {length}" * bool(length)
+    said = STATISTICS.get(name, name.replace("_", " "))
+    return f"{SPLITS.get(split, split)} {said}".strip() + f" at length {length}" * bool(length)
 
 
 def p_words(p: float, correction: str = "") -> str:

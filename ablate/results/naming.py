@@ -90,8 +90,11 @@ def matched(manifest: Manifest) -> str:
 
 
 def unit(manifest: Manifest, metric: str) -> str:
-    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for most others."""
-    name = metric.partition("/")[2]
+    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for most others.
+
+    Two metrics that are compared, as "test/loss@64, test/loss@128", have one unit.
+    """
+    name = metric.partition(",")[0].partition("@")[0].partition("/")[2]
     if name == "step_seconds":
         return ", s"
     tasks = [task for task in manifest.tasks.values() if name in task.metrics]

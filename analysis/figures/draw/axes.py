@@ -101,10 +101,30 @@ def limits(values: Any, share: float = 0.08) -> tuple[float, float]:
     return float(known.min()) - margin, float(known.max()) + margin
 
 
+class Apart(MaxNLocator):
+    """As many ticks along x as stand apart, at most so many; their texts are taken to be as long as the longest."""
+
+    def __init__(self, axis: Axis, most: int):
+        super().__init__(nbins=most, steps=[1, 2, 2.5, 5, 10])
+        self.along, self.most = axis, most
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """See MaxNLocator."""
+        room = 3 * self.along.get_tick_space()  # in font sizes
+        for count in range(self.most, 0, -1):
+            self.set_params(nbins=count)
+            ticks = super().tick_values(vmin, vmax)
+            shown = [f"{tick:.6g}" for tick in ticks if vmin <= tick <= vmax]
+            if len(shown) * (0.6 * max(map(len, shown), default=0) + 0.8) <= room:
+                break
+        return ticks
+
+
 def difference_ticks(axis: Axes, page: Page, along: Literal["x", "y"] = "x") -> None:
     """Ticks of differences: few enough to stand apart, written as numbers are elsewhere."""
-    axis.locator_params(axis=along, nbins=5 if along == "y" else 3 if page.narrow else 4)
-    {"x": axis.xaxis, "y": axis.yaxis}[along].set_major_formatter(Short())
+    one = {"x": axis.xaxis, "y": axis.yaxis}[along]
+    one.set_major_locator(Apart(one, 3 if page.narrow else 4) if along == "x" else MaxNLocator(5))
+    one.set_major_formatter(Short())
 
 
 def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0.0) -> None:
