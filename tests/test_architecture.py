@@ -202,13 +202,13 @@ def test_yaml_defaults_are_the_only_ones():
     """A constructor's own settings have no defaults in code: they would hide what a study trained."""
     import yaml
 
-    from ablate.config.components import SHAPE, WIRING, parameters_of, resolve
+    from ablate.config.components import offered_names, parameters_of, resolve
 
     for group in COMPONENTS:
         for file in groups()[group].values():
             node = yaml.safe_load(file.read_text())
             target = resolve(group, node["_target_"])
-            own = [p for p in parameters_of(target).values() if p.name not in (*SHAPE, *WIRING)]
+            own = [p for p in parameters_of(target).values() if p.name not in offered_names(group)]
             assert {p.name for p in own} == node.keys() - {"_target_", "_partial_"}
             assert all(p.default is p.empty for p in own), f"{target.__name__} has defaults beside its YAML's"
 

@@ -18,11 +18,14 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent
+from ablate.config.schema import COMPONENTS
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
 SHAPE = ("shape", *NUMBERS)
-WIRING = ("sublayers",)  # what a residual style is given beside the shape
+PLACED = ("norm", "ffn", "residual", "attention")  # groups that stand in the layers of a stack
+PLACE = ("layer",)  # what these are offered beside the shape
+WIRING = ("sublayers",)  # and a residual style beside both
 BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
@@ -99,7 +102,15 @@ def makes(function: Callable[..., Any], kind: type) -> bool:
     return any(inspect.isclass(one) and issubclass(one, kind) for one in (said, *typing.get_args(said)))
 
 
-def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> Callable[..., Any]:
+def offered_names(group: str) -> tuple[str, ...]:
+    """What the constructors of a group may ask for by name."""
+    if group == "data":
+        return ("kind",)
+    shape = SHAPE if group in (*COMPONENTS, "model") else ()
+    return (*shape, *PLACE * (group in PLACED), *WIRING * (group == "residual"))
+
+
+def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> partial[Any]:
     """A component's constructor with the YAML's arguments and the offered ones that it asks for.
 
     Raises BadComponent with the first of `argument_problems`.
@@ -140,6 +151,9 @@ def argument_problems(
             problems.append((f"{group}.{key}", f"has no value; write {group}.{key}=..."))
         elif not fits(value, hints.get(key, Any)):
             problems.append((f"{group}.{key}", f"{value!r} is not of type {type_name(hints[key])}"))
+    if group == "norm" and not fits(None, hints.get("layer", Any)):
+        told = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
+        problems.append((f"{group}.layer", told))
     for name in own:
         if name not in given and parameters[name].default is inspect.Parameter.empty:
             problems.append((f"{group}.{name}", f"{target.__name__} needs {name}; {where(group, name)}"))
@@ -157,8 +171,8 @@ def where(group: str, name: str) -> str:
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
     """The arguments that a component's constructor fills in, as its YAML leaves them out; what is no setting is not."""
     parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
-    offered = (*SHAPE, *WIRING, "kind")
-    values = {name: each.default for name, each in parameters.items() if name not in node and name not in offered}
+    taken = {*node, *offered_names(group)}
+    values = {name: each.default for name, each in parameters.items() if name not in taken}
     return {
         name: value for name, value in values.items() if value is None or isinstance(value, bool | int | float | str)
     }

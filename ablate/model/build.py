@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import NUMBERS, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
 from ablate.model.objective import Objective
@@ -33,19 +33,21 @@ def build_model(config: Config, task: Any) -> nn.Module:
     """
     whole, user = shape(config, task), config.user
     given = offered(whole)
-    make = {name: bind(name, getattr(config, name), given, user) for name in ("norm", "ffn", "position", "attention")}
-    residual = bind("residual", config.residual, given | dict.fromkeys(WIRING), user)
+    placed = given | dict.fromkeys(PLACE)
+    make = {name: bind(name, getattr(config, name), placed, user) for name in ("norm", "ffn", "attention")}
+    residual = bind("residual", config.residual, placed | dict.fromkeys(WIRING), user)
     norms: list[nn.Module] = []
 
-    def norm() -> nn.Module:
-        norms.append(make["norm"]())
+    def norm(layer: int | None = None) -> nn.Module:
+        norms.append(at(layer, make["norm"])())
         return norms[-1]
 
-    def block(cross: bool = False) -> nn.Module:
-        attention, ffn = make["attention"](), make["ffn"]()
-        return residual(sublayers=Sublayers(attention, make["attention"]() if cross else None, ffn, norm))
+    def block(layer: int, cross: bool = False) -> nn.Module:
+        attention, ffn = at(layer, make["attention"])(), at(layer, make["ffn"])()
+        across = at(layer, make["attention"])() if cross else None
+        return at(layer, residual)(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
 
-    parts = Parts(block, partial(block, True), norm, make["position"])
+    parts = Parts(block, partial(block, cross=True), norm, bind("position", config.position, given, user))
     form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
@@ -63,6 +65,11 @@ def build_objective(config: Config) -> Objective:
     """What training of a resolved configuration descends."""
     made: Objective = bind("objective", config.objective, {}, config.user)()
     return made
+
+
+def at(layer: int | None, make: partial[Any]) -> partial[Any]:
+    """A bound constructor that is told its layer, where it asks for it."""
+    return partial(make, layer=layer) if "layer" in make.keywords else make
 
 
 def build_init(config: Config, task: Any) -> Any:

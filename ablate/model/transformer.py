@@ -18,10 +18,13 @@ from ablate.model.shape import ModelShape
 
 
 class Parts(NamedTuple):
-    """What a model form is made of, as functions that make a new one for each place; `cross_block` reads a memory."""
+    """What a model form is made of, as functions that make a new one for each place.
 
-    block: Callable[[], Block]
-    cross_block: Callable[[], Block]
+    `block` is given its layer, counted from 0 within the stack; `cross_block` reads a memory.
+    """
+
+    block: Callable[[int], Block]
+    cross_block: Callable[[int], Block]
     norm: Callable[[], nn.Module]
     position: Callable[[], Position]
 
@@ -34,11 +37,11 @@ class Stack(nn.Module):
         self.position = parts.position()
         self.embed_norm = parts.norm() if shape.norm_embeddings else None
         self.dropout = Dropout(shape.dropout)
-        blocks = [parts.block() for _ in range(shape.layers)]
+        blocks = [parts.block(layer) for layer in range(shape.layers)]
         for other in blocks[1:] if shape.share_layers else []:
             share_parameters(blocks[0], other)
         self.blocks = nn.ModuleList(blocks)
-        self.later = nn.ModuleList(parts.block() for _ in range(shape.later_tokens))
+        self.later = nn.ModuleList(parts.block(shape.layers - 1) for _ in range(shape.later_tokens))
         self.final_norm = parts.norm() if blocks[0].final_norm else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
             raise ValueError("objective=multi_token has heads that share the last norm, whose statistics would mix")

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import MISSING
 
-from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
+from ablate.config.components import argument_problems, offered_names, resolve
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, VARIED, Config, typed
+from ablate.config.schema import VARIED, Config, typed
 from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
@@ -121,14 +121,13 @@ class Validator:
     def arguments(self, config: Config) -> list[Problem]:
         """Problems of every component's target and arguments."""
         found: list[Problem] = []
-        offered = dict.fromkeys((*COMPONENTS, "model"), SHAPE) | {"residual": (*SHAPE, *WIRING), "data": ("kind",)}
         for group in (*VARIED, "model", "data", "optim", "track"):
             node = getattr(config, group)
             try:
                 if group in ("model", "optim"):  # their arguments are in the typed frame
                     resolve(group, node._target_, config.user)
                 elif node or group != "track":
-                    rows = argument_problems(group, node, offered.get(group, ()), config.user)
+                    rows = argument_problems(group, node, offered_names(group), config.user)
                     found += [Problem(*row) for row in rows]
             except BadComponent as error:
                 found.append(Problem(error.key, str(error)))
