@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model
+from ablate.model.experts import grouped_product
 from ablate.model.init import role_of
 from ablate.model.norm import running_norms
 
@@ -27,6 +29,12 @@ OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a c
 MOST = 10**12  # parameters of a model
 
 
+@register_flop_formula(grouped_product._opoverload.overloadpacket)
+def of_groups(x: Sequence[int], weight: Sequence[int], *args: Any, **kwargs: Any) -> int:
+    """FLOPs of a grouped product by the shapes of its rows and matrices: each row is in one group."""
+    return 2 * x[0] * weight[-2] * weight[-1]
+
+
 @record
 class Budget(Record):
     """Counts of one cell.
@@ -37,6 +45,7 @@ class Budget(Record):
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
     unused           components that the model has no place for: norm in residual=rezero
+    active           share of the FFNs' width that a token passes, less than 1 in a mixture of experts
     running          whether norms keep running statistics, so that runs end with losses by others, too
     """
 
@@ -47,6 +56,7 @@ class Budget(Record):
     hidden: int | None
     unused: tuple[str, ...]
     running: bool
+    active: float = 1.0
 
     @property
     def core(self) -> int:
@@ -75,6 +85,7 @@ def count(config: Config, task: Any) -> Budget:
         hidden=ffn_width(model),
         unused=model.unused,
         running=bool(running_norms(model)),
+        active=min((getattr(module, "active", 1.0) for module in model.modules()), default=1.0),
     )
 
 

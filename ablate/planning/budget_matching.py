@@ -20,7 +20,7 @@ from ablate.results.records import Matched, StepSeconds
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
 FAR = 0.2  # of the reference: what is no match any more
-EXTREME = 4  # times a cell's own width, or a part of it: what is another model rather than a match
+EXTREME = 4  # times a cell's own width, or a part of what a token passes of it: another model rather than a match
 WIDEST = 2**24
 
 QUANTITIES = {
@@ -115,7 +115,7 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     left = remainder(how, found, of_step, target)
     config = found.config
     changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
-    if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
+    if abs(left.difference) > FAR or not cell.budget.active / EXTREME <= changed <= EXTREME:
         where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={config.ffn['hidden']}"
         message = f"{left_over(left)} against its reference at best, with {where}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
