@@ -24,7 +24,7 @@ def preview(plan: Plan, time: str = "") -> str:
     where = f"study {plan.manifest.study} in {plan.folder}"
     held = evidence.also_lines(plan.manifest)
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
-    notes = list(dict.fromkeys(note for cell in cells for note in cell.notes))
+    notes = naming.notes(cells)
     asked = [*about(plan.manifest), *plan.manifest.remarks]
     totals = [f"{tasks}; {runs}", *([time] if time else []), *evidence.noise_lines(plan.manifest), where]
     table = columns([head, *(row(plan, cell) for cell in cells)], numeric=True)

@@ -218,7 +218,7 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
     lines += [*study.manifest.remarks, evidence.standing(study, table, claims)]
     lines += [evidence.unadjusted(study.manifest), evidence.margin_line(study)]
-    lines += [evidence.overfitting(study), *dict.fromkeys(n for n in cells["notes"] if n)]
+    lines += [evidence.overfitting(study), *naming.notes(study.manifest.cells)]
     if len(study.manifest.seeds) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     metrics = evidence.measures(study.manifest)

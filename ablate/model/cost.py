@@ -17,6 +17,7 @@ from ablate.model.build import build_model
 from ablate.model.experts import grouped_product
 from ablate.model.init import role_of
 from ablate.model.norm import running_norms
+from ablate.model.uncounted import Uncounted, unreached
 
 # Dense bf16 peak in FLOP/s with sums in float32, by what a card is called, the longer names first.  From NVIDIA's data
 # sheets of each card, whose numbers with sparsity are halved (H100, H200: of SXM and NVL; GB200, B200: of the NVL72 and
@@ -40,7 +41,8 @@ class Budget(Record):
     """Counts of one cell.
 
     params           parameters, tied ones once
-    flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing
+    flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing; with
+                     what parts state beside their products
     shapes           name -> (role, shape) of every parameter
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
@@ -73,15 +75,15 @@ def count(config: Config, task: Any) -> Budget:
     with torch.device("meta"):
         model = build_model(config, task)
         model.train(bool(getattr(model, "later", ())))  # what is there for training alone is counted, too
-        counter = FlopCounterMode(display=False)
-        with counter, torch.no_grad():
+        counter, beside, apart = FlopCounterMode(display=False), Uncounted(model), unreached(model)
+        with counter, beside, torch.no_grad():
             model(**task.blank())
     parameters = dict(model.named_parameters())
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
-        flops_per_token=counter.get_total_flops() / task.positions,
+        flops_per_token=(counter.get_total_flops() + beside.stated) / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=notes(model),
+        notes=[*notes(model), *dict.fromkeys(apart), *beside.notes],
         hidden=ffn_width(model),
         unused=model.unused,
         running=bool(running_norms(model)),

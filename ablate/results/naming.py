@@ -8,7 +8,7 @@ from typing import Any
 from ablate.config.claim_relations import plain_metric
 from ablate.config.schema import BY_STEPS
 from ablate.format import counted, known, ranged, show, size
-from ablate.results.records import Manifest
+from ablate.results.records import Cell, Manifest
 
 FEW = 6  # factors that a title spells out
 TAKEN = "taken by reuse=any"  # with what a note on a cell says so
@@ -87,6 +87,11 @@ def matched(manifest: Manifest) -> str:
     vague = max((float(cell.step_seconds.error) for cell in manifest.cells if cell.step_seconds), default=0.0)
     measured = f", as far as they were measured (± {vague * 100:.2g} % SE)" if vague else ""
     return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %{measured}"
+
+
+def notes(cells: Iterable[Cell]) -> list[str]:
+    """What there is to say of some cells, each thing once."""
+    return list(dict.fromkeys(note for cell in cells for note in cell.notes))
 
 
 def unit(manifest: Manifest, metric: str) -> str:

@@ -10,7 +10,7 @@ import pandas
 from ablate import evidence, format
 from analysis.case import Case
 from analysis.gallery import verdicts
-from analysis.gallery.kept import BY_HAND, FIGURES, RESULTS, StudyFile, Trained
+from analysis.gallery.kept import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 from analysis.writing import tables
 from analysis.writing.sections import counts
 from analysis.writing.sentences import where
@@ -43,6 +43,7 @@ def _section(file: StudyFile, trained: Trained) -> Iterator[str]:
     yield from filter(None, [paragraph(manifest.question or file.question)])
     facts = {"Published": manifest.published or file.published, "Scope": where(manifest, None), "Runs": cost(case)}
     facts |= {"Notes": "; ".join(tables.remarks(case.study))}
+    facts |= {"No cell of": lacking(manifest.factors)}
     told = [_fact(name, text) for name, text in facts.items() if text]
     links = format.listed(f"[{each.name}](results/{trained.name}/{FIGURES}/{each.name}.md)" for each in sheets(case))
     yield "\n".join([*told, f"- **Command**: `{trained.command}`", f"- **Tables**: {links}"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Refused
-from ablate.config.groups import by_value
+from ablate.config.groups import by_value, groups
 from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import COMPONENTS
 from ablate.results.choose import refusing
 from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.records import Manifest
@@ -56,6 +58,18 @@ class StudyFile(NamedTuple):
         """The commands that train what has no tables yet."""
         there = {each.manifest.tier for each in self.trained}
         return [command(self.name, tier) for tier in (None, *self.tiers) if tier not in there]
+
+
+def lacking(factors: Mapping[str, Sequence[object]]) -> str:
+    """The variants that a study of every component has no cell of: "ffn=none; attention=mla"; of others nothing."""
+    if not set(COMPONENTS) <= factors.keys():
+        return ""
+    known, told = groups(), []
+    for group in COMPONENTS:
+        there = [read_plain(known[group][str(name)]) for name in factors[group] if name in known[group]]
+        lacks = [name for name, file in known[group].items() if read_plain(file) not in there]
+        told += [f"{group}={', '.join(lacks)}"] * bool(lacks)
+    return "; ".join(told)
 
 
 def command(name: str, tier: str | None = None) -> str:

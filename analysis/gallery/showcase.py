@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from analysis.gallery.answers import answer
-from analysis.gallery.kept import FIGURES, RESULTS, StudyFile, Trained
+from analysis.gallery.kept import FIGURES, RESULTS, StudyFile, Trained, lacking
 from analysis.gallery.pictures import COMMAND, tables
 from analysis.writing.sheet import inline, paragraph
 
@@ -37,6 +37,8 @@ def _study(file: StudyFile, trained: Trained) -> Iterator[str]:
         yield paragraph(answer(trained.case, name))
         yield _picture(trained, name, "../")
         yield "  \n".join(paragraph(line) for line in table.attrs["caption"] if line)
+    if lacks := lacking(manifest.factors):
+        yield f"No cell of {paragraph(lacks)}."
     link = f"../experiments/FINDINGS.md#{trained.name}"
     yield f"Trained by `{trained.command}`, drawn by `{COMMAND}`; [what it found]({link})."
 

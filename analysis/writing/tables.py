@@ -78,7 +78,7 @@ def cells_sheet(case: Case) -> Sheet:
         if "tuned" in own:
             texts |= {f"{own['tuned']}, tuned": format.setting(own["tuned_value"])}
         rows.append(texts | {_seen(study, name): format.number(own[name], places) for name in cells if "/" in name})
-    notes = [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)]
+    notes = [*naming.notes(study.manifest.cells), *remarks(study)]
     return sheet_of("cells", f"Cells: {metric} over seeds, runs without a number, budget", rows, notes)
 
 

@@ -32,7 +32,8 @@ VARIANTS = {
 }
 CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
-USERS = {"RMSNorm": {("attention", "qk_norm")}}
+NORMED = ("qk_norm", "retention", "gla", "gated_deltanet", "mamba2")
+USERS = {"RMSNorm": {("attention", name) for name in NORMED}}
 
 
 def with_edits(*edits: tuple[Path, str]) -> Sources:

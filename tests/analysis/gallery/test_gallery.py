@@ -15,6 +15,8 @@ from conftest import ROOT
 from fake_studies import fabricate, plain_score
 from PIL import Image
 
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
 from ablate.results.kept_tables import write_tables
 from ablate.results.study import load_study
 from analysis import figures
@@ -22,7 +24,7 @@ from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.figures.stamp import metadata, read_stamp
 from analysis.gallery import showcase
-from analysis.gallery.kept import study_files
+from analysis.gallery.kept import lacking, study_files
 from analysis.gallery.write import BEGIN, END
 
 Capture = pytest.CaptureFixture[str]
@@ -256,3 +258,13 @@ def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_p
     assert [text for text in named if text.startswith("optim.")] == list(factors)
     assert drawn.get_figheight() < 10.5, "a page"
     assert drawn.axes[0].get_xlim()[1] < 0.9 and "arrow" in " ".join(table.attrs["caption"])
+
+
+def test_a_study_of_every_component_says_which_variants_it_lacks() -> None:
+    factors = {group: sorted(groups()[group]) for group in COMPONENTS}
+    factors["ffn"].remove("relu")  # another name of mlp
+    assert lacking(factors) == ""
+    factors["ffn"].remove("swiglu")
+    factors["norm"].remove("none")
+    assert lacking(factors) == "norm=none; ffn=swiglu"
+    assert lacking({group: factors[group] for group in COMPONENTS[1:]}) == "", "a study of some"
