@@ -177,6 +177,10 @@ class MoE(nn.Module):
         self.experts = Experts(experts, dim, self.hidden, expert)
         self.shared = Experts(1, dim, shared * self.hidden, expert) if shared else None
 
+    def stated_flops(self, batch: int, length: int) -> float:
+        """None beside its products: putting tokens into the order of their experts multiplies and adds nothing."""
+        return 0.0
+
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, C)
         p = self.router(x).softmax(-1)
         gates, chosen = p.topk(self.top_k, -1)  # (B, T, k)
