@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.depth import layer_of
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
 from ablate.model.objective import Objective
@@ -34,8 +35,8 @@ def build_model(config: Config, task: Any) -> nn.Module:
     whole, user = shape(config, task), config.user
     given = offered(whole)
     placed = given | dict.fromkeys(PLACE)
-    make = {name: bind(name, getattr(config, name), placed, user) for name in ("norm", "ffn", "attention")}
-    residual = bind("residual", config.residual, placed | dict.fromkeys(WIRING), user)
+    make = {name: each_layer(config, name, placed) for name in ("norm", "ffn", "attention")}
+    make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
     norms: list[nn.Module] = []
 
     def norm(layer: int | None = None) -> nn.Module:
@@ -45,7 +46,7 @@ def build_model(config: Config, task: Any) -> nn.Module:
     def block(layer: int, cross: bool = False) -> nn.Module:
         attention, ffn = at(layer, make["attention"])(), at(layer, make["ffn"])()
         across = at(layer, make["attention"])() if cross else None
-        return at(layer, residual)(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
+        return at(layer, make["residual"])(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
 
     parts = Parts(block, partial(block, cross=True), norm, bind("position", config.position, given, user))
     form = resolve("model", config.model._target_, user)
@@ -67,9 +68,15 @@ def build_objective(config: Config) -> Objective:
     return made
 
 
-def at(layer: int | None, make: partial[Any]) -> partial[Any]:
-    """A bound constructor that is told its layer, where it asks for it."""
-    return partial(make, layer=layer) if "layer" in make.keywords else make
+def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
+    """The bound constructor of a group's variant in each layer."""
+    return layer_of(getattr(config, group), lambda node: bind(group, node, given, config.user), config.model.layers)
+
+
+def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:
+    """A layer's constructor, told its layer where it asks for it; outside of the layers the last one's, without."""
+    found = make[-1 if layer is None else layer]
+    return partial(found, layer=layer) if "layer" in found.keywords else found
 
 
 def build_init(config: Config, task: Any) -> Any:

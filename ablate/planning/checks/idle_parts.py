@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from ablate.config.components import resolve
+from ablate.config.depth import variants_of
 from ablate.config.schema import COMPONENTS
 from ablate.planning.checks.leakage import called
 from ablate.planning.checks.small_models import Spec
@@ -20,10 +21,11 @@ def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> tuple[list[list[
     A note is all where another parameter of the same name, but for a number in it, has a gradient: an expert that no
     token of the small batches was sent to.
     """
-    targets = {group: resolve(group, getattr(spec.config, group)["_target_"], spec.config.user) for group in COMPONENTS}
+    nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
+    targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
     problems, notes = [], []
-    for group, target in targets.items():
-        others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))
+    for group, target in targets:
+        others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
         places = {place: module for place, module in model.named_modules() if type(module) is target}
         found = [said for place, module in places.items() for said in said_of(place, module, others, idle)]
         name = called(spec, group)
