@@ -23,8 +23,9 @@ from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, wit
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
 SHAPE = ("shape", *NUMBERS)
-PLACED = ("norm", "ffn", "residual", "attention")  # groups that stand in the layers of a stack
+PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # groups that stand in the layers of a stack
 PLACE = ("layer",)  # what these are offered beside the shape
+BESIDE = ("attention",)  # and what attends across stacks, which may be another of these
 WIRING = ("sublayers",)  # and a residual style beside both
 BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
@@ -34,7 +35,7 @@ PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "a
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
-FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions
+FUNCTIONS = (*PLACED, "position", "optim")  # groups whose parts may come from functions
 
 
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
@@ -106,7 +107,7 @@ def offered_names(group: str) -> tuple[str, ...]:
     if group == "data":
         return ("kind",)
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
-    return (*shape, *PLACE * (group in PLACED), *WIRING * (group == "residual"))
+    return (*shape, *PLACE * (group in PLACED), *WIRING * (group == "residual"), *BESIDE * (group == "cross_attention"))
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> partial[Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
-COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
+COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention")
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
@@ -29,7 +29,7 @@ LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
-LATER_GROUPS: dict[str, str] = {}
+LATER_GROUPS: dict[str, str] = {"cross_attention": "same"}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
@@ -140,6 +140,7 @@ class Config:
     position: Any = MISSING
     attention: Any = MISSING
     init: Any = MISSING
+    cross_attention: Any = MISSING
     model: Model = dataclasses.field(default_factory=Model)
     data: Any = dataclasses.field(default_factory=dict)
     train: Train = dataclasses.field(default_factory=Train)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.components import BESIDE, NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
 from ablate.config.schema import Config
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
@@ -34,16 +34,23 @@ def build_model(config: Config, task: Any) -> nn.Module:
     placed = given | dict.fromkeys(PLACE)
     make = {name: bind(name, getattr(config, name), placed, user) for name in ("norm", "ffn", "attention")}
     residual = bind("residual", config.residual, placed | dict.fromkeys(WIRING), user)
-    norms: list[nn.Module] = []
+    cross = bind("cross_attention", config.cross_attention, placed | dict.fromkeys(BESIDE), user)
+    follows = not cross.keywords.keys().isdisjoint(BESIDE)  # it is another of what attends to the sequence itself
+    norms, crossing = list[nn.Module](), list[nn.Module]()
 
     def norm(layer: int | None = None) -> nn.Module:
         norms.append(at(layer, make["norm"])())
         return norms[-1]
 
+    def across(layer: int) -> nn.Module:
+        beside = {"attention": at(layer, make["attention"])} if follows else {}
+        crossing.append(at(layer, cross)(**beside))
+        return crossing[-1]
+
     def block(layer: int, cross: bool = False) -> nn.Module:
         attention, ffn = at(layer, make["attention"])(), at(layer, make["ffn"])()
-        across = at(layer, make["attention"])() if cross else None
-        return at(layer, residual)(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
+        source = across(layer) if cross else None
+        return at(layer, residual)(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
 
     parts = Parts(block, partial(block, cross=True), norm, bind("position", config.position, given, user))
     form = resolve("model", config.model._target_, user)
@@ -53,7 +60,8 @@ def build_model(config: Config, task: Any) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
         model = form(**wanted)
-    model.unused = () if norms else ("norm",)  # components that the others leave no place for
+    idle = {"norm": not norms, "cross_attention": not (crossing or follows)}
+    model.unused = tuple(group for group, without in idle.items() if without)  # what the others leave no place for
     return model
 
 

@@ -25,6 +25,7 @@ PEAK |= {"H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12
 PEAK |= {"A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX A6000": 155e12}
 PEAK |= {"RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12}
 OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a card, and cards that are named alike
+IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
 MOST = 10**12  # parameters of a model
 
 
@@ -72,7 +73,7 @@ def count(config: Config, task: Any) -> Budget:
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=(counter.get_total_flops() + beside.stated) / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *dict.fromkeys(apart), *beside.notes],
+        notes=[*notes(model), *IDLE * ("cross_attention" in model.unused), *dict.fromkeys(apart), *beside.notes],
         hidden=ffn_width(model),
         unused=model.unused,
         running=bool(running_norms(model)),

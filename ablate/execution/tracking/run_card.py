@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.config.schema import COMPONENTS, STUDY_KEYS
+from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS, neutral_groups
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Result
 
@@ -54,7 +54,8 @@ def settings(cell: Cell) -> Row:
     config = cell.config.as_json()
     own = {name: value for name, value in config.items() if name not in (*COMPONENTS, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
-    made = {name: config[name] for name in COMPONENTS}
+    neutral = neutral_groups()
+    made = {name: config[name] for name in COMPONENTS if config[name] != neutral.get(name)}
     found = own | held | {"components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
     for name, level in (variants(cell.name) | cell.levels).items():
         found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
@@ -63,8 +64,8 @@ def settings(cell: Cell) -> Row:
 
 def variants(name: str) -> Row:
     """The variant of each component, from the name of a cell; nothing where one of them has a dash of its own."""
-    parts = name.split("-")
-    return dict(zip(COMPONENTS, parts, strict=True)) if len(parts) == len(COMPONENTS) else {}
+    parts, first = name.split("-"), [group for group in COMPONENTS if group not in LATER_GROUPS]
+    return dict(zip(first, parts, strict=True)) if len(parts) == len(first) else {}
 
 
 def study(manifest: Manifest, cell: Cell) -> Row:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import SHAPE
+from model.test_variants import ALONE
 
 from ablate.cli.main import command
 from ablate.config.groups import defaults, groups
@@ -233,7 +234,7 @@ def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path):
     assert len(normed.manifest.cells) == 2
 
 
-@pytest.mark.parametrize("group", [*COMPONENTS, "model", "data"])
+@pytest.mark.parametrize("group", [*ALONE, "model", "data"])
 def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monkeypatch):
     """A subclass and a copy of the reference's YAML with its name: composed, built, counted and compared."""
     text = groups()[group][defaults()[group]].read_text()
