@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ablate import evidence
+from ablate.config.schema import value_at
 from ablate.config.study_keys import CHOSEN
 from ablate.format import counted, percent, remainder
 from ablate.format.columns import columns
-from ablate.format.settings import flat
 from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -14,8 +14,6 @@ from ablate.results.records import Cell, Manifest
 
 def preview(plan: Plan, time: str = "") -> str:
     """A table of the plan's cells, a line of totals, how long it will take in words, and what noise to expect."""
-    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
-    head = ("cell", *budget, *matching(plan), "to do", "done")
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(task.title for task in plan.manifest.tasks.values())
     test = sum(status == "untested" for status in plan.statuses.values())
@@ -27,9 +25,26 @@ def preview(plan: Plan, time: str = "") -> str:
     notes = naming.notes(cells)
     asked = [*about(plan.manifest), *plan.manifest.remarks]
     totals = [f"{tasks}; {runs}", *([time] if time else []), *evidence.noise_lines(plan.manifest), where]
-    table = columns([head, *(row(plan, cell) for cell in cells)], numeric=True)
+    table = columns([heads(plan), *(row(plan, cell) for cell in cells)], numeric=True)
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *asked, *held, *notes, *plan.notes, end])
+
+
+def heads(plan: Plan) -> tuple[str, ...]:
+    """The heads of the table's columns."""
+    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
+    return ("cell", *budget, *matching(plan), "to do", "done")
+
+
+def budget(plan: Plan) -> dict[str, object]:
+    """A plan as `--json` tells it: its cells with what they cost, and the state of its runs."""
+    known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
+    cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
+    runs = [
+        {"cell": run.cell, "seed": run.seed, "path": run.path} | {"status": plan.statuses[run.path]}
+        for run in plan.manifest.runs
+    ]
+    return {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
 
 
 def about(manifest: Manifest) -> list[str]:
@@ -71,7 +86,9 @@ def matched(plan: Plan, cell: Cell) -> tuple[str, ...]:
     found = matching(plan)
     if not found:
         return ()
-    return str(flat(cell.config.as_json())[found[0]]), remainder(cell.matched.difference) if cell.matched else ""
+    return str(value_at(cell.config.as_json(), found[0].split("."))), remainder(
+        cell.matched.difference
+    ) if cell.matched else ""
 
 
 def is_reference_of(plan: Plan, other: Cell, cell: Cell) -> bool:

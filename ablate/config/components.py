@@ -18,13 +18,12 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, PLACED
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
 SHAPE = ("shape", *NUMBERS)
-PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # groups that stand in the layers of a stack
-PLACE = ("layer",)  # what these are offered beside the shape
+PLACE = ("layer",)  # what groups that stand in the layers are offered beside the shape
 BESIDE = ("attention",)  # and what attends across stacks, which may be another of these
 WIRING = ("sublayers",)  # and a residual style beside both
 BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
@@ -169,13 +168,14 @@ def where(group: str, name: str) -> str:
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
-    """The arguments that a component's constructor fills in, as its YAML leaves them out; what is no setting is not."""
+    """The arguments that a component's constructor fills in, as its YAML leaves them out.
+
+    None that are no settings, nor None itself, which leaves a choice to the variant.
+    """
     parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
     taken = {*node, *offered_names(group)}
     values = {name: each.default for name, each in parameters.items() if name not in taken}
-    return {
-        name: value for name, value in values.items() if value is None or isinstance(value, bool | int | float | str)
-    }
+    return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config.components import BESIDE, NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.depth import layer_of
 from ablate.config.schema import Config
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
@@ -32,10 +33,9 @@ def build_model(config: Config, task: Any) -> nn.Module:
     whole, user = shape(config, task), config.user
     given = offered(whole)
     placed = given | dict.fromkeys(PLACE)
-    make = {name: bind(name, getattr(config, name), placed, user) for name in ("norm", "ffn", "attention")}
-    residual = bind("residual", config.residual, placed | dict.fromkeys(WIRING), user)
-    cross = bind("cross_attention", config.cross_attention, placed | dict.fromkeys(BESIDE), user)
-    follows = not cross.keywords.keys().isdisjoint(BESIDE)  # it is another of what attends to the sequence itself
+    make = {name: each_layer(config, name, placed) for name in ("norm", "ffn", "attention")}
+    make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
+    make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(BESIDE))
     norms, crossing = list[nn.Module](), list[nn.Module]()
 
     def norm(layer: int | None = None) -> nn.Module:
@@ -43,14 +43,14 @@ def build_model(config: Config, task: Any) -> nn.Module:
         return norms[-1]
 
     def across(layer: int) -> nn.Module:
-        beside = {"attention": at(layer, make["attention"])} if follows else {}
-        crossing.append(at(layer, cross)(**beside))
+        found = at(layer, make["cross_attention"])
+        crossing.append(found(attention=at(layer, make["attention"])) if follows(found) else found())
         return crossing[-1]
 
     def block(layer: int, cross: bool = False) -> nn.Module:
         attention, ffn = at(layer, make["attention"])(), at(layer, make["ffn"])()
         source = across(layer) if cross else None
-        return at(layer, residual)(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
+        return at(layer, make["residual"])(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
 
     parts = Parts(block, partial(block, cross=True), norm, bind("position", config.position, given, user))
     form = resolve("model", config.model._target_, user)
@@ -60,14 +60,25 @@ def build_model(config: Config, task: Any) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
         model = form(**wanted)
-    idle = {"norm": not norms, "cross_attention": not (crossing or follows)}
+    idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
     model.unused = tuple(group for group, without in idle.items() if without)  # what the others leave no place for
     return model
 
 
-def at(layer: int | None, make: partial[Any]) -> partial[Any]:
-    """A bound constructor that is told its layer, where it asks for it."""
-    return partial(make, layer=layer) if "layer" in make.keywords else make
+def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
+    """The bound constructor of a group's variant in each layer."""
+    return layer_of(getattr(config, group), lambda node: bind(group, node, given, config.user), config.model.layers)
+
+
+def follows(cross: partial[Any]) -> bool:
+    """Whether what attends across stacks is another of what attends to the sequence itself."""
+    return not cross.keywords.keys().isdisjoint(BESIDE)
+
+
+def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:
+    """A layer's constructor, told its layer where it asks for it; outside of the layers the last one's, without."""
+    found = make[-1 if layer is None else layer]
+    return partial(found, layer=layer) if "layer" in found.keywords else found
 
 
 def build_init(config: Config, task: Any) -> Any:
@@ -78,13 +89,12 @@ def build_init(config: Config, task: Any) -> Any:
 def shape(config: Config, task: Any) -> ModelShape:
     """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
     model = config.model
-    if model.dim % model.heads:
+    if model.head_dim is None and model.dim % model.heads:
         raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
     stacks = getattr(resolve("model", model._target_, config.user), "stacks", ("decoder",))
     return ModelShape(
         **{key: value for key, value in vars(model).items() if key not in RESERVED}
-        | {"tie_embeddings": ties(config, task)},
-        head_dim=model.dim // model.heads,
+        | {"tie_embeddings": ties(config, task), "head_dim": model.head_dim or model.dim // model.heads},
         context=task.context,
         encoder_layers=model.layers * ("encoder" in stacks),
         decoder_layers=model.layers * ("decoder" in stacks),

@@ -73,7 +73,8 @@ class RoPE(Position):
         super().__init__()
         if head_dim % 2:
             raise ValueError(
-                f"model.dim / model.heads = {head_dim} must be even for position=rope, which turns pairs of features"
+                f"heads of {head_dim} features (model.head_dim, or model.dim / model.heads) must be even "
+                "for position=rope, which turns pairs of features"
             )
         self.turned, self.base = head_dim, at_least("position.base", base, 1)
 
