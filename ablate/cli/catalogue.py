@@ -8,10 +8,10 @@ from ablate.cli.key_tables import key_tables, setting_tables
 from ablate.config.citations import Entry, papers, short
 from ablate.config.groups import CHECKOUT, PACKAGE, Groups, first_line, read_groups
 from ablate.config.json_output import Outcome
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import VARIED
 from ablate.config.subcommands import PlainParser, conclude
 
-SHOWN = (*COMPONENTS, "model", "preset", "data", "scale", "optim")
+SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
 CATALOGUE = """\
 # Catalogue

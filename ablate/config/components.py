@@ -32,6 +32,7 @@ RESERVED = ("_target_", "_partial_")
 # Every other group: ablate.model.
 PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "ablate.execution.tracking.wandb"}
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
+KINDS |= {"objective": "ablate.model.objective.Objective"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
 FUNCTIONS = (*PLACED, "position", "optim")  # groups whose parts may come from functions

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, offered_names, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF
-from ablate.config.schema import COMPONENTS, LATER, typed
+from ablate.config.schema import COMPONENTS, LATER, VARIED, typed
 from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model import residual
@@ -41,7 +41,7 @@ def component(group: str, variant: str) -> dict[str, Any]:
 
 DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]
 REFERENCE = {str(group): choice for entry in DEFAULTS for group, choice in entry.items()}
-CONFIG: dict[str, Any] = {group: component(group, REFERENCE[group]) for group in COMPONENTS} | {
+CONFIG: dict[str, Any] = {group: component(group, REFERENCE[group]) for group in VARIED} | {
     "model": component("model", REFERENCE["model"]) | {"layers": 2, "heads": 2, "dim": 16},
     "data": {"context": 12},
 }
