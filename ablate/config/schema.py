@@ -36,6 +36,7 @@ LATER |= {"model.head_dim": None}
 LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
 LATER |= {"attention.sink": None, "attention.soft_cap": None}
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
+LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
 LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy"}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
