@@ -5,14 +5,14 @@ other parameter as it was, and runs with one seed pair up across variants.  Draw
 layer is the leading rows (role `out`: the leading columns) of a wider one's.
 
 Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (zeros, mostly),
-`constant` (left as its constructor wrote it).
+`constant` (left as its constructor wrote it), `own` (of the standard deviation that the parameter names: `of_std`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 import torch
@@ -128,6 +128,13 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
     return layer
 
 
+def of_std(values: Tensor, std: float) -> nn.Parameter:
+    """A parameter that is drawn with this standard deviation, whatever init is chosen."""
+    parameter = nn.Parameter(values)
+    parameter.role, parameter.own_std = "own", std
+    return parameter
+
+
 def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
     """A table of `rows` vectors, not yet drawn: drawing on the meta device would load half of torch's compiler."""
     table = nn.Embedding.from_pretrained(torch.zeros(rows, dim), freeze=False)
@@ -151,16 +158,21 @@ def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = 
         role = role_of(parameter)
         if role == "constant":
             continue
-        if role == "bias":
-            scale = init.bias(getattr(parameter, "fan_in", 1))
-        else:
-            scale = init.scale(role, *(fans_of_kernel if parameter in kernels else fans)(parameter))
+        scale = scale_of(parameter, role, init, fans_of_kernel if parameter in kernels else fans)
         if scale == 0:
             parameter.zero_()  # as products with zero are not: half of them would be −0
             continue
         stream = f"placebo/{name}" if name in anew else name
         normals = draw_all(seed, stream, tuple(parameter.shape), role)
         parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
+
+
+def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], tuple[int, int]]) -> float:
+    """Standard deviation of a parameter's draws."""
+    if role == "own":
+        own: float = parameter.own_std
+        return own
+    return init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
 
 
 def fans(matrix: Tensor) -> tuple[int, int]:

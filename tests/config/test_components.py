@@ -64,7 +64,7 @@ def name_of(config: dict[str, Any]) -> str:
 
 each_cell = pytest.mark.parametrize("config", cells(), ids=name_of)
 
-OFFERED = offered(some_shape(16))
+OFFERED = offered(some_shape(16)) | {"layer": 0}
 PARTS = [(group, file.stem) for group in COMPONENTS for file in sorted((CONF / group).glob("*.yaml"))]
 
 

@@ -55,7 +55,8 @@ def deviations(config: Config, model: nn.Module) -> dict[str, float]:
     drawn = {name: row for name, row in shapes_of(model).items() if row[0] not in ("bias", "constant")}
     # Of many matrices in one parameter each is (in, out).
     fans = {name: shape[1:] if len(shape) == 3 else shape[::-1] for name, (_, shape) in drawn.items()}
-    return {name: init.scale(role, *fans[name]) * gains[name] for name, (role, _) in drawn.items()}
+    own = {name: p.own_std for name, p in model.named_parameters() if hasattr(p, "own_std")}
+    return {name: own.get(name) or init.scale(r, *fans[name]) * gains[name] for name, (r, _) in drawn.items()}
 
 
 def probability(init: str, role: str, z: np.ndarray) -> np.ndarray:
