@@ -35,6 +35,7 @@ MISTAKES = {
     "model.layers=-1": ["model.layers", "≥ 1"],
     "model.dropout=1.5": ["model.dropout", "[0, 1)"],
     "model.heads=3": ["model.dim=64 must be divisible by model.heads=3"],
+    "attention.sink=zero": ["attention.sink", "+attention.sink="],
     "model.heads=64": ["position=rope", "must be even", "1"],
     "seeds=0": ["seeds", "≥ 1"],
     "seeds=3,7": ["seeds=3,7", "write seeds=[3,7]"],
