@@ -221,7 +221,7 @@ def foreign(results: Path) -> Case:
 
 
 def test_a_study_from_elsewhere_has_its_report(tmp_path: Path) -> None:
-    text = report.html(foreign(tmp_path), tmp_path)
+    text = webpage.html(foreign(tmp_path), tmp_path)
     assert "runs.csv" in text and "No learning curves" in text and "plotly.js" not in text
 
 
