@@ -23,6 +23,7 @@ MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads ne
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
 PLACED = ("norm", "ffn", "residual", "attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
+OWNED = ("model", "optim")  # sections of the frame that hold, beside its keys, those of what they choose
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
@@ -138,7 +139,8 @@ class Tune:
 class Config:
     """The whole configuration of a cell, a run or a study; a component is a mapping, whose schema is its constructor.
 
-    `unread` is what a newer version wrote beside it, in the sections, too; it is written back as it was.
+    `unread` is what stands beside the frame, in the sections, too: what a newer version wrote, which is written back as
+    it was, and the arguments that a model form or an optimiser has of its own.
     """
 
     norm: Any = MISSING
@@ -196,8 +198,16 @@ class Config:
         found |= {name: dict(vars(found[name])) for name in SECTIONS}
         return found | {name: found[name] | more if name in SECTIONS else more for name, more in self.unread.items()}
 
+    def own(self, section: str) -> dict[str, Any]:
+        """The settings of a model form, or an optimiser, that the frame does not have: those of its constructor."""
+        found: dict[str, Any] = self.unread.get(section, {})
+        return found
+
     def with_value(self, key: str, value: Any) -> Config:
         """The configuration with one setting changed: optim.lr, ffn.hidden, study."""
+        section, _, name = key.partition(".")
+        if name in self.own(section):
+            return dataclasses.replace(self, unread=self.unread | {section: self.own(section) | {name: value}})
         changed: Config = with_value(self, key.split("."), value)
         return changed
 
@@ -312,4 +322,6 @@ def writable(frame: Any) -> DictConfig:
     for part in (node, *(node._get_node(key) for key in node)):
         if isinstance(part, DictConfig):
             OmegaConf.set_readonly(part, None)
+    for name in OWNED if frame is Config else ():
+        OmegaConf.set_struct(node[name], False)  # variants may add their own
     return node

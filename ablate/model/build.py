@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, own_of, parameters_of, resolve
 from ablate.config.depth import layer_of
 from ablate.config.schema import Config
 from ablate.model.placebo import initialise_as
@@ -53,7 +53,7 @@ def build_model(config: Config, task: Any) -> nn.Module:
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
-        model = form(**wanted)
+        model = form(**wanted, **own_of(config, "model"))
     model.unused = () if norms else ("norm",)  # components that the others leave no place for
     return model
 
