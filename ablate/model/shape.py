@@ -38,6 +38,7 @@ class ModelShape(Shape):
     scale_embeddings  embeddings are multiplied by √dim (Vaswani 2017)
     norm_embeddings   a norm on the embeddings (BERT, BLOOM)
     share_layers      one block's parameters for every layer (ALBERT, Lan 2019)
+    later_tokens      tokens after the next one that training has each position predict, too
     """
 
     vocab: int
@@ -48,6 +49,7 @@ class ModelShape(Shape):
     scale_embeddings: bool
     norm_embeddings: bool
     share_layers: bool
+    later_tokens: int = 0
 
     @property
     def embedding_scale(self) -> float:
