@@ -34,10 +34,12 @@ def build_model(config: Config, task: Any) -> nn.Module:
     placed = given | dict.fromkeys(PLACE)
     make = {name: bind(name, getattr(config, name), placed, user) for name in ("norm", "ffn", "attention")}
     residual = bind("residual", config.residual, placed | dict.fromkeys(WIRING), user)
+    table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # what stands beside an embedding is as wide
+    embed_norm = bind("norm", config.norm, table | dict.fromkeys(PLACE), user)
     norms: list[nn.Module] = []
 
-    def norm(layer: int | None = None) -> nn.Module:
-        norms.append(at(layer, make["norm"])())
+    def norm(layer: int | None = None, make: partial[Any] = make["norm"]) -> nn.Module:
+        norms.append(at(layer, make)())
         return norms[-1]
 
     def block(layer: int, cross: bool = False) -> nn.Module:
@@ -45,7 +47,8 @@ def build_model(config: Config, task: Any) -> nn.Module:
         across = at(layer, make["attention"])() if cross else None
         return at(layer, residual)(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
 
-    parts = Parts(block, partial(block, cross=True), norm, bind("position", config.position, given, user))
+    position = bind("position", config.position, table, user)
+    parts = Parts(block, partial(block, cross=True), norm, position, partial(norm, make=embed_norm))
     form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}

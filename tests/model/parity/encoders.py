@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
-from parity.decoders import FLOAT32, GATED, NO_SPECIAL, WIDE, built, made
+from parity.decoders import GATED, NO_SPECIAL, WIDE, built, made
 from torch import Tensor, nn
 
 
@@ -198,15 +198,13 @@ ENCODERS = {
     "bart": Family(
         "bart", made("BartForConditionalGeneration", "BartConfig", **BART_SIZES), translate, bart, "seq2seq"
     ),
-    # T5: norms in float32.
-    "t5": Family("t5", t5_reference(d_ff=WIDE), translate, t5, "seq2seq", FLOAT32),
+    "t5": Family("t5", t5_reference(d_ff=WIDE), translate, t5, "seq2seq"),
     "t5_v1_1": Family(
         "t5_v1_1",
         t5_v1_1_reference,
         translate,
         t5_v1_1,
         "seq2seq",
-        FLOAT32,
-        ("position.max_distance=20",),  # within these lengths, so that the last bucket holds several distances
+        overrides=("position.max_distance=20",),  # within these lengths, so that the last bucket holds several distances
     ),
 }
