@@ -168,13 +168,14 @@ def where(group: str, name: str) -> str:
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
-    """The arguments that a component's constructor fills in, as its YAML leaves them out; what is no setting is not."""
+    """The arguments that a component's constructor fills in, as its YAML leaves them out.
+
+    None that are no settings, nor None itself, which leaves a choice to the variant.
+    """
     parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
     taken = {*node, *offered_names(group)}
     values = {name: each.default for name, each in parameters.items() if name not in taken}
-    return {
-        name: value for name, value in values.items() if value is None or isinstance(value, bool | int | float | str)
-    }
+    return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
 
 
 @functools.cache

@@ -29,9 +29,11 @@ LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
-LATER |= {"norm.gain": True, "norm.bias": True}
-LATER |= {"position.offset": 0, "position.scale": 1.0, "position.scaling": "none"}
 LATER |= {"model.embedding_dim": None, "model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
+LATER |= {"model.head_dim": None}
+LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
+LATER |= {"attention.sink": None, "attention.soft_cap": None}
+LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
 LATER_GROUPS: dict[str, str] = {}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
@@ -56,6 +58,7 @@ class Model:
     layers: int = at_least(1, 1000)
     heads: int = at_least(1, 10_000)
     dim: int = at_least(1, 1_000_000)
+    head_dim: int | None = dataclasses.field(default=None, metadata={"range": (1, 1_000_000)})
     dropout: float = at_least(0)
     tie_embeddings: bool | None = MISSING
     scale_embeddings: bool = MISSING

@@ -28,25 +28,43 @@ def attend(
     scale: float | None = None,
     window: int | None = None,
     slopes: Tensor | None = None,  # (H,), where the bias is −slope · |t − s|
+    soft_cap: float | None = None,
+    sink: Tensor | None = None,  # (H,)
 ) -> Tensor:  # (B, H, T, D)
     """softmax(Q Kᵀ · scale + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
 
-    Without `scale` it is 1 / √D; with a window a query sees the keys less than `window` positions away.
+    Without `scale` it is 1 / √D; with a window a query sees the keys less than `window` positions away.  With a soft
+    cap c the scores before any bias are c · tanh(Q Kᵀ · scale / c).  A sink is the score, after caps and biases, of one
+    more key, which all queries see and whose value is 0.
     Fused, but for training with dropout on the shares, which no fused kernel drops by a mask of ours.  Nor with a
     bias on the CPU: its fused kernel has no gradient of one, and under vmap torch does not notice and takes it anyway.
     Nor for short sequences on the CPU, in bf16 or compiled: see `few_scores`.
 
-    On a GPU windows and slopes are told to FlexAttention where it has a kernel: see `takes_rules`.  All else is handed
-    to scaled_dot_product_attention as a (T, S) mask or an (H, T, S) bias: what is eager or padded, and a bias that is
-    trained, such as T5's, whose gradient FlexAttention would add up in no fixed order.
+    On a GPU windows, slopes, caps and sinks are told to FlexAttention where it has a kernel: see `takes_rules`.  All
+    else is handed to scaled_dot_product_attention as a (T, S) mask or an (H, T, S) bias: what is eager or padded, and a
+    bias that is trained, such as T5's, whose gradient FlexAttention would add up in no fixed order.  That kernel knows
+    neither caps nor sinks, which are explicit elsewhere.
     """
     dropped = dropout is not None and dropout.p > 0 and dropout.training
-    rules = slopes is not None or (window is not None and bias is None)
+    beyond = soft_cap is not None or sink is not None  # what the fused kernel does not know
+    rules = slopes is not None or ((window is not None or beyond) and bias is None)
     if rules and not dropped and mask is None and takes_rules(query):
-        return attend_flex(query, key, value, causal, slopes=slopes, scale=scale, window=window)
-    if dropped or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
+        return attend_flex(
+            query, key, value, causal, slopes=slopes, scale=scale, window=window, soft_cap=soft_cap, sink=sink
+        )
+    if dropped or beyond or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
         return attend_explicit(
-            query, key, value, causal, bias=bias, mask=mask, dropout=dropout, scale=scale, window=window
+            query,
+            key,
+            value,
+            causal,
+            bias=bias,
+            mask=mask,
+            dropout=dropout,
+            scale=scale,
+            window=window,
+            soft_cap=soft_cap,
+            sink=sink,
         )
     return attend_fused(query, key, value, causal, bias=bias, mask=mask, scale=scale, window=window)
 
@@ -74,17 +92,30 @@ def attend_explicit(
     dropout: Dropout | None = None,
     scale: float | None = None,
     window: int | None = None,
+    soft_cap: float | None = None,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """`attend` as products, softmax in at least float32."""
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = scores_of(query, key, scale)
+    if soft_cap is not None:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
     if bias is not None:
         scores = scores + bias
     seen = visible(query, key, causal, mask, window)
     if seen is not None:
         scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-    shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
+    shares = shares_of(scores, sink).to(value.dtype)
     return (shares if dropout is None else dropout(shares)) @ value
+
+
+def shares_of(scores: Tensor, sink: Tensor | None) -> Tensor:
+    """What each key gets of a query, exp(score) / (exp(sink) + Σ exp(score)): (B, H, T, S) -> (B, H, T, S)."""
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    if sink is None:
+        return scores.softmax(-1, dtype=dtype)
+    column = sink.to(dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores.to(dtype), column), -1).softmax(-1)[..., :-1]
 
 
 def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
@@ -136,24 +167,32 @@ def attend_flex(
     slopes: Tensor | None = None,
     scale: float | None = None,
     window: int | None = None,
+    soft_cap: float | None = None,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """`attend` through FlexAttention (Dong 2024, arXiv 2412.05496), which passes over blocks that no query sees.
 
     Compiled into one kernel, which holds neither scores nor bias; eagerly it computes all of them, as a test does.
+    A sink leaves each query the share 1 / (1 + exp(sink) / Σ exp(score)) = σ(log Σ exp(score) − sink) of what it finds.
     """
 
     def seen(batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
         near = t - s if causal else (t - s).abs()
         return near >= 0 if window is None else (near >= 0) & (near < window)
 
-    def biased(score: Tensor, batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        return score - slopes[head] * (t - s).abs()  # type: ignore[index]  # only where there are slopes
+    def changed(score: Tensor, batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        score = score if soft_cap is None else soft_cap * torch.tanh(score / soft_cap)
+        return score if slopes is None else score - slopes[head] * (t - s).abs()
 
     sizes = query.shape[-2], key.shape[-2]
     blocks = create_block_mask(seen, None, None, *sizes, device=query.device) if causal or window else None
     given = query.to(value.dtype), key.to(value.dtype), value  # autocast leaves what norms made of queries and keys
-    found: Tensor = flex_attention(*given, None if slopes is None else biased, blocks, scale)
-    return found
+    rule = None if slopes is None and soft_cap is None else changed
+    if sink is None:
+        alone: Tensor = flex_attention(*given, rule, blocks, scale)
+        return alone
+    found, log_sum = flex_attention(*given, rule, blocks, scale, return_lse=True)
+    return found * torch.sigmoid(log_sum - sink[:, None])[..., None].to(found.dtype)
 
 
 def visible(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None, window: int | None) -> Tensor | None:

@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ablate.config.ranges import at_least
+from ablate.config.ranges import above, at_least
 from ablate.model.attend import attend
 from ablate.model.dropout import Dropout
 from ablate.model.init import tag
-from ablate.model.norm import RMSNorm
+from ablate.model.norm import LayerNorm, RMSNorm
 from ablate.model.position import Places, rotate
 from ablate.model.shape import Shape
 
 
-class GQA(nn.Module):
-    """Grouped-query attention: concat_h(softmax(Q_h K_gᵀ · scale) V_g) W_out (Ainslie 2023, arXiv 2305.13245).
+class Attention(nn.Module):
+    """W_out · concat_h(softmax(Q_h K_hᵀ · scale) V_h); a subclass says in `project` what Q, K and V are.
 
-    `heads` / `kv_heads` queries h share the keys and values of one group g.  Without `kv_heads` there is one group per
-    head, without `scale` it is 1 / √D.
+    It sets `out`, the output matrix, and `scale`, and calls this constructor first.
     """
 
+    out: nn.Module
+    scale: float
     window: int | None = None  # positions that a query sees of its own sequence; all of them
+    soft_cap: float | None = None  # c of c · tanh(scores / c)
+    sink: Tensor | None  # (H,), the score of one more key, which all queries see and whose value is 0
 
-    def __init__(self, shape: Shape, kv_heads: int | None, bias: bool, scale: float | None):
+    def __init__(self, shape: Shape):
         super().__init__()
-        dim, heads, head_dim = shape.dim, shape.heads, shape.head_dim
-        kv_heads = heads if kv_heads is None else kv_heads
-        if kv_heads < 1 or heads % kv_heads:
-            raise ValueError(f"attention.kv_heads={kv_heads} must divide model.heads={heads}")
-        self.head_dim, self.groups = head_dim, heads // kv_heads
-        self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
-        self.query = tag(nn.Linear(dim, heads * head_dim, bias), "in")
-        self.key = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
-        self.value = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
-        self.out = tag(nn.Linear(heads * head_dim, dim, bias), "out")
-        self.dropout = Dropout(shape.dropout)
+        self.head_dim, self.dropout = shape.head_dim, Dropout(shape.dropout)
+        self.register_buffer("sink", None)
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
@@ -59,54 +55,42 @@ class GQA(nn.Module):
             scale=self.scale,
             window=self.window if memory is None else None,
             slopes=places.slopes,
+            soft_cap=self.soft_cap,
+            sink=self.sink,
         )
         return self.merge_heads(found)
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""
-        query, key = (rotate(part, places.rotation) for part in (self.queries(x), self.keys(memory)))
-        return query, self.repeat_kv(key), self.repeat_kv(self.split_heads(self.value(memory)))
-
-    def queries(self, x: Tensor) -> Tensor:
-        """Queries before they are turned: (B, T, C) -> (B, H, T, D)."""
-        return self.split_heads(self.query(x))
-
-    def keys(self, memory: Tensor) -> Tensor:
-        """Keys of each group before they are turned: (B, S, C) -> (B, G, S, D)."""
-        return self.split_heads(self.key(memory))
+        raise NotImplementedError
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(B, T, H · D) -> (B, H, T, D)."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
-
-    def repeat_kv(self, x: Tensor) -> Tensor:
-        """(B, G, S, D) -> (B, H, S, D): each group's keys or values for all of its queries."""
-        return x if self.groups == 1 else x.repeat_interleave(self.groups, -3)
 
     def merge_heads(self, x: Tensor) -> Tensor:
         """(B, H, T, D) -> (B, T, H · D)."""
         return x.transpose(-3, -2).flatten(-2)
 
 
-class MHA(GQA):
-    """Multi-head attention: concat_h(softmax(Q_h K_hᵀ · scale) V_h) W_out (Vaswani 2017, arXiv 1706.03762)."""
+class GQA(Attention):
+    """Grouped-query attention: concat_h(softmax(Q_h K_gᵀ · scale) V_g) W_out (Ainslie 2023, arXiv 2305.13245).
 
-    def __init__(self, shape: Shape, bias: bool, scale: float | None):
-        super().__init__(shape, shape.heads, bias, scale)
+    `heads` / `kv_heads` queries h share the keys and values of one group g.  Without `kv_heads` there is one group per
+    head, without `scale` it is 1 / √D.  What else there is, goes with all of the rest; None is as the variant has it:
 
-
-class MQA(GQA):
-    """Multi-query attention: all heads share one key and one value (Shazeer 2019, arXiv 1911.02150)."""
-
-    def __init__(self, shape: Shape, bias: bool, scale: float | None):
-        super().__init__(shape, 1, bias, scale)
-
-
-class QKNorm(GQA):
-    """Queries and keys pass an RMSNorm before their product (Dehghani 2023, arXiv 2302.05442; there a LayerNorm).
-
-    `over` is `head`, each head's features by themselves, or `all`, the whole projection (OLMo 2).
+    qk_norm    rms, ln: queries and keys pass a norm before their product (Dehghani 2023, arXiv 2302.05442)
+    over, eps  of that norm: each `head`'s features by themselves, or `all` of a projection (OLMo 2); 1e-6
+    window     of its own sequence a query sees the positions less than so many away (Beltagy 2020, arXiv 2004.05150)
+    gate       σ(W_gate x) ⊙ what is found, before W_out: one of each `feature`, or each `head` (Qiu 2025, 2505.06708)
+    sink       one more key of value 0, whose score is `learned`, one number per head and at first 0 (gpt-oss 2025), or
+               `zero`: softmax off by one (Miller 2023)
+    soft_cap   c: scores are c · tanh(Q Kᵀ · scale / c) (Gemma 2; 2408.00118)
+    *_bias     whether this projection has a bias; `bias` is for those that do not say
     """
+
+    qk_norm: Literal["rms", "ln"] | None = None
+    gated: Literal["feature", "head"] | None = None
 
     def __init__(
         self,
@@ -114,26 +98,128 @@ class QKNorm(GQA):
         kv_heads: int | None,
         bias: bool,
         scale: float | None,
-        over: Literal["head", "all"],
-        eps: float,
+        *,
+        qk_norm: Literal["rms", "ln"] | None = None,
+        over: Literal["head", "all"] | None = None,
+        eps: float | None = None,
+        window: int | None = None,
+        gate: Literal["feature", "head"] | None = None,
+        sink: Literal["learned", "zero"] | None = None,
+        soft_cap: float | None = None,
+        query_bias: bool | None = None,
+        key_bias: bool | None = None,
+        value_bias: bool | None = None,
+        out_bias: bool | None = None,
     ):
-        super().__init__(shape, kv_heads, bias, scale)
-        self.over = over
-        self.query_norm, self.key_norm = (
-            RMSNorm(shape.head_dim if over == "head" else layer.out_features, eps) for layer in (self.query, self.key)
+        super().__init__(shape)
+        dim, heads, head_dim = shape.dim, shape.heads, shape.head_dim
+        kv_heads = heads if kv_heads is None else kv_heads
+        if kv_heads < 1 or heads % kv_heads:
+            raise ValueError(f"attention.kv_heads={kv_heads} must divide model.heads={heads}")
+        self.groups = heads // kv_heads
+        self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
+        self.query = tag(nn.Linear(dim, heads * head_dim, either(query_bias, bias)), "in")
+        self.key = tag(nn.Linear(dim, kv_heads * head_dim, either(key_bias, bias)), "in")
+        self.value = tag(nn.Linear(dim, kv_heads * head_dim, either(value_bias, bias)), "in")
+        self.out = tag(nn.Linear(heads * head_dim, dim, either(out_bias, bias)), "out")
+        self.query_norm, self.key_norm = self.norms(qk_norm or self.qk_norm, over, eps)
+        self.gate = self.make_gate(shape, gate or self.gated, bias)
+        if window is not None:
+            self.window = at_least("attention.window", window, 1)
+            self.note = "its FLOPs are counted over all pairs, as they are computed here"
+        self.soft_cap = None if soft_cap is None else above("attention.soft_cap", soft_cap, 0)
+        if sink == "learned":
+            self.sink = nn.Parameter(torch.zeros(heads))
+        elif sink == "zero":
+            self.register_buffer("sink", torch.zeros(heads), persistent=False)
+
+    def norms(self, kind: str | None, over: str | None, eps: float | None) -> tuple[nn.Module | None, nn.Module | None]:
+        """Those of queries and keys, where there are any."""
+        if kind is None and (over, eps) != (None, None):
+            raise ValueError("attention.over and attention.eps are of a norm; write attention.qk_norm=rms, or ln")
+        self.over = over or "head"
+        if kind is None:
+            return None, None
+        sizes = (self.head_dim if self.over == "head" else layer.out_features for layer in (self.query, self.key))
+        query, key = (
+            {"rms": RMSNorm, "ln": LayerNorm}[kind](int(size), 1e-6 if eps is None else eps) for size in sizes
         )
+        return query, key
+
+    def make_gate(self, shape: Shape, of: str | None, bias: bool) -> nn.Module | None:
+        """The matrix of the gates, where there are any."""
+        if of is None:
+            return None
+        return tag(nn.Linear(shape.dim, shape.heads * (shape.head_dim if of == "feature" else 1), bias), "in")
+
+    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
+        """See Attention."""
+        if self.gate is None:
+            return super().find(x, places, causal, mask, memory)
+        gate = torch.sigmoid(self.gate(x))  # first: in which order gradients of x are added up, is part of the numbers
+        found = super().find(x, places, causal, mask, memory)
+        return (gate if gate.shape == found.shape else gate.repeat_interleave(self.head_dim, -1)) * found
+
+    def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """See Attention."""
+        query, key = (rotate(part, places.rotation) for part in (self.queries(x), self.keys(memory)))
+        return query, self.repeat_kv(key), self.repeat_kv(self.split_heads(self.value(memory)))
 
     def queries(self, x: Tensor) -> Tensor:
-        """See GQA."""
+        """Queries before they are turned: (B, T, C) -> (B, H, T, D)."""
         return self.normed(self.query(x), self.query_norm)
 
     def keys(self, memory: Tensor) -> Tensor:
-        """See GQA."""
+        """Keys of each group before they are turned: (B, S, C) -> (B, G, S, D)."""
         return self.normed(self.key(memory), self.key_norm)
 
-    def normed(self, x: Tensor, norm: nn.Module) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
+    def normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
         """Normalise, before or after the heads are split."""
+        if norm is None:
+            return self.split_heads(x)
         return self.split_heads(norm(x)) if self.over == "all" else norm(self.split_heads(x))
+
+    def repeat_kv(self, x: Tensor) -> Tensor:
+        """(B, G, S, D) -> (B, H, S, D): each group's keys or values for all of its queries."""
+        return x if self.groups == 1 else x.repeat_interleave(self.groups, -3)
+
+
+def either(own: bool | None, shared: bool) -> bool:
+    """A projection's own choice, or that of all."""
+    return shared if own is None else own
+
+
+def with_options(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that hands `**options` on to GQA's, as if it named them: a constructor is its schema."""
+    signature = inspect.signature(init)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    more = [each for each in inspect.signature(GQA).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    named: Any = init
+    named.__signature__ = signature.replace(parameters=[*own, *more])
+    named.__annotations__ |= {each.name: each.annotation for each in more}
+    return init
+
+
+class MHA(GQA):
+    """Multi-head attention: concat_h(softmax(Q_h K_hᵀ · scale) V_h) W_out (Vaswani 2017, arXiv 1706.03762)."""
+
+    @with_options
+    def __init__(self, shape: Shape, bias: bool, scale: float | None, **options: Any):
+        super().__init__(shape, shape.heads, bias, scale, **options)
+
+
+class MQA(GQA):
+    """Multi-query attention: all heads share one key and one value (Shazeer 2019, arXiv 1911.02150)."""
+
+    @with_options
+    def __init__(self, shape: Shape, bias: bool, scale: float | None, **options: Any):
+        super().__init__(shape, 1, bias, scale, **options)
+
+
+class QKNorm(GQA):
+    """Queries and keys pass a norm before their product (Dehghani 2023, arXiv 2302.05442; there a LayerNorm)."""
+
+    qk_norm = "rms"
 
 
 class Window(GQA):
@@ -142,20 +228,8 @@ class Window(GQA):
     Over both directions it sees as many on either side.  What is attended to across stacks is seen whole.
     """
 
-    note = "its FLOPs are counted over all pairs, as they are computed here"
-
-    def __init__(self, shape: Shape, kv_heads: int | None, bias: bool, scale: float | None, window: int):
-        super().__init__(shape, kv_heads, bias, scale)
-        self.window = at_least("attention.window", window, 1)
-
 
 class Gated(GQA):
     """W_out(σ(W_gate x) ⊙ concat_h(softmax(Q_h K_gᵀ · scale) V_g)) (Qiu 2025, arXiv 2505.06708)."""
 
-    def __init__(self, shape: Shape, kv_heads: int | None, bias: bool, scale: float | None):
-        super().__init__(shape, kv_heads, bias, scale)
-        self.gate = tag(nn.Linear(shape.dim, shape.heads * shape.head_dim, bias), "in")
-
-    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        """See GQA."""
-        return torch.sigmoid(self.gate(x)) * super().find(x, places, causal, mask, memory)
+    gated = "feature"

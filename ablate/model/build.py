@@ -73,13 +73,12 @@ def build_init(config: Config, task: Any) -> Any:
 def shape(config: Config, task: Any) -> ModelShape:
     """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
     model = config.model
-    if model.dim % model.heads:
+    if model.head_dim is None and model.dim % model.heads:
         raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
     stacks = getattr(resolve("model", model._target_, config.user), "stacks", ("decoder",))
     return ModelShape(
         **{key: value for key, value in vars(model).items() if key not in RESERVED}
-        | {"tie_embeddings": ties(config, task)},
-        head_dim=model.dim // model.heads,
+        | {"tie_embeddings": ties(config, task), "head_dim": model.head_dim or model.dim // model.heads},
         context=task.context,
         encoder_layers=model.layers * ("encoder" in stacks),
         decoder_layers=model.layers * ("decoder" in stacks),

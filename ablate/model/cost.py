@@ -15,6 +15,7 @@ from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model
 from ablate.model.init import role_of
 from ablate.model.norm import running_norms
+from ablate.model.uncounted import Uncounted, unreached
 
 # Dense bf16 peak in FLOP/s with sums in float32, by what a card is called, the longer names first.  From NVIDIA's data
 # sheets of each card, whose numbers with sparsity are halved (H100, H200: of SXM and NVL; GB200, B200: of the NVL72 and
@@ -32,7 +33,8 @@ class Budget(Record):
     """Counts of one cell.
 
     params           parameters, tied ones once
-    flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing
+    flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing; with
+                     what parts state beside their products
     shapes           name -> (role, shape) of every parameter
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
@@ -62,15 +64,15 @@ def count(config: Config, task: Any) -> Budget:
     """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
     with torch.device("meta"):
         model = build_model(config, task).eval()
-        counter = FlopCounterMode(display=False)
-        with counter, torch.no_grad():
+        counter, beside, apart = FlopCounterMode(display=False), Uncounted(model), unreached(model)
+        with counter, beside, torch.no_grad():
             model(**task.blank())
     parameters = dict(model.named_parameters())
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
-        flops_per_token=counter.get_total_flops() / task.positions,
+        flops_per_token=(counter.get_total_flops() + beside.stated) / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=notes(model),
+        notes=[*notes(model), *dict.fromkeys(apart), *beside.notes],
         hidden=ffn_width(model),
         unused=model.unused,
         running=bool(running_norms(model)),
@@ -84,11 +86,12 @@ def notes(model: nn.Module) -> list[str]:
 
 
 def estimate(config: Config, vocab: int) -> int:
-    """About how many parameters a model will have, L · (4 d² + 2 d · h) + V · d, from its settings alone."""
+    """About how many parameters a model will have, L · (4 d · a + 2 d · h) + V · d, from its settings alone."""
     shape, ffn = config.model, config.ffn
     width = ffn.get("hidden") or int(shape.dim * max(ffn.get("mult") or 1, 1))
+    heads = shape.dim if shape.head_dim is None else shape.heads * shape.head_dim  # features of all of them
     layers = 1 if shape.share_layers else shape.layers
-    return int(layers * (4 * shape.dim**2 + 2 * shape.dim * width) + vocab * shape.dim)
+    return int(layers * (4 * shape.dim * heads + 2 * shape.dim * width) + vocab * shape.dim)
 
 
 def ffn_width(model: nn.Module) -> int | None:

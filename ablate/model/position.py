@@ -91,7 +91,8 @@ class RoPE(Position):
         super().__init__()
         if head_dim % 2:
             raise ValueError(
-                f"model.dim / model.heads = {head_dim} must be even for position=rope, which turns pairs of features"
+                f"heads of {head_dim} features (model.head_dim, or model.dim / model.heads) must be even "
+                "for position=rope, which turns pairs of features"
             )
         if scaling == "ntk" and head_dim < 4:
             raise ValueError("position.scaling=ntk needs two pairs of features to turn; choose linear or yarn")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -106,11 +106,11 @@ class Encoder(Stack):
             raise ValueError(
                 "norm=instance sets the mean over positions, which a classifier reads, to 0; choose another"
             )
+        if told := one_way(self.modules()):
+            raise ValueError(f"{told} reads from left to right, and an encoder all positions; choose another attention")
         self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
         width = shape.table_dim
-        self.embed = (
-            embedding(shape.vocab, width, "embedding") if ids else tag(nn.Linear(shape.features, width), "in")
-        )
+        self.embed = embedding(shape.vocab, width, "embedding") if ids else tag(nn.Linear(shape.features, width), "in")
         self.head = head(shape, shape.outputs, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T[, features]) -> see the class
@@ -161,11 +161,11 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.scale, self.soft_cap = shape.embedding_scale, shape.soft_cap
         self.embed = embedding(shape.vocab, shape.table_dim, "embedding")
-        self.source_embed = (
-            None if shape.share_embeddings else embedding(shape.vocab, shape.table_dim, "embedding")
-        )
+        self.source_embed = None if shape.share_embeddings else embedding(shape.vocab, shape.table_dim, "embedding")
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
+        if told := one_way(block.cross_attention for block in self.decoder.blocks):
+            raise ValueError(f"{told} reads its own sequence alone, and no source; write cross_attention=mha beside it")
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
@@ -214,6 +214,11 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
         return x.mean(-2)
     real = mask[..., None].to(x.dtype)
     return (x * real).sum(-2) / real.sum(-2).clamp(min=1)
+
+
+def one_way(parts: Iterable[nn.Module]) -> str | None:
+    """What the first of these parts that reads from left to right alone is called."""
+    return next((type(part).__name__ for part in parts if getattr(part, "causal_only", False)), None)
 
 
 def share_parameters(source: nn.Module, target: nn.Module) -> None:

@@ -92,6 +92,8 @@ class Trainer:
                 compile_in_place({self.model, self.average.model})
             optimiser = resolve("optim", self.optim._target_, config.user)
             self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
+            # Of optim.lr: a group with a rate of its own, as muP or Muon beside Adam give them, keeps it in the schedule.
+            self.shares = [group["lr"] / self.optim.lr for group in self.optimiser.param_groups]
             self.restore()
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
 
@@ -164,8 +166,8 @@ class Trainer:
             loss = self.backward(step, batch)
         with self.timed("optimiser"):
             lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, optim.schedule, optim.floor)
-            for group in self.optimiser.param_groups:
-                group["lr"] = lr
+            for group, share in zip(self.optimiser.param_groups, self.shares, strict=True):
+                group["lr"] = lr * share
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)
             descend(self.optimiser)
             self.average.update(step)

@@ -23,6 +23,7 @@ from fake_studies import TASK, fabricate, plain_score
 from test_components import component
 
 from ablate.cli.summary import summary
+from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, Config
 from ablate.planning.plan import check_study
@@ -113,7 +114,8 @@ def configurations(text: Path) -> Iterator[tuple[str, Config]]:
         for variant in sorted(groups()[group]):
             chosen = component(group, variant) | NARROW.get(variant, {})
             yield f"{group}={variant}", causal.with_value(group, chosen)
-            yield f"{group}={variant} encoder_decoder", crossing.with_value(group, chosen)
+            if not getattr(resolve(group, chosen["_target_"]), "causal_only", False):
+                yield f"{group}={variant} encoder_decoder", crossing.with_value(group, chosen)
     for name, words in FORMS.items():
         yield name, configuration(text, *words)
     for task, words in TASKS.items():

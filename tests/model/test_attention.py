@@ -25,7 +25,8 @@ DIM, HEADS = 12, 4
 SHAPE = some_shape(DIM, HEADS, head_dim=4)  # a head is wider than dim / heads, so that nothing fits by chance
 OFFERED = offered(SHAPE)
 NOWHERE = Places()
-every = pytest.mark.parametrize("variant", variants("attention"))
+SCORING = [v for v in variants("attention") if ".mixers." not in read("attention", v)["_target_"]]  # test_mixers.py
+every = pytest.mark.parametrize("variant", SCORING)
 
 
 def randomised(attention: Any) -> Any:
@@ -137,7 +138,7 @@ def rms(x: Tensor, gain: Tensor) -> Tensor:
 @pytest.mark.parametrize("kv_heads", [None, 2])
 @pytest.mark.parametrize("over", ["head", "all"])
 def test_queries_and_keys_are_normed_before_they_turn(over: str, kv_heads: int | None) -> None:
-    made: Any = QKNorm(SHAPE, kv_heads, True, None, over, 1e-6)  # type: ignore[arg-type]
+    made: Any = QKNorm(SHAPE, kv_heads, True, None, over=over, eps=1e-6)  # type: ignore[arg-type]
     attention, x = randomised(made), some(2, 5, DIM)
     assert attention.query_norm.weight.shape == ((4,) if over == "head" else (16,))
 
@@ -167,7 +168,7 @@ def test_normed_scores_do_not_grow_with_the_weights(over: str) -> None:
 @pytest.mark.parametrize("window", [1, 2, 3, 7])
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_window_hides_what_is_farther_away(window: int, causal: bool) -> None:
-    attention, x = randomised(Window(SHAPE, 2, False, None, window)), some(2, 7, DIM)
+    attention, x = randomised(Window(SHAPE, 2, False, None, window=window)), some(2, 7, DIM)
     for places in all_places(7):
         torch.testing.assert_close(
             attention(x, places, causal), attention.out(by_hand(attention, x, places, causal, window=window))
@@ -180,7 +181,7 @@ def test_a_window_hides_what_is_farther_away(window: int, causal: bool) -> None:
 
 
 def test_what_lies_across_stacks_is_seen_whole() -> None:
-    attention, x, memory = randomised(Window(SHAPE, 2, False, None, 1)), some(2, 5, DIM), some(2, 9, DIM)
+    attention, x, memory = randomised(Window(SHAPE, 2, False, None, window=1)), some(2, 5, DIM), some(2, 9, DIM)
     whole = attention.out(by_hand(attention, x, NOWHERE, False, memory=memory))
     torch.testing.assert_close(attention(x, NOWHERE, False, None, memory), whole)
 
@@ -188,7 +189,7 @@ def test_what_lies_across_stacks_is_seen_whole() -> None:
 @pytest.mark.parametrize("window", [0, -3])
 def test_a_window_must_hold_its_own_position(window: int) -> None:
     with pytest.raises(ValueError, match=rf"attention\.window must be ≥ 1, not {window}"):
-        Window(SHAPE, None, False, None, window)
+        Window(SHAPE, None, False, None, window=window)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -71,9 +71,19 @@ FORMS = [(form, kind) for form in variants("model") for kind in resolve("model",
 SETTINGS: dict[str, dict[str, Any]] = {"prms": {"share": 0.5}}
 
 
+ONE_WAY = {
+    name
+    for name in variants("attention")
+    if getattr(resolve("attention", read("attention", name)["_target_"]), "causal_only", False)
+}
+
+
 def admits(form: tuple[str, str], cell: dict[str, str]) -> bool:
-    """Whether a form can do with a cell: all can but a classifier, which reads what InstanceNorm sets to zero."""
-    return form[1] != "classification" or cell.get("norm") != "instance"
+    """Whether a form can do with a cell: no classifier with InstanceNorm, which sets what it reads to zero; no encoder,
+    and nothing across stacks, with what reads from left to right."""
+    if form[1] == "classification" and cell.get("norm") == "instance":
+        return False
+    return form[0] == "decoder" or cell.get("attention") not in ONE_WAY
 
 
 # Every cell in one form of each kind of stack; the others differ around their stacks alone, where norms may stand.

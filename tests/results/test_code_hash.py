@@ -32,7 +32,9 @@ VARIANTS = {
 }
 CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
-USERS = {"RMSNorm": {("attention", "qk_norm")}}
+OPTIONS = {("attention", name) for name in ("mha", "gqa", "mqa", "qk_norm", "window", "gated")}  # QK-norm is one
+NORMED = {("attention", name) for name in ("retention", "gla", "gated_deltanet", "mamba2")}
+USERS = {"RMSNorm": OPTIONS | NORMED, "LayerNorm": OPTIONS}
 
 
 def with_edits(*edits: tuple[Path, str]) -> Sources:

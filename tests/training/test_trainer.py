@@ -354,3 +354,20 @@ def test_a_model_is_compiled_where_it_is_asked_for(
     assert compiled == []
     trainer = trainer_of(configured(small, f"train.average={average}", "train.compile=true"), tmp_path)
     assert {*compiled} == {trainer.model, trainer.average.model} and len(compiled) == 1 + (average == "ema")
+
+
+def test_each_group_of_an_optimiser_keeps_its_own_rate_in_the_schedule(small, tmp_path, monkeypatch) -> None:
+    (tmp_path / "two_rates.py").write_text(
+        "import torch\n\n\ndef two_rates(model, lr, betas, weight_decay):\n"
+        "    vectors = [p for p in model.parameters() if p.ndim < 2]\n"
+        "    matrices = [p for p in model.parameters() if p.ndim > 1]\n"
+        "    groups = [{'params': matrices, 'lr': 0.25 * lr}, {'params': vectors}]\n"
+        "    return torch.optim.AdamW(groups, lr=lr, betas=tuple(betas), weight_decay=weight_decay)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["user=[two_rates]", "optim._target_=two_rates.two_rates"]
+    trainer = trainer_of(configured(small, *words), tmp_path)
+    for step in range(STEPS):
+        assert trainer.update(step)[2] == pytest.approx(rate(step, "cosine"))
+        rates = [group["lr"] for group in trainer.optimiser.param_groups]
+        assert rates == pytest.approx([0.25 * rate(step, "cosine"), rate(step, "cosine")])

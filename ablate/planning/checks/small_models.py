@@ -75,8 +75,10 @@ def facts_of(task: Any) -> dict[str, Any]:
 def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     """The copy of a cell that is tried out first: narrow heads and few layers, but for the keys in `kept`."""
     config, heads, dim = cell.config, cell.config.model.heads, cell.config.model.dim
-    narrow = dim if kept & {"model.dim", "model.heads"} else heads * min(HEAD, dim // heads)
+    narrow = dim if kept & {"model.dim", "model.heads"} or dim <= heads else heads * min(HEAD, dim // heads)
     config = config.with_value("model.dim", narrow)
+    if config.model.head_dim is not None and "model.head_dim" not in kept:
+        config = config.with_value("model.head_dim", min(HEAD, config.model.head_dim))
     if "model.layers" not in kept:
         config = config.with_value("model.layers", min(LAYERS, config.model.layers))
     width = config.ffn.get("hidden")

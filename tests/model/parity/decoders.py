@@ -197,7 +197,5 @@ DECODERS = {
         call,
         llama(AFTER),
     ),
-    "gemma2": Family(
-        "gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **GROUPED, **WHOLE), call, gemma2
-    ),
+    "gemma2": Family("gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **GROUPED, **WHOLE), call, gemma2),
 }

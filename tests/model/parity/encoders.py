@@ -205,6 +205,8 @@ ENCODERS = {
         translate,
         t5_v1_1,
         "seq2seq",
-        overrides=("position.max_distance=20",),  # within these lengths, so that the last bucket holds several distances
+        overrides=(
+            "position.max_distance=20",
+        ),  # within these lengths, so that the last bucket holds several distances
     ),
 }

@@ -1,0 +1,110 @@
+"""Linear recurrences over positions, computed in parallel: products within chunks, and states from chunk to chunk.
+
+No position waits for the one before it, and every exponent is of a decay over the positions between two others, so that
+none is positive: nothing overflows, whatever the decays are.  Decays come as logarithms ≤ 0, in at least float32.
+Q, K (B, H, T, D) and V (B, H, T, V) may have one head in place of H that all share.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK = 64  # positions that are compared with each other, as in attention
+FINE = 16  # where each feature decays by itself, so that comparing takes as many numbers again as there are features
+
+
+def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk: int = CHUNK) -> Tensor:
+    """o_t = S_tᵀ q_t, S_t = exp(log_decay_t) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T) -> (B, H, T, V).
+
+    The form of Dao & Gu 2024, arXiv 2405.21060, section 6.
+    """
+    length = query.shape[-2]
+    query, key, value = (in_chunks(x, chunk) for x in (query, key, value))
+    decay = in_chunks(log_decay[..., None], chunk)[..., 0].cumsum(-1)  # (B, H, N, L)
+    found = (query @ key.transpose(-2, -1) * decays(decay, decay)) @ value
+    if decay.shape[-2] > 1:
+        last = decay[..., -1]
+        written = (key * (last[..., None] - decay).exp()[..., None]).transpose(-2, -1) @ value  # (B, H, N, D, V)
+        total = last.cumsum(-1)
+        states = decays(total - last, total, -1) @ written.flatten(-2).to(decay.dtype)
+        found = found + (query * decay.exp()[..., None]) @ states.unflatten(-1, written.shape[-2:])
+    return joined(found, length)
+
+
+def by_feature(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk: int = FINE) -> Tensor:
+    """o_t = S_tᵀ q_t, S_t = diag(exp(log_decay_t)) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T, D) -> (B, H, T, V).
+
+    The form of Yang 2023, arXiv 2312.06635, section 4.
+    """
+    length = query.shape[-2]
+    query, key, value, decay = (in_chunks(x, chunk) for x in (query, key, value, log_decay))
+    decay = decay.cumsum(-2)  # (B, H, N, L, D)
+    by_features = decay.transpose(-2, -1)
+    pairs = query[..., :, None, :] * key[..., None, :, :]
+    found = (pairs * decays(by_features, by_features).movedim(-3, -1)).sum(-1).to(value.dtype) @ value
+    if decay.shape[-3] > 1:
+        last = decay[..., -1, :]
+        written = (key * (last[..., None, :] - decay).exp()).transpose(-2, -1) @ value  # (B, H, N, D, V)
+        total = last.cumsum(-2).transpose(-2, -1)  # (B, H, D, N)
+        between = decays(total - last.transpose(-2, -1), total, -1)
+        states = between @ written.transpose(-3, -2).to(between.dtype)  # (B, H, D, N, V)
+        found = found + (query * decay.exp()) @ states.transpose(-3, -2)
+    return joined(found, length)
+
+
+def by_delta(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, strength: Tensor, chunk: int = CHUNK
+) -> Tensor:
+    """o_t = S_tᵀ q_t, S_t = exp(log_decay_t) (I − β_t k_t k_tᵀ) S_{t−1} + β_t k_t v_tᵀ -> (B, H, T, V).
+
+    log_decay, strength β (B, H, T).  What a token writes, u_t = β_t (v_t − exp(log_decay_t) S_{t−1}ᵀ k_t), depends on
+    what those before it in its chunk write: a triangular system for each chunk.  The form of Yang 2024, arXiv
+    2412.06464, section 3.3.
+    """
+    length, dtype = query.shape[-2], log_decay.dtype
+    query, key, value = (in_chunks(x.to(dtype), chunk) for x in (query, key, value))
+    decay, strength = (in_chunks(x[..., None], chunk) for x in (log_decay, strength))
+    decay = decay[..., 0].cumsum(-1)  # (B, H, N, L)
+    near, grown = decays(decay, decay), decay.exp()[..., None]
+    with as_given(query):  # errors of a solution are made larger by the next
+        system = strength * (key @ key.transpose(-2, -1) * near).tril(-1)
+        right = torch.cat((strength * value, strength * grown * key), -1)
+        solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    written, read = solved.split((value.shape[-1], key.shape[-1]), -1)
+    shares, seen = query @ key.transpose(-2, -1) * near, query * grown
+    kept = (key * (decay[..., -1:] - decay).exp()[..., None]).transpose(-2, -1)  # (B, H, N, D, L)
+    found, state = [], torch.zeros_like(kept[..., 0, :, :1] * value[..., 0, :1, :])
+    for n in range(decay.shape[-2]):
+        new = written[..., n, :, :] - read[..., n, :, :] @ state
+        found.append(shares[..., n, :, :] @ new + seen[..., n, :, :] @ state)
+        state = grown[..., n, -1:, :] * state + kept[..., n, :, :] @ new
+    return joined(torch.stack(found, -3), length)
+
+
+def decaying_flops(batch: int, length: int, heads: int, features: int) -> int:
+    """Of what `by_head` and `by_delta` do number by number: each score, key and query times a decay."""
+    return batch * length * heads * (min(CHUNK, length) + 2 * features)
+
+
+def as_given(x: Tensor) -> torch.autocast:
+    """A context in which products have the precision of their factors, whatever autocast says."""
+    return torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False)  # of the meta device it knows nothing
+
+
+def in_chunks(x: Tensor, chunk: int) -> Tensor:
+    """(B, H, T, D) -> (B, H, N, L, D), L = min(chunk, T), zeros after the last position: they write nothing."""
+    size = min(chunk, x.shape[-2])
+    return F.pad(x, (0, 0, 0, -x.shape[-2] % size)).unflatten(-2, (-1, size))
+
+
+def joined(x: Tensor, length: int) -> Tensor:
+    """(B, H, N, L, V) -> (B, H, T, V)."""
+    return x.flatten(-3, -2)[..., :length, :]
+
+
+def decays(late: Tensor, early: Tensor, diagonal: int = 0) -> Tensor:
+    """exp(late_t − early_s) for s ≤ t + diagonal, else 0: two of (..., L) -> (..., L, L)."""
+    seen = torch.ones(late.shape[-1], early.shape[-1], dtype=torch.bool, device=late.device).tril(diagonal)
+    return (late[..., :, None] - early[..., None, :]).masked_fill(~seen, -torch.inf).exp()

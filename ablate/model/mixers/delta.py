@@ -1,0 +1,52 @@
+"""Gated DeltaNet: a token overwrites what its key finds in the state, and all of the state is forgotten by and by."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ablate.model.init import tag
+from ablate.model.mixers.chunked import CHUNK, by_delta, decaying_flops
+from ablate.model.mixers.parts import Decay, GatedOutput, ShortConvolution, real, split_heads, width
+from ablate.model.position import Places
+from ablate.model.shape import Shape
+
+
+class GatedDeltaNet(GatedOutput):
+    """S_t = α_t (I − β_t k_t k_tᵀ) S_{t−1} + β_t k_t v_tᵀ, o_t = S_tᵀ q_t (Yang 2024, arXiv 2412.06464).
+
+    β = σ(W_β x), α as in Mamba-2.  Queries, keys and values pass a short convolution, queries and keys are of length 1.
+    Then (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out.  Keys have `key_share`, values `expand` times a head's features.
+    """
+
+    def __init__(self, shape: Shape, key_share: float, expand: float, convolution: int, bias: bool, eps: float):
+        features = width("expand", expand, shape.head_dim)
+        super().__init__(shape, features, bias, eps)
+        keys, values = shape.heads * width("key_share", key_share, shape.head_dim), shape.heads * features
+        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
+        self.convolution = ShortConvolution(2 * keys + values, convolution)
+        self.beta = tag(nn.Linear(shape.dim, self.heads, bias=False), "in")
+        self.decay = Decay(shape.dim, self.heads)
+        self.sizes = [keys, keys, values]
+
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
+        made = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
+        query, key, value = (split_heads(y, self.heads) for y in self.convolution(made).split(self.sizes, -1))
+        strength = real(torch.sigmoid(self.beta(x)), mask).transpose(-2, -1)
+        decay, _ = self.decay(x, mask)
+        return self.finish(
+            x, by_delta(of_length_one(query), of_length_one(key), value, decay, strength.to(decay.dtype))
+        )
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """Of its decays, and of solving a triangular system for each chunk."""
+        solving = batch * length * min(CHUNK, length) * (self.sizes[1] + self.sizes[2])
+        return solving + decaying_flops(batch, length, self.heads, self.sizes[0] // self.heads)
+
+
+def of_length_one(x: Tensor) -> Tensor:
+    """x / √(‖x‖² + 1e-6), as in the authors' code, in at least float32: (..., D) -> (..., D)."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + 1e-6)

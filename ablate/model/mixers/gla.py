@@ -1,0 +1,43 @@
+"""Gated linear attention: each feature of the keys is forgotten at a rate that the token chooses."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.config.ranges import above, at_least
+from ablate.model.init import tag
+from ablate.model.mixers.chunked import FINE, by_feature
+from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
+from ablate.model.position import Places
+from ablate.model.shape import Shape
+
+
+class GLA(GatedOutput):
+    """S_t = diag(α_t) S_{t−1} + k_t v_tᵀ, o_t = S_tᵀ q_t, α_t = σ(W₂ W₁ x_t + b)^{1/τ} (Yang 2023, arXiv 2312.06635).
+
+    Then (silu(W_gate x) ⊙ norm_h(o)) W_out; the norm is RMSNorm, as in the authors' code.  Queries and keys have
+    `key_share` of a head's features, W₁ has `rank` rows, τ is `temperature`.
+    """
+
+    def __init__(self, shape: Shape, key_share: float, rank: int, temperature: float, bias: bool, eps: float):
+        super().__init__(shape, shape.head_dim, bias, eps)
+        keys = shape.heads * width("key_share", key_share, shape.head_dim)
+        values = shape.heads * shape.head_dim
+        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
+        self.rank = tag(nn.Linear(shape.dim, at_least("attention.rank", rank, 1), bias=False), "in")
+        self.decay = tag(nn.Linear(rank, keys), "in")
+        self.temperature = above("attention.temperature", temperature, 0)
+
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        decay = real(F.logsigmoid(self.decay(self.rank(x)).to(dtype)) / self.temperature, mask)
+        made = (self.query(x), self.key(x), real(self.value(x), mask), decay)
+        return self.finish(x, by_feature(*(split_heads(y, self.heads) for y in made)))
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """Of comparing the pairs of each chunk feature by feature: two products and a sum for each."""
+        return 3 * batch * length * min(FINE, length) * self.key.out_features

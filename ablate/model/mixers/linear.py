@@ -1,0 +1,55 @@
+"""Linear attention: softmax's exponential of a product replaced by a product of features."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.config.ranges import above
+from ablate.model.init import tag
+from ablate.model.mixers.chunked import as_given, by_head, decaying_flops
+from ablate.model.mixers.parts import merge_heads, real, split_heads
+from ablate.model.position import Places
+from ablate.model.shape import Shape
+
+
+class LinearAttention(nn.Module):
+    """Σ_s φ(q_t)·φ(k_s) v_s / (Σ_s φ(q_t)·φ(k_s) + ε), φ(x) = elu(x) + 1 (Katharopoulos 2020, arXiv 2006.16236).
+
+    Over s ≤ t where causal: S_t = S_{t−1} + φ(k_t) v_tᵀ, z_t = z_{t−1} + φ(k_t), o_t = S_tᵀ φ(q_t) / (z_t·φ(q_t) + ε).
+    In at least float32; ε is that of the authors' code.
+    """
+
+    reads: tuple[str, ...] = ()  # of what a position tells
+
+    def __init__(self, shape: Shape, bias: bool, eps: float):
+        super().__init__()
+        width = shape.heads * shape.head_dim
+        self.heads, self.eps = shape.heads, above("attention.eps", eps, 0)
+        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, width, bias), "in") for _ in range(3))
+        self.out = tag(nn.Linear(width, shape.dim, bias), "out")
+
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
+        source = x if memory is None else memory
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        query, key = (features(y.to(dtype)) for y in (self.query(x), self.key(source)))
+        query, key, value = (split_heads(y, self.heads) for y in (query, real(key, mask), self.value(source)))
+        value = F.pad(value.to(dtype), (0, 1), value=1)  # what is added up beside the values is the normaliser
+        with as_given(x):
+            if causal:
+                found = by_head(query, key, value, torch.zeros_like(query[..., 0]))
+            else:
+                found = query @ (key.transpose(-2, -1) @ value)
+        return self.out(merge_heads(found[..., :-1] / (found[..., -1:] + self.eps)))
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """Of what stands for decays here, all of them 1."""
+        return decaying_flops(batch, length, self.heads, self.key.out_features // self.heads)
+
+
+def features(x: Tensor) -> Tensor:
+    """elu(x) + 1 = eˣ below 0, x + 1 above, of any shape; the sum would lose what is near 0 to rounding."""
+    return x.clamp(max=0).exp() + F.relu(x)

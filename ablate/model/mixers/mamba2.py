@@ -1,0 +1,50 @@
+"""Mamba-2: a state space model whose state all features of a head share, and whose step a token chooses."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.config.ranges import at_least
+from ablate.model.init import tag
+from ablate.model.mixers.chunked import by_head, decaying_flops
+from ablate.model.mixers.parts import Decay, Recurrent, ShortConvolution, merge_heads, real, split_heads, width
+from ablate.model.norm import RMSNorm
+from ablate.model.position import Places
+from ablate.model.shape import Shape
+
+
+class Mamba2(Recurrent):
+    """S_t = exp(A Δ_t) S_{t−1} + Δ_t k_t v_tᵀ, o_t = S_tᵀ q_t + D v_t (Dao & Gu 2024, arXiv 2405.21060).
+
+    Δ = softplus(W_Δ x + b); v, k and q, the paper's x, B and C, pass a short convolution; k and q, with `state`
+    features, are shared by all heads, v has `expand` times a head's.  Then RMSNorm(silu(W_gate x) ⊙ o) W_out.
+    """
+
+    def __init__(self, shape: Shape, state: int, expand: float, convolution: int, bias: bool, eps: float):
+        super().__init__(shape)
+        features = self.heads * width("expand", expand, shape.head_dim)
+        self.sizes = [at_least("attention.state", state, 1), state, features]
+        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
+        self.gate = tag(nn.Linear(shape.dim, features, bias), "in")
+        self.convolution = ShortConvolution(sum(self.sizes), convolution)
+        self.decay = Decay(shape.dim, self.heads)
+        self.skip = nn.Parameter(torch.ones(self.heads))
+        self.norm = RMSNorm(features, eps)
+        self.out = tag(nn.Linear(features, shape.dim, bias), "out")
+
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
+        made = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
+        query, key, value = self.convolution(made).split(self.sizes, -1)
+        value = split_heads(value, self.heads)
+        decay, step = self.decay(x, mask)
+        found = by_head(query[..., None, :, :], key[..., None, :, :], step[..., None] * value, decay)
+        found = merge_heads(found + self.skip[:, None, None] * value)
+        return self.out(self.norm(F.silu(self.gate(x)) * found))
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """Of its decays."""
+        return decaying_flops(batch, length, self.heads, self.sizes[0])

@@ -1,0 +1,112 @@
+"""What mixers share: their contract, heads, a short convolution, and decays that a token chooses."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.config.ranges import at_least
+from ablate.model.init import tag
+from ablate.model.norm import RMSNorm
+from ablate.model.shape import Shape
+
+
+class Recurrent(nn.Module):
+    """A mixer that reads from left to right, whatever it is told of direction: (B, T, C) -> (B, T, C)."""
+
+    causal_only = True  # no encoder can be made of it alone, and nothing across stacks
+    reads: tuple[str, ...] = ()  # of what a position tells
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.heads = shape.heads
+        if shape.encoder_layers:
+            self.note = "it reads a source from left to right, as it does a target"
+
+
+class GatedOutput(Recurrent):
+    """A recurrent mixer that ends in (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out, each head's o (V) normed by itself.
+
+    So the scale of queries changes nothing but how near o is to the norm's ε, below which it is no direction but noise.
+    """
+
+    def __init__(self, shape: Shape, features: int, bias: bool, eps: float):
+        super().__init__(shape)
+        self.gate = tag(nn.Linear(shape.dim, self.heads * features, bias), "in")
+        self.norm = RMSNorm(features, eps)
+        self.out = tag(nn.Linear(self.heads * features, shape.dim, bias), "out")
+
+    def finish(self, x: Tensor, found: Tensor) -> Tensor:  # (B, T, C), (B, H, T, V) -> (B, T, C)
+        """See the class."""
+        return self.out(F.silu(self.gate(x)) * merge_heads(self.norm(found)))
+
+
+class ShortConvolution(nn.Module):
+    """y_t = silu(Σ_j w_j ⊙ x_{t−j}), j < `size`, by feature: (B, T, C) -> (B, T, C).
+
+    At first y_t = silu(x_t), the same for every seed; authors' code draws the weights.
+    """
+
+    def __init__(self, features: int, size: int):
+        super().__init__()
+        self.size = at_least("attention.convolution", size, 1)
+        weight = torch.zeros(features, size)
+        weight[:, 0] = 1
+        self.weight = nn.Parameter(weight)
+        self.weight.role = "constant"
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide, length = F.pad(x, (0, 0, self.size - 1, 0)), x.shape[-2]
+        terms = (self.weight[:, j] * wide[..., self.size - 1 - j :, :][..., :length, :] for j in range(self.size))
+        return F.silu(sum(terms, torch.zeros_like(x)))
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """Of its products, which are of single numbers."""
+        return 2 * batch * length * self.weight.numel()
+
+
+class Decay(nn.Module):
+    """log a = −exp(A) · Δ, Δ = softplus(W x + b), of each head: (B, T, C) -> a's logarithm and Δ, both (B, H, T).
+
+    At first exp(A) goes from 1 to 16 and softplus(b) from 0.001 to 0.1 over the heads, evenly (b: by its logarithm);
+    Dao & Gu 2024 draw both from these ranges.
+    """
+
+    def __init__(self, dim: int, heads: int):
+        super().__init__()
+        self.step = tag(nn.Linear(dim, heads, bias=False), "in")
+        self.rate = nn.Parameter(torch.linspace(1, 16, heads).log())
+        self.bias = nn.Parameter(torch.logspace(-3, -1, heads).expm1().log())
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        dtype = torch.promote_types(x.dtype, torch.float32)  # a decay of 0.999 is 1 in bf16
+        step = -F.logsigmoid(-self.step(x).to(dtype) - self.bias)  # torch's graph of softplus's gradient is wrong
+        step = real(step, mask).transpose(-2, -1)
+        return -self.rate.to(dtype).exp()[:, None] * step, step
+
+
+def width(name: str, share: float, features: int) -> int:
+    """A setting's share of a head's features, as a number of them.  Raises ValueError where that is not whole."""
+    found = share * features
+    if found < 1 or found != int(found):
+        raise ValueError(
+            f"attention.{name}={share} of a head's {features} features would be {found:g}; "
+            "write a share that gives a whole number ≥ 1"
+        )
+    return int(found)
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, T, H · D) -> (B, H, T, D)."""
+    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(B, H, T, D) -> (B, T, H · D)."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+def real(x: Tensor, mask: Tensor | None) -> Tensor:
+    """A stream (B, T, C) with zeros at padded positions, by a mask (B, T)."""
+    return x if mask is None else x * mask[..., None].to(x.dtype)

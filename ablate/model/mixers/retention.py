@@ -1,0 +1,44 @@
+"""Retention: queries and keys compared without softmax, and forgotten at a fixed rate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ablate.model.init import tag
+from ablate.model.mixers.chunked import by_head, decaying_flops
+from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
+from ablate.model.position import Places, rotate
+from ablate.model.shape import Shape
+
+
+class Retention(GatedOutput):
+    """o_t = Σ_{s ≤ t} γ_h^{t−s} (q_t · k_s / √D) v_s, γ_h = 1 − 2^{−5−h}, h = 0, 1, … (Sun 2023, arXiv 2307.08621).
+
+    S_t = γ S_{t−1} + k_t v_tᵀ, o_t = S_tᵀ q_t / √D.  Then (silu(W_gate x) ⊙ norm_h(o)) W_out; the norm is RMSNorm, as
+    in the authors' code.  The paper turns queries and keys as position=rope does.  Values have `expand` times a head's
+    features.
+    """
+
+    reads = ("rotation",)
+
+    def __init__(self, shape: Shape, expand: float, bias: bool, eps: float):
+        features = width("expand", expand, shape.head_dim)
+        super().__init__(shape, features, bias, eps)
+        keys, values = shape.heads * shape.head_dim, shape.heads * features
+        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
+
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
+        made = (self.query(x), self.key(x), real(self.value(x), mask))
+        query, key, value = (split_heads(y, self.heads) for y in made)
+        query, key = (rotate(y, places.rotation) for y in (query * query.shape[-1] ** -0.5, key))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        heads = torch.arange(self.heads, device=x.device, dtype=dtype)
+        decay = torch.log1p(-(2 ** (-5 - heads)))[:, None].expand(query.shape[:-1])
+        return self.finish(x, by_head(query, key, value, decay))
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """Of its decays."""
+        return decaying_flops(batch, length, self.heads, self.key.out_features // self.heads)

@@ -1,0 +1,249 @@
+"""Attention's options beside one another, each pair at least once, against loops over queries in float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from typing import Any
+
+import pytest
+import torch
+from empty_task import Blank, some_shape
+from test_attend import some, some_mask
+from test_attention import DIM, HEADS, SHAPE, randomised
+from test_variants import configuration, jitter, loss_of, some_inputs
+from torch import Tensor
+
+from ablate.config.components import bind
+from ablate.model.attend import attend_explicit, attend_flex
+from ablate.model.attention import GQA, MHA, Gated, QKNorm
+from ablate.model.build import initialised_model, offered
+from ablate.model.cost import count
+from ablate.model.dropout import rekey
+from ablate.model.position import ALiBi, Places, RoPE
+
+B, T, D = 3, 6, 4
+EPS = 1e-3  # large enough to be seen
+OPTIONS: dict[str, list[Any]] = {
+    "kv_heads": [None, 2, 1],
+    "qk_norm": [None, ("rms", "head"), ("rms", "all"), ("ln", "head"), ("ln", "all")],
+    "window": [None, 1, 3],
+    "gate": [None, "feature", "head"],
+    "sink": [None, "learned", "zero"],
+    "soft_cap": [None, 0.5],
+    "biases": ["", "query", "value out", "query key value", "query key value out"],
+    "scale": [None, 0.7],
+    "where": ["causal", "both ways", "across"],
+    "places": ["none", "turned", "biased", "turned biased"],
+    "mask": ["none", "right", "holes"],
+}
+
+
+def every_pair() -> list[dict[str, Any]]:
+    """Rows of options that hold each pair of values of each two of them."""
+    draw, rows = random.Random(0), list[dict[str, Any]]()
+    missing = {
+        ((a, i), (b, j))
+        for a, b in itertools.combinations(OPTIONS, 2)
+        for i, j in itertools.product(range(len(OPTIONS[a])), range(len(OPTIONS[b])))
+    }
+    while missing:
+        tries = [{name: draw.randrange(len(values)) for name, values in OPTIONS.items()} for _ in range(30)]
+        best = max(tries, key=lambda row: len(missing & {*itertools.combinations(row.items(), 2)}))
+        missing -= {*itertools.combinations(best.items(), 2)}
+        rows.append({name: OPTIONS[name][i] for name, i in best.items()})
+    return rows
+
+
+def made(row: dict[str, Any]) -> GQA:
+    """Attention with a row's options, all of its numbers drawn."""
+    kind, over = row["qk_norm"] or (None, None)
+    biases = {f"{name}_bias": name in row["biases"] for name in ("query", "key", "value", "out")}
+    more = {name: row[name] for name in ("window", "gate", "sink", "soft_cap")}
+    more |= {"qk_norm": kind, "over": over, "eps": EPS if kind else None}
+    attention: GQA = randomised(GQA(SHAPE, row["kv_heads"], False, row["scale"], **biases, **more))
+    return attention
+
+
+def normed(x: Tensor, norm: Any, row: dict[str, Any]) -> Tensor:
+    """(T, H · D) of one projection, by the formulas of the norms."""
+    if row["qk_norm"] is None:
+        return x
+    kind, over = row["qk_norm"]
+    pieces = x.split(D, -1) if over == "head" else [x]
+    shift = 1.0 if kind == "ln" else 0.0
+    centred = [piece - shift * piece.mean(-1, keepdim=True) for piece in pieces]
+    found = [piece / (piece.square().mean(-1, keepdim=True) + EPS).sqrt() * norm.weight for piece in centred]
+    return torch.cat([piece + norm.bias if kind == "ln" else piece for piece in found], -1)
+
+
+def turned(x: Tensor, t: int) -> Tensor:
+    """The pairs (x_i, x_{i+D/2}) by angles t / 100^(2i/D)."""
+    angles = [t / 100 ** (2 * i / D) for i in range(D // 2)]
+    first = [x[i] * math.cos(a) - x[i + D // 2] * math.sin(a) for i, a in enumerate(angles)]
+    second = [x[i] * math.sin(a) + x[i + D // 2] * math.cos(a) for i, a in enumerate(angles)]
+    return torch.stack(first + second)
+
+
+def projected(layer: Any, x: Tensor, has_bias: bool) -> Tensor:
+    """W x + b."""
+    assert (layer.bias is not None) == has_bias
+    return x @ layer.weight.T + (layer.bias if has_bias else 0)
+
+
+def by_loops(a: Any, row: dict[str, Any], x: Tensor, source: Tensor, seen: Tensor, bias: Tensor | None) -> Tensor:
+    """One example: x (T, C), source (S, C), what each query sees (T, S), a bias (H, T, S) -> (T, C)."""
+    has, turns = row["biases"].split(), "turned" in row["places"] and row["where"] != "across"
+    query = normed(projected(a.query, x, "query" in has), a.query_norm, row)
+    key = normed(projected(a.key, source, "key" in has), a.key_norm, row)
+    value, rows = projected(a.value, source, "value" in has), []
+    for t in range(len(x)):
+        found = []
+        for h in range(HEADS):
+            g = h * (row["kv_heads"] or HEADS) // HEADS
+            q, k, v = query[t, h * D : h * D + D], key[:, g * D : g * D + D], value[:, g * D : g * D + D]
+            q, k = (turned(q, t), torch.stack([turned(each, s) for s, each in enumerate(k)])) if turns else (q, k)
+            scores = k @ q * (row["scale"] or 0.5)
+            scores = scores if row["soft_cap"] is None else row["soft_cap"] * torch.tanh(scores / row["soft_cap"])
+            weights = (scores + (0 if bias is None else bias[h, t])).exp() * seen[t]
+            extra = {None: 0.0, "zero": 1.0, "learned": a.sink[h].exp() if row["sink"] else 0}[row["sink"]]
+            found.append((weights[:, None] * v).sum(0) / (weights.sum() + extra))
+        if row["gate"]:
+            gates = 1 / (1 + (-(a.gate.weight @ x[t])).exp())
+            per_head = gates.split(D) if row["gate"] == "feature" else gates.split(1)
+            found = [gate * each for gate, each in zip(per_head, found, strict=True)]
+        rows.append(projected(a.out, torch.cat(found), "out" in has))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("row", every_pair(), ids=lambda row: "-".join(str(value) for value in row.values()))
+def test_options_do_beside_any_other_what_they_do_alone(row: dict[str, Any]) -> None:
+    attention, x, across, causal = made(row), some(B, T, DIM), row["where"] == "across", row["where"] == "causal"
+    memory = some(B, T, DIM, seed=5) if across else None
+    mask, t = some_mask(row["mask"]), torch.arange(T)
+    bias = some(HEADS, T, T, seed=8) if "biased" in row["places"] else None
+    rotation = RoPE(D, 100.0).places(x, True).rotation if "turned" in row["places"] and not across else None
+    with torch.no_grad():
+        got = attention(x, Places(rotation, bias), causal, mask, memory)
+    near = torch.ones(T, T, dtype=torch.bool).tril(0 if causal else T)
+    if row["window"] is not None and not across:
+        near = near & ((t[:, None] - t).abs() < row["window"])
+    for b in range(B):
+        seen = near if mask is None else near & mask[b].bool()
+        source, anything = x[b] if memory is None else memory[b], seen.any(-1)
+        expected = by_loops(attention, row, x[b], source, seen, bias).detach()
+        assert float((got[b] - expected)[anything].abs().max()) < 1e-10
+    assert got.isfinite().all(), "a query that sees no key finds numbers nevertheless"
+
+
+@pytest.mark.parametrize("kind", [MHA, Gated, QKNorm])
+def test_every_variant_takes_every_option(kind: type[GQA]) -> None:
+    node = {"_target_": f"ablate.model.attention.{kind.__name__}", "bias": False, "scale": None, "kv_heads": None}
+    node = {name: value for name, value in node.items() if name != "kv_heads" or kind is not MHA}
+    options = {"window": 3, "sink": "learned", "soft_cap": 20.0, "qk_norm": "ln", "gate": "head", "key_bias": True}
+    attention = bind("attention", node | options, offered(SHAPE))()
+    names = {name.rpartition(".")[0] or name for name, _ in attention.named_parameters()}
+    assert names == {"query", "key", "value", "out", "query_norm", "key_norm", "gate", "sink"}
+    assert attention.gate.out_features == HEADS and attention.key.bias is not None and attention.query.bias is None
+
+
+def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
+    assert QKNorm(SHAPE, None, False, None).query_norm is not None and GQA(SHAPE, None, False, None).query_norm is None
+    assert Gated(SHAPE, None, False, None).gate is not None and GQA(SHAPE, None, False, None).gate is None
+    some_biases = GQA(SHAPE, 2, True, None, value_bias=False)
+    assert [layer.bias is not None for layer in (some_biases.query, some_biases.key, some_biases.value)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"soft_cap": 0.0}, r"attention\.soft_cap must be > 0"),
+        ({"window": 0}, r"attention\.window must be ≥ 1"),
+        ({"over": "all"}, r"attention\.qk_norm"),
+        ({"eps": 1e-6}, r"attention\.qk_norm"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        GQA(SHAPE, None, False, None, **options)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize(("soft_cap", "sunk"), [(0.5, False), (None, True), (0.5, True)])
+@pytest.mark.parametrize("sloped", [False, True])
+def test_rules_of_a_gpu_s_kernel_give_the_same(
+    causal: bool, window: int | None, soft_cap: float | None, sunk: bool, sloped: bool
+) -> None:
+    query, key, value = (some(B, HEADS, T, D, seed=i) for i in range(3))
+    told = ALiBi(HEADS).places(some(1, T, 1), causal)
+    more: dict[str, Any] = {"scale": 0.7, "window": window, "soft_cap": soft_cap}
+    more |= {"sink": some(HEADS, seed=4) if sunk else None}
+    by_rules = attend_flex(query, key, value, causal, slopes=told.slopes if sloped else None, **more)
+    explicit = attend_explicit(query, key, value, causal, bias=told.bias if sloped else None, **more)
+    assert float((by_rules - explicit).abs().max()) < 1e-10
+
+
+def test_a_sink_starts_as_softmax_off_by_one() -> None:
+    learned, zero = (GQA(some_shape(8), None, False, None, sink=sink) for sink in ("learned", "zero"))  # type: ignore[arg-type]
+    assert zero.load_state_dict({name: x for name, x in learned.state_dict().items() if name != "sink"})
+    x = some(2, 5, 8).float()
+    assert torch.equal(learned(x, Places(), True), zero(x, Places(), True))
+
+
+MANY = {"window": 5, "qk_norm": "ln", "over": "all", "gate": "head", "sink": "learned", "soft_cap": 5.0}
+
+
+def whole(seed: int = 0) -> torch.nn.Module:
+    """A decoder whose attention has many options at once, and heads that are wider than dim / heads."""
+    config = configuration({"attention": "gqa"}, layers=1, dropout=0.2, head_dim=10)
+    config = config.with_value("attention", config.attention | MANY | {"key_bias": True})
+    model = jitter(initialised_model(config, Blank(13, 12), seed), 0.05)
+    rekey(model, seed, 0)
+    return model
+
+
+def test_many_options_compile_without_a_break() -> None:
+    eager, compiled = whole(), whole()
+    torch._dynamo.reset()
+    compiled.compile(backend="aot_eager", fullgraph=True)
+    losses = [loss_of(model, some_inputs(("decoder", "lm"))) for model in (eager, compiled)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
+    for loss in losses:
+        loss.backward()
+    for (name, mine), theirs in zip(eager.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_many_options_train_side_by_side_as_alone() -> None:
+    models, inputs = [whole(0), whole(1)], some_inputs(("decoder", "lm"))
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+
+    def forward(parameters: Any, buffers: Any) -> Tensor:
+        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
+
+    packed = torch.func.vmap(forward)(parameters, buffers)
+    for one, model in zip(packed, models, strict=True):
+        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
+
+
+def test_many_options_in_bf16_are_near() -> None:
+    model, inputs = whole().eval(), some_inputs(("decoder", "lm"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = model(**inputs)
+    torch.testing.assert_close(low.float(), model(**inputs), rtol=0.1, atol=0.1)
+
+
+def test_heads_may_be_of_any_size() -> None:
+    """Projections, rotations and counts go by model.head_dim; without it heads must divide the dim."""
+    config = configuration({}, heads=3, head_dim=10)
+    attention = initialised_model(config, Blank(13, 12), 0).blocks[0].attention  # type: ignore[union-attr, index]
+    assert attention.query.weight.shape == attention.value.weight.shape == (30, 16)  # type: ignore[union-attr]
+    assert attention.out.weight.shape == (16, 30) and attention.scale == 10**-0.5  # type: ignore[union-attr]
+    narrow, wide = (count(configuration({}, head_dim=size), Blank(13, 12)) for size in (8, 10))
+    assert wide.params - narrow.params == 2 * 4 * 16 * 2 * 2, "layers × matrices × dim × heads × features more"
+    plain = count(configuration({}), Blank(13, 12))
+    assert (narrow.params, narrow.flops_per_token) == (plain.params, plain.flops_per_token)
+    with pytest.raises(ValueError, match="must be divisible"):
+        initialised_model(configuration({}, heads=3), Blank(13, 12), 0)

@@ -1,0 +1,74 @@
+"""What parts state of their FLOPs, and which operators are named because nobody counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ablate.model.uncounted import Uncounted
+
+
+class Part(nn.Module):
+    """An operator, between a product and an activation."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.name, self.matrix = name, nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.apply_to(self.matrix(x).relu())
+
+    def apply_to(self, x: Tensor) -> Any:
+        """The operator."""
+        if self.name == "solve":
+            return torch.linalg.solve_triangular(torch.eye(4).expand(len(x), 4, 4), x, upper=False)
+        return {"scan": lambda: x.cumsum(1), "transform": lambda: torch.fft.fft(x), "sum": lambda: x.sum(1)}[
+            self.name
+        ]()
+
+
+class Stating(Part):
+    """The same, which states what it costs."""
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """By hand."""
+        return 10 * batch * length
+
+
+def seen(*parts: nn.Module) -> Uncounted:
+    """What a forward pass through each of these, over (2, 4, 4), shows."""
+    whole = nn.ModuleList(parts)
+    with torch.device("meta"), Uncounted(whole.to("meta")) as found:
+        for part in whole:
+            part(torch.empty(2, 4, 4))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "called"), [("scan", "cumsum"), ("solve", "linalg_solve_triangular"), ("transform", "fft_r2c")]
+)
+def test_operators_that_nobody_counts_are_named_unless_their_part_states_them(name: str, called: str) -> None:
+    (note,) = seen(Part(name), Part(name)).notes
+    assert called in note and "stated_flops" in note
+    stated = seen(Stating(name), Stating(name))
+    assert stated.notes == [] and stated.stated == 2 * 10 * 2 * 4
+    assert called in seen(Stating(name), Part(name)).notes[0], "one part answers for itself alone"
+
+
+def test_products_and_what_takes_a_step_for_each_number_are_not_named() -> None:
+    assert seen(Part("sum")).notes == [] and seen(Part("sum")).stated == 0
+
+
+def test_kernels_of_others_are_named() -> None:
+    with torch.library._scoped_library("mine", "FRAGMENT") as library:
+        library.define("scan(Tensor x) -> Tensor")
+        library.impl("scan", lambda x: x + 1, "CompositeExplicitAutograd")
+
+        class Kernel(nn.Module):
+            def forward(self, x: Tensor) -> Any:
+                return torch.ops.mine.scan(x)
+
+        assert "mine::scan" in seen(Kernel()).notes[0]
