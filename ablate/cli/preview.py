@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ablate import evidence
+from ablate.config.schema import value_at
 from ablate.config.study_keys import CHOSEN
 from ablate.format import counted, percent, remainder
 from ablate.format.columns import columns
-from ablate.format.settings import flat
 from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -71,7 +71,9 @@ def matched(plan: Plan, cell: Cell) -> tuple[str, ...]:
     found = matching(plan)
     if not found:
         return ()
-    return str(flat(cell.config.as_json())[found[0]]), remainder(cell.matched.difference) if cell.matched else ""
+    return str(value_at(cell.config.as_json(), found[0].split("."))), remainder(
+        cell.matched.difference
+    ) if cell.matched else ""
 
 
 def is_reference_of(plan: Plan, other: Cell, cell: Cell) -> bool:

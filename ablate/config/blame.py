@@ -70,7 +70,7 @@ def judge(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
     """What is wrong with one override, beside the groups chosen so far."""
     key, _, value = text.partition("=")
     group = composer.group_of(text)
-    if group and value not in composer.known[group] and not text.startswith("~"):
+    if group and value not in composer.known[group] and not composer.pattern_of(text) and not text.startswith("~"):
         return Problem(text, f"no such {group}; {instead(value, composer.known[group])}")
     if group and text.startswith(group) and group not in composer.defaults:
         return Problem(text, f"the reference model has no {group}; write +{text}")
@@ -108,10 +108,11 @@ def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
-    config = composer.chosen(chosen)[0]
+    configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     top = sorted({*KEYS, *composer.known} - {"unit"})
-    if near := meant(config, head, last, top):
+    if near := next(filter(None, (meant(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
+    config = configs[0]
     node = OmegaConf.select(config, head) if head else None
     return f"no such key; {instead(last, sorted(keys_of(node)) if isinstance(node, DictConfig) else top)}"
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from ablate.config.depth import names_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups
 from ablate.format.suggest import nearest
@@ -49,7 +50,8 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
     Raises `PlanError` where a key is in no `papers.bib`.
     """
     found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
-    used = sorted({(group, variant) for chosen in choices for group, variant in chosen.items()})
+    chosen = {(group, choice) for each in choices for group, choice in each.items()}
+    used = sorted({(group, name) for group, choice in chosen for name in names_of(choice, found.get(group, ()))})
     files = {f"{group}={name}": found[group][name] for group, name in used if name in found.get(group, {})}
     keys = {variant: cited(file) for variant, file in files.items()}
     lost = [(variant, key) for variant, named in keys.items() for key in named if key not in known]

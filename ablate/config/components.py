@@ -18,13 +18,12 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, PLACED
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
 SHAPE = ("shape", *NUMBERS)
-PLACED = ("norm", "ffn", "residual", "attention")  # groups that stand in the layers of a stack
-PLACE = ("layer",)  # what these are offered beside the shape
+PLACE = ("layer",)  # what groups that stand in the layers are offered beside the shape
 WIRING = ("sublayers",)  # and a residual style beside both
 BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +15,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from ablate.config.depth import is_pattern, names_of
 from ablate.config.groups import CONF, Groups
-from ablate.config.overrides import refuse_misshapen
-from ablate.config.schema import Config, register, typed, writable
+from ablate.config.overrides import chosen, parsed, refuse_misshapen
+from ablate.config.schema import LAYERS, PLACED, Config, register, typed, writable
 from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -61,6 +64,8 @@ class Composer:
 
         Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set beside it.
         """
+        if any(map(self.pattern_of, overrides)):
+            return self.over_depth(overrides)
         groups = tuple(text for text in overrides if self._shapes(text))
         keys = [text for text in overrides if not self._shapes(text)]
         found = self._with_values(groups, keys)
@@ -68,6 +73,43 @@ class Composer:
             return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1])
         alone, rest = self.parted(groups)
         return Composed(typed(found), self.chosen(rest)[1] | dict(text.split("=", 1) for text in alone))
+
+    def pattern_of(self, text: str) -> list[str]:
+        """The variants of a pattern over the layers that an override chooses; none where it chooses one variant."""
+        group = self.group_of(text)
+        choice = chosen(text) if group in PLACED else ""
+        return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
+
+    def each_variant(self, groups: Iterable[str]) -> Iterator[tuple[str, ...]]:
+        """These choices of groups with each variant of a pattern in its place."""
+        heads = {text: text.partition("=")[0] for text in groups}
+        named = [[f"{heads[text]}={name}" for name in self.pattern_of(text)] or [text] for text in groups]
+        return itertools.product(*named)
+
+    def over_depth(self, overrides: list[str]) -> Composed:
+        """See `compose`, where the variants of some groups change over the layers."""
+        found = {text: self.pattern_of(text) for text in overrides}
+        shown = {text.partition("=")[0]: text for text, names in found.items() if names}
+        rest = [text for text in overrides if text not in shown.values()]
+        others = [text for text in rest if text.lstrip("+").partition(".")[0] not in shown]
+        whole = self.compose([*others, *(f"{group}={found[text][0]}" for group, text in shown.items())])
+        for group, text in shown.items():
+            own = [each for each in rest if each.lstrip("+").startswith(f"{group}.")]
+            variants = self._variants(group, found[text], others, own)
+            node = {LAYERS: chosen(text), **variants}
+            whole = Composed(whole.config.with_value(group, node), whole.choices | {group: node[LAYERS]})
+        return whole
+
+    def _variants(self, group: str, names: list[str], others: list[str], own: list[str]) -> dict[str, Any]:
+        """The settings of variants of a group, each with the keys of `own` that it has; all, where none has one."""
+        bare = {name: self.compose([*others, f"{group}={name}"]).config for name in names}
+
+        def has(name: str, text: str) -> bool:
+            return parsed(text).key_or_group.split(".")[1] in getattr(bare[name], group)
+
+        lost = [text for text in own if not any(has(name, text) for name in names)]
+        taken = {name: [text for text in own if text in lost or has(name, text)] for name in names}
+        return {name: getattr(self.compose([*others, f"{group}={name}", *taken[name]]).config, group) for name in names}
 
     def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
         """These choices of groups with keys set, as plain data, by Hydra and OmegaConf."""

@@ -13,7 +13,7 @@ from ablate.config.compose import Composed
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.overrides import parsed as read
-from ablate.config.schema import COMPONENTS, LATER_GROUPS, is_component
+from ablate.config.schema import COMPONENTS, LATER_GROUPS, is_component, value_at
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
 FEW = 4  # factors that the label of a reference spells out
@@ -144,9 +144,7 @@ def level_of(cell: Composed, key: str) -> Any:
     """A cell's level of a swept key: the variant of a group, else the value of the key."""
     if key in cell.choices:
         return cell.choices[key]
-    value: Any = cell.config.as_json()
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, dict) else value[int(name)] if isinstance(value, list) else None
+    value = value_at(cell.config.as_json(), key.split("."))
     return value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 
+from ablate.config.depth import is_pattern, pattern_problem
 from ablate.config.errors import Problem, first_line
 from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, SECTIONS, WHOLE, Config
+from ablate.config.schema import COMPONENTS, PLACED, SECTIONS, WHOLE, Config
 
 
 class Overrides(NamedTuple):
@@ -68,6 +69,11 @@ def parsed(text: str) -> Override:
     return found
 
 
+def chosen(text: str) -> str:
+    """What one override sets, as text: the variant of a group, without the quotes that it may stand in."""
+    return str(parsed(text).value())
+
+
 def twice(key: str, first: str, second: str) -> str:
     """What to say of a key that is given two values: Hydra would take the last without a word."""
     if first == second:
@@ -87,11 +93,16 @@ def unreadable(text: str, error: Exception) -> str:
     return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
 
 
-def misused(override: Override, levels: list[str], known: Iterable[str]) -> str | None:
+def misused(override: Override, levels: list[str], known: Mapping[str, Collection[str]]) -> str | None:
     """What is wrong with an override that can be read, if anything; `known` are the groups."""
     key, sweep = override.key_or_group, override.is_sweep_override()
     if key in known and isinstance(override.value(), list):
-        return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}"
+        return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}" + (
+            f", to change it over the layers {key}={'+'.join(map(str, override.value()))}" * (key in PLACED)
+        )
+    for choice in map(chosen, levels or [str(override.input_line)]) if key in known else ():
+        if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
+            return f"{choice}: {wrong}" if levels else wrong
     if key == "unit":
         return "is set by the sweep for its jobs; leave it out"
     if override.is_delete():

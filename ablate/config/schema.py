@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
+PLACED = ("norm", "ffn", "residual", "attention")  # those that stand in the layers of a stack
+LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
@@ -268,6 +270,15 @@ def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def value_at(node: Any, path: list[str]) -> Any:
+    """What plain data have at a path, None where there is nothing; of several variants over the layers, the first's."""
+    for name in path:
+        if isinstance(node, dict) and LAYERS in node:
+            node = next((each for each in node.values() if isinstance(each, dict) and name in each), {})
+        node = node.get(name) if isinstance(node, dict) else node[int(name)] if isinstance(node, list) else None
+    return node
+
+
 def neutral_groups() -> dict[str, Any]:
     """What the variants of later groups hold that say that all is as it was before."""
     files = groups() if LATER_GROUPS else {}
@@ -275,8 +286,16 @@ def neutral_groups() -> dict[str, Any]:
 
 
 def with_value(node: Any, path: list[str], value: Any) -> Any:
-    """A configuration, or plain data of one, with a value at a path; sections that it lacks are made."""
+    """A configuration, or plain data of one, with a value at a path; sections that it lacks are made.
+
+    Of several variants over the layers, those that have the setting get the value.
+    """
     name, *rest = path
+    if isinstance(node, dict) and LAYERS in node:
+        return {
+            key: with_value(each, path, value) if isinstance(each, dict) and name in each else each
+            for key, each in node.items()
+        }
     if isinstance(node, dict):
         return node | {name: with_value(node.get(name) or {}, rest, value) if rest else value}
     return dataclasses.replace(node, **{name: with_value(getattr(node, name), rest, value) if rest else value})

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.schema import BY_STEPS
+from ablate.config.schema import BY_STEPS, value_at
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
 from ablate.format import SPEED
-from ablate.format.settings import flat
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
@@ -162,7 +161,7 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     if how == "none" or cell.matched is None:
         return {}
     chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
-    found = {"match": how, "chosen": chosen, "chosen_value": flat(cell.config.as_json())[chosen]}
+    found = {"match": how, "chosen": chosen, "chosen_value": value_at(cell.config.as_json(), chosen.split("."))}
     return found | {"match_difference": cell.matched.difference}
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.depth import layer_of
 from ablate.config.schema import Config
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
@@ -32,23 +33,23 @@ def build_model(config: Config, task: Any) -> nn.Module:
     whole, user = shape(config, task), config.user
     given = offered(whole)
     placed = given | dict.fromkeys(PLACE)
-    make = {name: bind(name, getattr(config, name), placed, user) for name in ("norm", "ffn", "attention")}
-    residual = bind("residual", config.residual, placed | dict.fromkeys(WIRING), user)
+    make = {name: each_layer(config, name, placed) for name in ("norm", "ffn", "attention")}
+    make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
     table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # what stands beside an embedding is as wide
-    embed_norm = bind("norm", config.norm, table | dict.fromkeys(PLACE), user)
+    make["embed_norm"] = each_layer(config, "norm", table | dict.fromkeys(PLACE))
     norms: list[nn.Module] = []
 
-    def norm(layer: int | None = None, make: partial[Any] = make["norm"]) -> nn.Module:
-        norms.append(at(layer, make)())
+    def norm(layer: int | None = None, of: str = "norm") -> nn.Module:
+        norms.append(at(layer, make[of])())
         return norms[-1]
 
     def block(layer: int, cross: bool = False) -> nn.Module:
         attention, ffn = at(layer, make["attention"])(), at(layer, make["ffn"])()
         across = at(layer, make["attention"])() if cross else None
-        return at(layer, residual)(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
+        return at(layer, make["residual"])(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
 
     position = bind("position", config.position, table, user)
-    parts = Parts(block, partial(block, cross=True), norm, position, partial(norm, make=embed_norm))
+    parts = Parts(block, partial(block, cross=True), norm, position, partial(norm, of="embed_norm"))
     form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
@@ -60,9 +61,15 @@ def build_model(config: Config, task: Any) -> nn.Module:
     return model
 
 
-def at(layer: int | None, make: partial[Any]) -> partial[Any]:
-    """A bound constructor that is told its layer, where it asks for it."""
-    return partial(make, layer=layer) if "layer" in make.keywords else make
+def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
+    """The bound constructor of a group's variant in each layer."""
+    return layer_of(getattr(config, group), lambda node: bind(group, node, given, config.user), config.model.layers)
+
+
+def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:
+    """A layer's constructor, told its layer where it asks for it; outside of the layers the last one's, without."""
+    found = make[-1 if layer is None else layer]
+    return partial(found, layer=layer) if "layer" in found.keywords else found
 
 
 def build_init(config: Config, task: Any) -> Any:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ablate.config.depth import variants_of
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model
@@ -88,7 +89,7 @@ def notes(model: nn.Module) -> list[str]:
 def estimate(config: Config, vocab: int) -> int:
     """About how many parameters a model will have, L · (4 d · a + 2 d · h) + V · d, from its settings alone."""
     shape, ffn = config.model, config.ffn
-    width = ffn.get("hidden") or int(shape.dim * max(ffn.get("mult") or 1, 1))
+    width = max(each.get("hidden") or int(shape.dim * max(each.get("mult") or 1, 1)) for each in variants_of(ffn))
     heads = shape.dim if shape.head_dim is None else shape.heads * shape.head_dim  # features of all of them
     layers = 1 if shape.share_layers else shape.layers
     return int(layers * (4 * shape.dim * heads + 2 * shape.dim * width) + vocab * shape.dim)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from ablate.config.errors import BadComponent
 from ablate.model.dropout import Dropout
 from ablate.model.init import embedding, tag
 from ablate.model.position import Position
@@ -46,7 +47,7 @@ class Stack(nn.Module):
         for other in blocks[1:] if shape.share_layers else []:
             share_parameters(blocks[0], other)
         self.blocks = nn.ModuleList(blocks)
-        self.final_norm = parts.norm() if blocks[0].final_norm else None
+        self.final_norm = parts.norm() if wants_final_norm(blocks) else None
 
     def run(
         self,
@@ -184,6 +185,15 @@ class EncoderDecoder(nn.Module):
         """Logits (B, T, vocab) of the token after each of (B, T)."""
         x = self.decoder.run(self.embed(tokens) * self.scale, True, mask, memory, source_mask)
         return capped(self.head(x), self.soft_cap)
+
+
+def wants_final_norm(blocks: list[Block]) -> bool:
+    """Whether a stack ends in a norm, on which its blocks must agree.  Raises BadComponent."""
+    wanted = {block.final_norm: type(block).__name__ for block in blocks}
+    if len(wanted) > 1:
+        told = f"{wanted[True]} needs a norm after the last block, {wanted[False]} must have none"
+        raise BadComponent("residual", f"{told}; let layers differ in styles that agree")
+    return blocks[0].final_norm
 
 
 def head(shape: ModelShape, outputs: int, tied: nn.Module | None) -> nn.Module:

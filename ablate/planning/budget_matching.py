@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
+from ablate.config.depth import variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.schema import BY_STEPS, COMPONENTS
 from ablate.config.study_keys import CHOSEN
@@ -83,10 +84,15 @@ def amount(how: str, cell: Checked, of_step: float) -> float:
 
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
     """The cells whose FFN takes no `hidden`, as a problem."""
-    without = [name for cell, name in zip(cells, names, strict=True) if "hidden" not in cell.config.ffn]
+    without = [name for cell, name in zip(cells, names, strict=True) if not has_width(cell)]
     named = first_of(without, 3)
     message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
     return Problem("match", message) if without else None
+
+
+def has_width(cell: Checked) -> bool:
+    """Whether an FFN of a cell takes a width."""
+    return any("hidden" in node for node in variants_of(cell.config.ffn))
 
 
 def remainder(how: str, cell: Checked, of_step: float, target: float) -> Matched:
@@ -114,9 +120,10 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     found = lengthen(cell, of_step, target) if how in BY_STEPS else widen(how, cell, target, validator)
     left = remainder(how, found, of_step, target)
     config = found.config
-    changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
+    widths = found.budget.hidden, cell.budget.hidden
+    changed = widths[0] / widths[1] if widths[0] and widths[1] else 1  # FFNs of several widths have no one
     if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
-        where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={config.ffn['hidden']}"
+        where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={found.budget.hidden}"
         message = f"{left_over(left)} against its reference at best, with {where}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
     return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ablate.config.components import defaults_of
+from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError
 from ablate.config.schema import COMPONENTS, Config, Seed
 from ablate.model.init import shared_draws
@@ -67,8 +68,9 @@ def describe_cells(
 
 def filled_in(config: Config) -> dict[str, Any]:
     """The arguments that no YAML sets and constructors fill in, by dotted name."""
-    found = {group: defaults_of(group, getattr(config, group), config.user) for group in COMPONENTS}
-    return {f"{group}.{name}": value for group, values in found.items() for name, value in values.items()}
+    nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(config, group))]
+    found = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
+    return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
 
 
 def recomposed(

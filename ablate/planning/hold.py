@@ -6,6 +6,7 @@ from typing import Any
 
 from ablate.config.components import RESERVED, defaults_of
 from ablate.config.compose import Composed
+from ablate.config.depth import patterned
 from ablate.config.errors import BadComponent, Problem
 from ablate.config.schema import COMPONENTS
 from ablate.format import setting
@@ -29,6 +30,8 @@ def hold_equal(
         return cells, [], []
     if not groups:
         return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
+    if mixed := next((group for cell in cells for group in patterned(cell.config) if group in groups), None):
+        return cells, [], [Problem("hold", f"{mixed} changes over the layers here; set its arguments, as {mixed}.KEY=")]
     try:
         own = [{group: arguments(cell, group) for group in groups} for cell in cells]
     except BadComponent:  # its check says what is wrong with it

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from ablate.config.citations import papers
 from ablate.config.claims import applicable
 from ablate.config.command import Command, read_command
+from ablate.config.depth import folder_choice
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
 from ablate.config.margin import without_unit
@@ -76,7 +77,9 @@ def check_cells(composition: Composition) -> Cells:
     if problems:
         raise PlanError(problems)
     checked, matched = match_cells(settings.match, checked, composition.labels, at, validator)
-    names = [cell_name(cell.choices) for cell in composition.cells]
+    names = [
+        cell_name(folder_choice(own.config, cell.choices)) for own, cell in zip(checked, composition.cells, strict=True)
+    ]
     rows = describe_cells(checked, names, composition.levels, composition.labels, at, matched)
     notes = try_out(rows, checked, settings)
     return Cells(composition.factors, composition.reference, rows, checked, raw, at, describe_tasks(checked), notes)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from ablate.config.depth import mapped
 from ablate.config.schema import LATER, NO_NUMBERS, STUDY_KEYS, Config, neutral_groups
 from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
@@ -24,11 +25,16 @@ def numbers(config: Config) -> dict[str, Any]:
     kept = {key: value for key, value in as_before(config.as_json()).items() if key not in STUDY_KEYS}
     for section in ("train", "eval", "data"):
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
-    if kept["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
-        kept["ffn"] = {key: value for key, value in kept["ffn"].items() if key not in ("mult", "multiple_of")}
+    kept["ffn"] = mapped(kept["ffn"], with_width)
     if kept["optim"]["schedule"] == "constant":
         kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "floor"}
     return kept
+
+
+def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
+    """An FFN's settings: a width that is given leaves the rule for it without effect."""
+    rule = ("mult", "multiple_of") if ffn.get("hidden") is not None else ()
+    return {key: value for key, value in ffn.items() if key not in rule}
 
 
 def as_before(config: dict[str, Any]) -> dict[str, Any]:

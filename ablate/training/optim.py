@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 from ablate.config.errors import first_line
+from ablate.model.init import role_of
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 
@@ -22,15 +25,86 @@ class AdamW(torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
-def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov & Hutter 2017), fused; matrices decay, vectors and scalars do not."""
-    parameters = list(model.parameters())
+class Lion(torch.optim.Optimizer):
+    """θ ← θ − lr (sign(β₁ m + (1 − β₁) g) + λ θ), then m ← β₂ m + (1 − β₂) g (Chen 2023, arXiv 2302.06675)."""
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float]):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            (first, second), lr = group["betas"], group["lr"]
+            for parameter in (p for p in group["params"] if p.grad is not None):
+                state = self.state[parameter]
+                m = state.setdefault("momentum", torch.zeros_like(parameter))
+                direction = torch.lerp(parameter.grad, m, first).sign_()
+                parameter.mul_(1 - lr * group["weight_decay"]).sub_(direction, alpha=lr)
+                m.lerp_(parameter.grad, 1 - second)
+
+
+class MuonBesideAdamW(torch.optim.Optimizer):
+    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser: see `muon`."""
+
+    def __init__(self, matrices: torch.optim.Muon, others: AdamW):
+        self.parts = (matrices, others)
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        self.share_groups()
+
+    def share_groups(self) -> None:
+        """Make the groups those of the parts: a rate that is written into one is the part's."""
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    def step(self, closure: Any = None) -> None:
+        """Take the step of each part."""
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of both parts."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the states of both parts."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.share_groups()
+
+
+def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    """Groups of parameters: matrices decay, vectors and scalars do not."""
+    parameters = list(parameters)
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    groups = [group for group in groups if group["params"]]
-    return AdamW(groups, lr=lr, betas=(betas[0], betas[1]), fused=True)
+    return [group for group in groups if group["params"]]
+
+
+def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
+    """AdamW (Loshchilov & Hutter 2017), fused; matrices decay, vectors and scalars do not."""
+    return AdamW(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]), fused=True)
+
+
+def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
+    """Lion (Chen 2023, arXiv 2302.06675); matrices decay, vectors and scalars do not."""
+    return Lion(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]))
+
+
+def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
+    """Muon for hidden matrices, AdamW for embeddings, head, vectors and scalars (Jordan 2024).
+
+    M ← 0.95 M + 0.05 G; W ← W − lr · 0.2 √max(n, m) · NewtonSchulz(0.95 M + 0.05 G) − lr λ W.  By the factor an update
+    is as large as AdamW's, so that one rate suits both (Liu 2025, arXiv 2502.16982).  `betas` are those of AdamW.
+    """
+    hidden = [p for p in model.parameters() if p.ndim == 2 and role_of(p) in ("in", "out")]
+    if not hidden:
+        raise ValueError("optim=muon: the model has no hidden matrix")
+    ids = {id(p) for p in hidden}
+    others = decaying((p for p in model.parameters() if id(p) not in ids), weight_decay)
+    matrices = torch.optim.Muon(hidden, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+    return MuonBesideAdamW(matrices, AdamW(others, lr=lr, betas=(betas[0], betas[1]), fused=True))
 
 
 def descend(optimiser: torch.optim.Optimizer) -> None:

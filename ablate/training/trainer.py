@@ -92,7 +92,7 @@ class Trainer:
                 compile_in_place({self.model, self.average.model})
             optimiser = resolve("optim", self.optim._target_, config.user)
             self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
-            # Of optim.lr: a group with a rate of its own, as muP or Muon beside Adam give them, keeps it in the schedule.
+            # Of optim.lr: a group with a rate of its own, as muP or Muon beside Adam give them, keeps it.
             self.shares = [group["lr"] / self.optim.lr for group in self.optimiser.param_groups]
             self.restore()
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)

@@ -10,6 +10,7 @@ from typing import Any
 import pandas
 
 from ablate import format
+from ablate.config.depth import is_patterned, variants_of
 from ablate.format import listed, ranged
 from ablate.results.records import Cell, Manifest
 from ablate.results.speed import is_timed
@@ -168,7 +169,9 @@ def configured(cells: Iterable[Cell], section: str, key: str) -> str:
 
 
 def _class(node: Any) -> str:
-    """The class of a part: RMSNorm; nothing where none is known."""
+    """The class of a part, or those of its variants over the layers: RMSNorm; nothing where none is known."""
+    if is_patterned(node):
+        return " + ".join(map(_class, variants_of(node)))
     target = node.get("_target_", "") if isinstance(node, dict) else getattr(node, "_target_", "")
     return str(target).rpartition(".")[2]
 

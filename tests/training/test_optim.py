@@ -15,7 +15,8 @@ from torch import nn
 
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
-from ablate.training.optim import adamw, learning_rate
+from ablate.model.init import role_of
+from ablate.training.optim import adamw, learning_rate, lion, muon
 
 KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 
@@ -135,3 +136,75 @@ def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, 
 def test_the_shortest_runs_train_at_the_peak_first(steps: int) -> None:
     assert at(0, steps=steps, warmup=0) == 2.0
     assert at(steps - 1, steps=steps, warmup=1) == 2.0
+
+
+def model_of(seed: int = 0) -> nn.Module:
+    """A small model with gradients that are keyed by a step."""
+    return initialised_model(typed(CONFIG), Blank(11), seed)
+
+
+def descended(model: nn.Module, optimiser: torch.optim.Optimizer, steps: range) -> None:
+    for step in steps:
+        for number, parameter in enumerate(model.parameters()):
+            made = torch.Generator().manual_seed(1000 * step + number)
+            parameter.grad = torch.randn(parameter.shape, generator=made)
+        optimiser.step()
+
+
+def test_lion_moves_by_the_sign_of_its_momentum() -> None:
+    model, (b1, b2), lr = model_of(), KEYS["betas"], 0.1
+    expected = [p.detach().clone().double() for p in model.parameters()]
+    momenta = [torch.zeros_like(p) for p in expected]
+    for step in range(3):
+        for number, (p, m) in enumerate(zip(expected, momenta, strict=True)):
+            g = torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 * step + number)).double()
+            decay = KEYS["weight_decay"] if p.ndim > 1 else 0.0
+            p -= lr * (torch.sign(b1 * m + (1 - b1) * g) + decay * p)
+            m.copy_(b2 * m + (1 - b2) * g)
+    descended(model, lion(model, **KEYS), range(3))
+    for p, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_muon_turns_hidden_matrices_and_leaves_the_rest_to_adamw() -> None:
+    model, other = model_of(), model_of()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    descended(model, muon(model, 0.1, [0.9, 0.99], 0.0), range(1))
+    descended(other, adamw(other, 0.1, [0.9, 0.99], 0.0), range(1))
+    turned = {name for name, p in model.named_parameters() if role_of(p) in ("in", "out") and p.ndim == 2}
+    assert turned and any("blocks" in name for name in turned) and not any("embed" in name for name in turned)
+    for (name, p), (_, adam) in zip(model.named_parameters(), other.named_parameters(), strict=True):
+        if name not in turned:
+            assert torch.equal(p, adam), name
+            continue
+        u, _, vh = torch.linalg.svd(p.grad.double(), full_matrices=False)
+        update = (before[name] - p.detach()).double() / (0.1 * 0.2 * max(p.shape) ** 0.5)
+        seen = u.T @ update @ vh.T  # nearly 1 for each singular direction of the gradient, but for the smallest
+        assert seen.diagonal().median() > 0.65 and seen.diagonal().max() < 1.35, name
+        assert (seen - seen.diagonal().diag()).abs().max() < 0.05, name
+
+
+@pytest.mark.parametrize("make", [adamw, lion, muon])
+def test_an_optimiser_goes_on_from_its_state(make: Any) -> None:
+    whole, parted = model_of(), model_of()
+    descended(whole, make(whole, **KEYS), range(4))
+    first = make(parted, **KEYS)
+    descended(parted, first, range(2))
+    second = make(parted, **KEYS)
+    second.load_state_dict(first.state_dict())
+    for group in second.param_groups:
+        group["lr"] = KEYS["lr"]
+    descended(parted, second, range(2, 4))
+    for p, wanted in zip(parted.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(p, wanted)
+
+
+def test_a_rate_that_is_written_into_a_group_of_muon_is_used() -> None:
+    model = model_of()
+    before = [p.detach().clone() for p in model.parameters()]
+    optimiser = muon(model, **KEYS)
+    optimiser.load_state_dict(optimiser.state_dict())
+    for group in optimiser.param_groups:
+        group["lr"] = 0.0
+    descended(model, optimiser, range(2))
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ablate.config.components import resolve
+from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS, Config
 from ablate.data.build import build_task
@@ -91,8 +92,8 @@ def alike(first: Signature, second: Signature) -> bool:
 def late_settings(config: Config) -> list[Any]:
     """Settings that need not act in two steps: those that a component's class names in `late`."""
     found = []
-    for group in COMPONENTS:
-        node = getattr(config, group)
+    parts = [(group, node) for group in COMPONENTS for node in variants_of(getattr(config, group))]
+    for group, node in parts:
         target = resolve(group, node["_target_"], config.user)
         found += [[group, key, node.get(key)] for key in getattr(target, "late", ())]
     return found

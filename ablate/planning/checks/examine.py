@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.components import resolve
+from ablate.config.depth import variants_of
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.planning.checks.leakage import ALONE, CHECKS, TOLD, Inputs, called, guilty, run, settled
@@ -99,10 +100,11 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
 
 def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
     """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
-    targets = {group: resolve(group, getattr(spec.config, group)["_target_"], spec.config.user) for group in COMPONENTS}
+    nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
+    targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
     found = []
-    for group, target in targets.items():
-        others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))
+    for group, target in targets:
+        others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
         for place, module in model.named_modules():
             names = [f"{place}.{name}" for name, _ in module.named_parameters()] if type(module) is target else []
             if names and idle.issuperset(names):

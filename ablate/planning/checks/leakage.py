@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ablate.config.depth import variants_of
 from ablate.config.groups import defaults, groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS
@@ -148,7 +149,7 @@ def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
     found = []
     for group, node in nodes.items():
         own = getattr(spec.config, group)
-        if node["_target_"] == own["_target_"]:
+        if node["_target_"] == own.get("_target_"):
             continue
         other = spec._replace(config=dataclasses.replace(spec.config, **nodes | {group: own}))
         try:
@@ -161,6 +162,6 @@ def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
 
 
 def called(spec: Spec, group: str) -> str:
-    """A component by its class."""
-    target: str = spec.config.as_json()[group]["_target_"]
-    return target.removeprefix("ablate.model.")
+    """A component by its class, or those of all its variants."""
+    nodes = variants_of(spec.config.as_json()[group])
+    return " + ".join(node["_target_"].removeprefix("ablate.model.") for node in nodes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ablate.config.depth import fewest, first_layers, mapped, patterned, variants_of
 from ablate.config.schema import COMPONENTS, Config
 from ablate.data.task import Task
 from ablate.format.settings import flat
@@ -79,25 +81,30 @@ def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     config = config.with_value("model.dim", narrow)
     if config.model.head_dim is not None and "model.head_dim" not in kept:
         config = config.with_value("model.head_dim", min(HEAD, config.model.head_dim))
-    if "model.layers" not in kept:
+    if "model.layers" not in kept and not any(patterned(config)):  # which a pattern of few layers would not show
         config = config.with_value("model.layers", min(LAYERS, config.model.layers))
-    width = config.ffn.get("hidden")
-    if isinstance(width, int) and "ffn.hidden" not in kept:
-        config = config.with_value("ffn.hidden", max(1, round(width * narrow / dim)))
+    if not any(key.startswith("ffn.") and key.endswith(".hidden") for key in kept):
+        config = config.with_value("ffn", mapped(config.ffn, partial(narrowed, share=narrow / dim)))
     return fit(cell, config, positions)
+
+
+def narrowed(ffn: dict[str, Any], share: float) -> dict[str, Any]:
+    """An FFN of a share of its width, where it has one."""
+    width = ffn.get("hidden")
+    return ffn | {"hidden": max(1, round(width * share))} if isinstance(width, int) else ffn
 
 
 def full(cell: Checked, positions: int) -> Spec:
     """The copy with the cell's own sizes, with all layers where they are not too many."""
-    layers = cell.config.model.layers if cell.budget.core < WIDE else min(LAYERS, cell.config.model.layers)
-    return fit(cell, cell.config.with_value("model.layers", layers), positions)
+    layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, LAYERS)
+    return fit(cell, first_layers(cell.config, layers), positions)
 
 
 def fit(cell: Checked, config: Config, positions: int) -> Spec:
     """A copy with batches as long as its size allows, at least `positions`, where the task has as many."""
     model, facts = config.model, facts_of(cell.task)
-    hidden = config.ffn.get("hidden")
-    width = hidden if isinstance(hidden, int) else 4 * model.dim
+    widths = [node.get("hidden") for node in variants_of(config.ffn)]
+    width = max(hidden if isinstance(hidden, int) else 4 * model.dim for hidden in widths)
     parameters = model.layers * model.dim * (4 * model.dim + 3 * width) + facts["vocab"] * model.dim
     context = min(cell.task.context, CONTEXT)
     rows = 3 if context <= 128 else 2

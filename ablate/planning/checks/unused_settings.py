@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ablate.config.components import RESERVED, resolve
+from ablate.config.depth import variants_of
 from ablate.config.errors import BadComponent
 from ablate.config.schema import COMPONENTS, Config
 
@@ -18,8 +19,9 @@ from ablate.config.schema import COMPONENTS, Config
 def unread(config: Config) -> list[list[str]]:
     """Settings of a cell's components and data that their code never reads, as [key, message]."""
     found = []
-    for group in (*COMPONENTS, "data"):
-        node, user = getattr(config, group), config.user
+    parts = [(group, node) for group in (*COMPONENTS, "data") for node in variants_of(getattr(config, group))]
+    for group, node in parts:
+        user = config.user
         try:
             target = resolve(group, node["_target_"], user)
         except BadComponent:

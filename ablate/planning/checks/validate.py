@@ -17,6 +17,7 @@ import torch
 from omegaconf import MISSING
 
 from ablate.config.components import argument_problems, offered_names, resolve
+from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
@@ -95,6 +96,8 @@ class Validator:
     def examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
         found = check(config)
+        config, misfits = over_layers(config)
+        found += misfits
         found += self.user_problems(config.user) or self.arguments(config)
         checked = None
         if not any(problem.key.split(".")[0] in BUILDING for problem in found):
@@ -126,8 +129,9 @@ class Validator:
             try:
                 if group in ("model", "optim"):  # their arguments are in the typed frame
                     resolve(group, node._target_, config.user)
-                elif node or group != "track":
-                    rows = argument_problems(group, node, offered_names(group), config.user)
+                    continue
+                for each in variants_of(node) if node or group != "track" else ():
+                    rows = argument_problems(group, each, offered_names(group), config.user)
                     found += [Problem(*row) for row in rows]
             except BadComponent as error:
                 found.append(Problem(error.key, str(error)))
@@ -148,7 +152,9 @@ class Validator:
     def checked(self, config: Config, task: Any) -> Checked:
         """The cell with its budget, and the width that its FFN was built with.  Raises BadComponent as `build` does."""
         budget = self.build(config, task)
-        if "hidden" in config.ffn and budget.hidden is not None:  # one model, one configuration
+        if (
+            any("hidden" in node for node in variants_of(config.ffn)) and budget.hidden is not None
+        ):  # one model, one configuration
             config = config.with_value("ffn.hidden", budget.hidden)
         return Checked(config, task, budget)
 

@@ -1,0 +1,162 @@
+"""Patterns over depth: a group whose variant changes from layer to layer, as in attention=5window+mha.  No torch.
+
+Names joined by + are the variants of successive layers, a number before one repeats it; the whole is repeated over all
+layers.  Three dots after one of them repeat it instead for as many layers as are left: ffn=mlp+moe... .
+
+A configuration holds the settings of each variant by its name, and under LAYERS the pattern as it is written, or, once
+the number of layers is known, the variant of each layer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+
+from ablate.config.errors import Problem
+from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
+from ablate.format.suggest import instead
+
+ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
+REST = "..."
+
+
+class Item(NamedTuple):
+    """Successive layers of one variant; `times` is None where it takes all that are left."""
+
+    name: str
+    times: int | None
+
+
+def is_pattern(text: str, known: Collection[str]) -> bool:
+    """Whether the choice of a group is no variant that there is but a pattern of some."""
+    return text not in known and ("+" in text or text.endswith(REST) or bool(re.match(r"\d+[a-z]", text)))
+
+
+def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
+    """The items of a pattern; a name that begins with a number is one where it is known."""
+    found = []
+    for word in text.split("+"):
+        number, name, rest = ("", word, None) if word in known else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
+        found.append(Item(name, None if rest else int(number or 1)))
+    return found
+
+
+def names_of(text: str, known: Collection[str] = ()) -> list[str]:
+    """The variants of a pattern, each once."""
+    return list(dict.fromkeys(item.name for item in items_of(text, known)))
+
+
+def pattern_problem(group: str, text: str, known: Collection[str]) -> str | None:
+    """What is wrong with a pattern, whatever the number of layers; None if nothing."""
+    items = items_of(text, known)
+    if group not in PLACED:
+        return f"only {', '.join(PLACED)} can change over the layers; write one variant"
+    lost = [item.name for item in items if item.name not in known]
+    if lost:
+        return f"no such {group} {lost[0]!r}; {instead(lost[0], known)}" if lost[0] else "lacks a variant beside a +"
+    if sum(item.times is None for item in items) > 1:
+        return "has ... twice; only one variant can take all layers that are left"
+    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in text.split("+")):
+        return "takes numbers from 1 before a variant, and none before one with ..."
+    if len({item.name for item in items}) == 1:
+        return f"has one variant in every layer; write {group}={items[0].name}"
+    return None
+
+
+def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
+    """The variant of each layer.  Raises ValueError where a pattern does not fit the number of layers."""
+    items = items_of(text, known)
+    taken = sum(item.times or 0 for item in items)
+    if any(item.times is None for item in items):
+        if taken >= layers:
+            raise ValueError(f"takes {taken + 1} layers at least, and model.layers={layers}")
+        return [item.name for item in items for _ in range(item.times or layers - taken)]
+    if layers % taken:
+        fitting = " or ".join(str(taken * n) for n in (layers // taken, layers // taken + 1) if n)
+        told = f"is a pattern of {taken} layers, which must divide model.layers={layers}"
+        raise ValueError(f"{told}; write model.layers={fitting}, or ... after a variant that takes what is left")
+    return [item.name for item in items for _ in range(item.times or 0)] * (layers // taken)
+
+
+def spelled(names: list[str]) -> str:
+    """The shortest pattern that gives these layers: 2window+mha."""
+    count = len(names)
+    period = next(n for n in range(1, count + 1) if count % n == 0 and names[:n] * (count // n) == names)
+    runs: list[list[Any]] = []
+    for name in names[:period]:
+        if runs and runs[-1][0] == name:
+            runs[-1][1] += 1
+        else:
+            runs.append([name, 1])
+    return "+".join(f"{times if times > 1 else ''}{name}" for name, times in runs)
+
+
+def is_patterned(node: Any) -> bool:
+    """Whether the settings of a group are those of several variants."""
+    return isinstance(node, dict) and LAYERS in node
+
+
+def variants_of(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The settings of each variant of a group: of one, but where a pattern has several."""
+    return [settings for name, settings in node.items() if name != LAYERS] if is_patterned(node) else [node]
+
+
+def layer_of(node: dict[str, Any], made: Callable[[dict[str, Any]], Any], layers: int) -> list[Any]:
+    """What is made of the settings of each layer's variant; of each variant once."""
+    if not is_patterned(node):
+        return [made(node)] * layers
+    each = {name: made(settings) for name, settings in node.items() if name != LAYERS}
+    return [each[name] for name in node[LAYERS]]
+
+
+def mapped(node: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """A group with the settings of each of its variants changed."""
+    if not is_patterned(node):
+        return change(node)
+    return {name: value if name == LAYERS else change(value) for name, value in node.items()}
+
+
+def patterned(config: Config) -> Iterator[str]:
+    """The groups that change over the layers."""
+    return (group for group in COMPONENTS if is_patterned(getattr(config, group)))
+
+
+def over_layers(config: Config) -> tuple[Config, list[Problem]]:
+    """The configuration with the variant of each layer in place of patterns, and what does not fit."""
+    problems = []
+    for group in patterned(config):
+        node = getattr(config, group)
+        text = node[LAYERS] if isinstance(node[LAYERS], str) else "+".join(node[LAYERS])
+        if config.model.share_layers:
+            problems.append(
+                Problem("model.share_layers", f"layers that differ ({group}={text}) cannot share parameters")
+            )
+        try:
+            found = expanded(text, config.model.layers, node)
+        except ValueError as error:
+            problems.append(Problem(group, f"{text} {error}"))
+            continue
+        config = config.with_value(group, node | {LAYERS: found})
+    return config, problems
+
+
+def first_layers(config: Config, layers: int) -> Config:
+    """The configuration with no more layers than these."""
+    for group in patterned(config):
+        node = getattr(config, group)
+        config = config.with_value(group, node | {LAYERS: node[LAYERS][:layers]})
+    return config.with_value("model.layers", layers)
+
+
+def fewest(config: Config, layers: int) -> int:
+    """The first layers, at least so many, in which each variant of every pattern stands."""
+    for group in patterned(config):
+        names = getattr(config, group)[LAYERS]
+        layers = max(layers, *(names.index(name) + 1 for name in names))
+    return min(layers, config.model.layers)
+
+
+def folder_choice(config: Config, choices: dict[str, str]) -> dict[str, str]:
+    """The variant of each group; of patterns that are one, one name."""
+    return choices | {group: spelled(getattr(config, group)[LAYERS]) for group in patterned(config)}

@@ -1,0 +1,71 @@
+"""Patterns over depth: what their words mean, and what is wrong with others."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from ablate.config.depth import expanded, is_pattern, names_of, pattern_problem, spelled
+from ablate.config.groups import groups
+
+KNOWN = groups()
+
+
+@pytest.mark.parametrize(
+    ("text", "layers", "letters"),
+    [
+        ("5window+mha", 12, "wwwwwmwwwwwm"),
+        ("window+mha", 4, "wmwm"),
+        ("mha+window...", 5, "mwwww"),
+        ("window...+mha", 3, "wwm"),
+        ("mha+window...+2mha", 6, "mwwwmm"),
+    ],
+)
+def test_names_stand_for_successive_layers_and_the_whole_is_repeated(text: str, layers: int, letters: str) -> None:
+    assert [name[0] for name in expanded(text, layers, KNOWN["attention"])] == list(letters)
+    assert is_pattern(text, KNOWN["attention"]) and pattern_problem("attention", text, KNOWN["attention"]) is None
+    assert set(names_of(text)) == {"window", "mha"}
+
+
+def test_the_shortest_spelling_gives_the_same_layers() -> None:
+    for layers in range(1, 7):
+        for names in itertools.product("abc", repeat=layers):
+            assert expanded(spelled(list(names)), layers, "abc") == list(names)
+    assert spelled(["a", "a", "b"] * 2) == "2a+b" and spelled(["a", "b", "b"]) == "a+2b"
+
+
+@pytest.mark.parametrize(
+    ("text", "layers", "told"),
+    [
+        ("5window+mha", 8, ["6 layers", "model.layers=8", "model.layers=6 or 12"]),
+        ("5window+mha", 2, ["6 layers", "model.layers=6"]),
+        ("mha+window...", 1, ["2 layers", "model.layers=1"]),
+    ],
+)
+def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, layers: int, told: list[str]) -> None:
+    with pytest.raises(ValueError) as caught:
+        expanded(text, layers, KNOWN["attention"])
+    assert all(words in str(caught.value) for words in told)
+
+
+@pytest.mark.parametrize(
+    ("group", "text", "told"),
+    [
+        ("attention", "2windw+mha", "did you mean window"),
+        ("attention", "window+window", "attention=window"),
+        ("attention", "2window", "attention=window"),
+        ("attention", "window+", "lacks"),
+        ("attention", "window...+mha...", "twice"),
+        ("attention", "0window+mha", "from 1"),
+        ("attention", "2window...+mha", "..."),
+        ("position", "rope+alibi", "norm, ffn, residual, attention"),
+    ],
+)
+def test_what_is_no_pattern_says_why(group: str, text: str, told: str) -> None:
+    assert told in str(pattern_problem(group, text, KNOWN[group]))
+
+
+def test_a_variant_whose_name_looks_like_a_pattern_is_itself() -> None:
+    known = {"2d", "a+b", "c..."}
+    assert not any(is_pattern(name, known) for name in known) and names_of("2d+2d", known) == ["2d"]

@@ -1,0 +1,111 @@
+"""Variants that change over the layers, from the command line to the model: planned for real, nothing trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from ablate.config.errors import PlanError
+from ablate.model.build import build_model
+from ablate.planning.checks.small_models import StandIn, facts_of, full, small
+from ablate.results.run_key import code_of
+
+LAYERS = "model.layers=6"
+
+
+def lines(error: pytest.ExceptionInfo[PlanError]) -> list[str]:
+    """What was wrong, a line each."""
+    return [str(problem) for problem in error.value.problems]
+
+
+def built(cell: Any) -> Any:
+    """A checked cell's model."""
+    return build_model(cell.config, cell.task)
+
+
+def test_a_pattern_is_a_level_of_its_group_and_builds_what_it_says(plan: Any) -> None:
+    found = plan("attention=mha,2window+mha,window...+mha", "attention.bias=true", "data.context=48", "seeds=1", LAYERS)
+    manifest = found.manifest
+    assert manifest.factors == {"attention": ["mha", "2window+mha", "window...+mha"]}
+    assert manifest.reference == {"attention": "mha"}
+    assert [cell.label for cell in manifest.cells] == ["mha", "2window+mha", "window...+mha"]
+    assert [cell.name.split("-")[4] for cell in manifest.cells] == ["mha", "2window+mha", "5window+mha"]
+    kinds = [[type(block.attention).__name__ for block in built(cell).blocks] for cell in found.study.cells.checked]
+    assert kinds[1] == ["Window", "Window", "MHA"] * 2 and kinds[2] == ["Window"] * 5 + ["MHA"]
+    assert all(block.attention.query.bias is not None for block in built(found.study.cells.checked[1]).blocks)
+    assert any("attention=window" in key for key in manifest.papers), "papers of what a pattern is made of are cited"
+
+
+def test_a_setting_reaches_the_variants_that_have_it_and_sweeps(plan: Any) -> None:
+    found = plan("attention=window+mha", "attention.window=3,5", "seeds=1", LAYERS)
+    assert found.manifest.factors == {"attention.window": [3, 5]}
+    nodes = [cell.config.attention for cell in found.manifest.cells]
+    assert [node["window"]["window"] for node in nodes] == [3, 5] and "window" not in nodes[0]["mha"]
+    with pytest.raises(PlanError) as error:
+        plan("attention=window+mha", "attention.widow=3", LAYERS)
+    assert "attention.window" in lines(error)[0]
+
+
+def test_code_and_key_hold_every_variant(plan: Any) -> None:
+    keys = {words: plan(words, "seeds=1", LAYERS).todo[0] for words in ("ffn=mlp", "ffn=mlp+glu", "ffn=glu+mlp")}
+    assert len(set(keys.values())) == 3
+    config = plan("ffn=mlp+glu", "seeds=1", LAYERS).manifest.cells[0].config
+    used = {name.rpartition(".")[2] for name in code_of(config).definitions}
+    assert {"MLP", "GLU"} <= used and "SwiGLU" not in used
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("ffn=4mlp+glu", ["ffn", "5 layers", "model.layers=6"]),
+        ("ffn=mlp,mlp+gluu", ["did you mean glu"]),
+        ("ffn=[mlp,glu]", ["ffn=mlp,glu", "ffn=mlp+glu"]),
+        ("residual=pre+post", ["residual", "PreNorm", "PostNorm"]),
+        ("ffn=mlp+glu,mlp+glu+mlp+glu+mlp+glu", ["is the same cell as"]),
+        ("position=rope+alibi", ["position", "norm, ffn, residual, attention"]),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_nothing_is_planned(plan: Any, words: str, told: list[str]) -> None:
+    with pytest.raises(PlanError) as error:
+        plan(words, LAYERS)
+    assert len(lines(error)) == 1 and all(word in lines(error)[0] for word in told)
+
+
+def test_layers_that_differ_share_no_parameters_and_hold_no_arguments(plan: Any) -> None:
+    with pytest.raises(PlanError) as error:
+        plan("ffn=mlp+glu", "model.share_layers=true", LAYERS)
+    assert [line.partition(":")[0] for line in lines(error)] == ["model.share_layers"]
+    with pytest.raises(PlanError) as error:
+        plan("ffn=mlp,mlp+glu", "hold=[bias]", LAYERS)
+    assert "hold" in lines(error)[0] and "ffn" in lines(error)[0]
+
+
+def test_styles_that_agree_on_the_last_norm_go_together(plan: Any) -> None:
+    (cell,) = plan("residual=post+deepnorm", "seeds=1", LAYERS).study.cells.checked
+    model = built(cell)
+    assert model.final_norm is None and [type(block).__name__ for block in model.blocks[:2]] == ["PostNorm", "DeepNorm"]
+
+
+def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan: Any) -> None:
+    (cell,) = plan("norm=ln+rms", "model.norm_embeddings=true", "seeds=1", LAYERS).study.cells.checked
+    model = built(cell)
+    assert [type(block.norms[0]).__name__ for block in model.blocks[:2]] == ["LayerNorm", "RMSNorm"]
+    assert {type(norm).__name__ for norm in (model.embed_norm, model.final_norm)} == {"RMSNorm"}
+
+
+def test_widths_are_matched_with_one_width_for_all_that_have_one(plan: Any) -> None:
+    manifest = plan("ffn=mlp,mlp+swiglu", "match=params", "model.dim=64", "seeds=1", LAYERS).manifest
+    node = manifest.cells[1].config.ffn
+    assert node["mlp"]["hidden"] == node["swiglu"]["hidden"] < manifest.cells[0].config.ffn["hidden"]
+    assert abs(manifest.cells[1].matched.difference) < 0.02
+
+
+def test_small_copies_have_every_layer_and_the_first_ones_of_large_models_each_variant(plan: Any) -> None:
+    (cell,) = plan("attention=2window+mha", "seeds=1", LAYERS).study.cells.checked
+    assert small(cell, set(), 4).config.model.layers == 6
+    many = dataclasses.replace(cell.budget, shapes={"big": ("in", (10**5, 10**5))})
+    large = full(cell._replace(budget=many), 4)
+    assert large.config.model.layers == 3 and large.config.attention["_layers_"] == ["window", "window", "mha"]
+    assert len(build_model(large.config, StandIn(facts_of(cell.task))).blocks) == 3
