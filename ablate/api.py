@@ -1,14 +1,7 @@
-"""Plan a study, and run it: what Python calls and the command line alike.
+"""Plan a study, and train it: what the command line and `ablate.python` call alike.
 
-    import ablate
-
-    study = ablate.run(["norm=ln,rms", "scale=tiny", "seeds=2"])
-    study.runs      # a table: one row per run, with its final metrics
-    study.curves    # a table: one row per logged step
-
-    ablate.evidence.effects(study)      # the differences, with intervals and verdicts
-
-The words are those of `python -m ablate`.  `ablate.plan` checks them and says what would be trained.
+planned = api.plan(["norm=ln,rms", "scale=tiny", "seeds=2"])    # the words of `ablate -m ...`
+study = api.train(planned)
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused
 from ablate.execution.launcher_words import is_hydras, is_local
-from ablate.execution.signals import refusing_full_disks
+from ablate.execution.signals import DiskFull, refusing_full_disks
 from ablate.execution.tracking.process import mirrored
 from ablate.planning.kept_study import finished, keep, place
 from ablate.planning.runs import Plan, device_problem
@@ -93,17 +86,22 @@ def plan_anew(ours: Sequence[str], hydras: Sequence[str], folder: str | None) ->
     return dataclasses.replace(planned, launcher=list(hydras))
 
 
-def run(study: Sequence[str] | Plan, config_dir: str | None = None, reporter: Reporter | None = None) -> Study:
-    """Train what a study still lacks, and return it as tables.
+def train(planned: Plan, reporter: Reporter | None = None) -> Study:
+    """Train what a plan leaves to do, and return its study as tables.
 
-    `study` is a plan, or the words of the command line.  What has ended is on disk: stopped at any moment, the same
-    call continues.  Runs that failed are rows with that status.  Raises PlanError, Refused where the results folder
-    cannot be written, and DiskFull.
+    What has ended is on disk: stopped at any moment, the same call continues.  Runs that failed are rows with that
+    status.  Raises PlanError, Refused where the results folder cannot be written, and DiskFull.
     """
-    planned = study if isinstance(study, Plan) else plan(study, config_dir)
     return carry_out(
         planned, functools.partial(launch, planned.launcher), functools.partial(replan, planned), reporter or Silent()
     )
+
+
+def no_space(plan: Plan, full: DiskFull) -> str:
+    """What to say where a plan met a full disk, in a line."""
+    folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
+    how = "free some space (or move the results and write results_dir=...), and the same command continues"
+    return f"no space left for {folder}: {how}"
 
 
 def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
@@ -121,7 +119,7 @@ def replan(plan: Plan) -> Plan:
 
 
 def carry_out(plan: Plan, launch: Launch, replan: Callable[[], Plan], reporter: Reporter) -> Study:
-    """Train what a plan leaves to do, round after round; raises what `run` raises."""
+    """Train what a plan leaves to do, round after round; raises what `train` raises."""
     started, trained = time.monotonic(), bool(plan.todo)
     while True:
         carry_out_round(plan, launch, reporter)

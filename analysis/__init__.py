@@ -1,1 +1,51 @@
-"""Figures and tables of a study, from results on disk; never loads torch."""
+"""Figures and tables of a study, from results on disk; never loads torch.
+
+study = ablate.load("NAME")
+analysis.plot(study, "effects")     # a Matplotlib figure, as `ablate analyse` draws it
+analysis.report(study)              # all that `ablate analyse` writes; the path of the page
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ablate.results.study import Study
+    from analysis.case import Case
+
+__all__ = ["plot", "report"]
+
+
+def plot(study: Study, figure: str, to: Path | str | None = None) -> Figure:
+    """One figure of a study, by its kind, as the figures.yaml in the folder of its figures edits it.
+
+    `to` is that folder, RESULTS/figures/STUDY unless it is given.  Raises `Refused`, which says which kinds there are.
+    """
+    from analysis import figures
+
+    return figures.plot(_case(study, to), figure)
+
+
+def report(study: Study, to: Path | str | None = None) -> Path:
+    """Write figures, tables and report.html of a study, as `ablate analyse` does; the path of the page.
+
+    `to` is the folder that they go to, RESULTS/figures/STUDY unless it is given.  Raises `Refused`.
+    """
+    from analysis.cli.main import write
+    from analysis.webpage import NAME
+
+    case = _case(study, to)
+    write(case, case.folder)
+    return case.folder / NAME
+
+
+def _case(study: Study, to: Path | str | None) -> Case:
+    from analysis.cli import arguments
+
+    results = study.results or Path(os.environ.get("ABLATE_RESULTS", "results"))
+    folder = arguments.folder_of(study, results, Path(to) if to else None)
+    return arguments.case(folder, study, folder)

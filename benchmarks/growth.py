@@ -55,7 +55,7 @@ def starts(words: dict[str, str]) -> None:
     """Print CPU-seconds of planning a large grid, twice, and of starting a finished sweep of 12 runs again."""
     with tempfile.TemporaryDirectory() as folder:
         given = [*PLANNED, *texts(words), f"results_dir={folder}"]
-        first, again = (cpu_seconds(f"import ablate; ablate.plan({given})") for _ in range(2))
+        first, again = (cpu_seconds(f"import ablate; ablate.plan(*{given})") for _ in range(2))
         print(f"planning 996 cells {first:.1f} CPU-s, with what checks have kept {again:.1f} (to be at most 30)")
         given = [*texts(words | TWELVE), f"results_dir={folder}"]
         timed("-m", *given)

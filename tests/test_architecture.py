@@ -33,6 +33,7 @@ ABLATE = {
     "planning": "format config results model data training evidence execution",
     "api": "config results planning execution",
     "cli": "__init__ format config results model data training evidence execution planning api",
+    "python": "format config results training evidence execution planning api cli",
 }
 ANALYSIS = {
     "escape": "",
@@ -41,9 +42,9 @@ ANALYSIS = {
     "case": "escape stats",
     "writing": "escape case",
     "figures": "stats case",
-    "report": "case writing figures",
+    "webpage": "case writing figures",
     "gallery": "escape sources case writing figures",
-    "cli": "escape sources case writing figures report gallery",
+    "cli": "escape sources case writing figures webpage gallery",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,

@@ -7,10 +7,11 @@ from pathlib import Path
 from ablate.cli.key_tables import key_tables, setting_tables
 from ablate.config.citations import Entry, papers, short
 from ablate.config.groups import CHECKOUT, PACKAGE, Groups, first_line, read_groups
-from ablate.config.schema import COMPONENTS
+from ablate.config.json_output import Outcome
+from ablate.config.schema import VARIED
 from ablate.config.subcommands import PlainParser, conclude
 
-SHOWN = (*COMPONENTS, "model", "preset", "data", "scale", "optim")
+SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
 CATALOGUE = """\
 # Catalogue
@@ -68,19 +69,27 @@ def _linked(entry: Entry) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Write the generated pages of a checkout, or print the catalogue of an installed package; the exit code."""
     told = "Every variant with its source, as tables; in a checkout, written to docs/."
-    parser = PlainParser("ablate catalogue", description=told)
-    parser.parse_args(arguments)
-    return conclude(parser.prog, _write if CHECKOUT else _show)
+    parser = PlainParser("ablate catalogue", told)
+    given = parser.parse_args(arguments)
+    return conclude(parser.prog, given.json, _write if CHECKOUT and not given.json else _show)
 
 
-def _write() -> int:
+def _write() -> Outcome:
     for name, text in pages().items():
         file = PACKAGE.parent / "docs" / name
         file.write_text(text, encoding="utf-8")
         print(file)
-    return 0
+    return Outcome(0)
 
 
-def _show() -> int:
+def _show() -> Outcome:
     print(catalogue())
-    return 0
+    found = read_groups()
+    return Outcome(0, [_variant(group, name, found) for group in SHOWN for name in found.variants[group]])
+
+
+def _variant(group: str, name: str, found: Groups) -> dict[str, object]:
+    cited = papers([{group: name}], found).get(f"{group}={name}", {})
+    default = name == found.defaults.get(group)
+    what = first_line(found.variants[group][name])
+    return {"group": group, "variant": name, "default": default, "what": what, "papers": list(cited)}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ablate.config.errors import Corrupt, Refused
+from ablate.config.json_output import Outcome
 from ablate.config.plain_yaml import read_plain
 from ablate.config.subcommands import Parser, conclude
 from ablate.data.corpus import cache_folder
@@ -44,6 +45,11 @@ class Item(NamedTuple):
     path: Path
     size: int
     run: Run | None = None
+
+    @property
+    def told(self) -> dict[str, str | int]:
+        """What `--json` says of it."""
+        return {"kind": self.kind, "path": str(self.path), "bytes": self.size}
 
 
 class Found(NamedTuple):
@@ -245,11 +251,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     asked = {WEIGHTS: given.weights, ORPHANS: given.orphans, CACHE: given.cache}
     kinds = [*ALWAYS, *(kind for kind, wanted in asked.items() if wanted)]
-    return conclude(parser.prog, lambda: clean(given.results_dir, kinds, given.yes))
+    return conclude(parser.prog, given.json, lambda: clean(given.results_dir, kinds, given.yes))
 
 
-def clean(results: Path, kinds: list[str], sure: bool) -> int:
-    """Show what there is of these kinds and of others, and remove these where `sure`; the exit code."""
+def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
+    """Show what there is of these kinds and of others, and remove these where `sure`."""
     found = survey(results)
     chosen = [item for item in found.items if item.kind in kinds]
     whole = {item.path for item in chosen if item.kind == ORPHANS}
@@ -265,7 +271,9 @@ def clean(results: Path, kinds: list[str], sure: bool) -> int:
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
     lines += [f"untouched: {reason}" for reason in found.untouched]
     print("\n".join(lines + ["nothing was removed; add --yes to remove it"] * bool(gone and not sure)))
-    return 1 if left else 0
+    kept = [item for item in found.items if item.kind not in kinds]
+    told = {"removed": gone if sure else [], "removable": [] if sure else gone, "not_removed": left, "kept": kept}
+    return Outcome(1 if left else 0, {name: [item.told for item in items] for name, items in told.items()})
 
 
 def human(items: list[Item]) -> str:

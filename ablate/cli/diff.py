@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ablate import format
 from ablate.config.errors import Refused
+from ablate.config.json_output import Outcome
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.config.subcommands import Parser, conclude
@@ -62,12 +63,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--study", metavar="NAME", help="the study of labels and ids; without it the newest")
     given = parser.parse_args(arguments)
 
-    def act() -> int:
+    def act() -> Outcome:
         first, second = (find(given.results_dir, text, given.study) for text in (given.first, given.second))
-        print(show(first, second, compare(first, second)))
-        return 0
+        rows = compare(first, second)
+        print(show(first, second, rows))
+        return Outcome(0, {"a": first.name, "b": second.name, "differences": rows})
 
-    return conclude(parser.prog, act)
+    return conclude(parser.prog, given.json, act)
 
 
 def differences(first: str, second: str, results: Path = Path("results"), study: str | None = None) -> list[Row]:

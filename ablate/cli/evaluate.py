@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt, Refused, first_line
+from ablate.config.json_output import Outcome
 from ablate.config.schema import Config
 from ablate.config.subcommands import Parser, conclude, one_name, user_of
 from ablate.format import counted
@@ -49,16 +50,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     given = parser.parse_intermixed_args(arguments)
 
-    def act() -> int:
+    def act() -> Outcome:
         words, user = user_of(given.words)
         what = [word for word in words if "=" not in word or Path(word).exists()]
         asked = read_overrides([word for word in words if word not in what])
         runs, damaged = find(what, given.results_dir.absolute(), user)
         for line in damaged:
             print(f"ablate: {line}", file=sys.stderr)
-        return evaluate(runs, asked) or int(bool(damaged))
+        outcome = evaluate(runs, asked)
+        return outcome._replace(code=outcome.code or int(bool(damaged)), remarks=damaged + outcome.remarks)
 
-    return conclude(parser.prog, act)
+    return conclude(parser.prog, given.json, act)
 
 
 def read_overrides(texts: list[str]) -> dict[str, Any]:
@@ -129,8 +131,8 @@ def put_aside(run: Run, file: Path) -> str:
         return f"; set aside as {set_aside(file).name}, and its study's command trains the run again"
 
 
-def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> int:
-    """Evaluate runs one after another, print the table and what is to be said about each; the exit code."""
+def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> Outcome:
+    """Evaluate runs one after another, and print the table and what is to be said about each."""
     from ablate.planning.checks.user_code import apart
     from ablate.training.devices import settle
 
@@ -138,15 +140,15 @@ def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> int:
     # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
     call = apart if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
     refuse_lengths(runs, asked, call)
-    rows, remarks, code = [], [], 0
+    rows, remarks, problems = [], [], []
     for run in runs:
         try:
             found = call(partial(measured, run.loaded, asked))
         except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
             reason = first_line(error) or type(error).__name__
             reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
-            print(f"ablate: {run.cell}, seed {run.seed} cannot be evaluated: {reason}", file=sys.stderr)
-            code = 1
+            problems.append(f"{run.cell}, seed {run.seed} cannot be evaluated: {reason}")
+            print(f"ablate: {problems[-1]}", file=sys.stderr)
             continue
         rows.append((run, found))
         remarks += [f"{run.cell}, seed {run.seed}: {said}" for said in differences(run.loaded, found, asked)]
@@ -155,7 +157,8 @@ def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> int:
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
         equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
         print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked, call)]))
-    return 1 if remarks else code
+    told = [{"path": run.loaded.run.path, "cell": run.cell, "seed": run.seed, "metrics": found} for run, found in rows]
+    return Outcome(1 if remarks or problems else 0, {"runs": told, "differences": remarks}, problems)
 
 
 def refuse_lengths(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> None:

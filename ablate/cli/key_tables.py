@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ablate.config.groups import CONF, groups
-from ablate.config.schema import COMPONENTS, SECTIONS, Config
+from ablate.config.schema import SECTIONS, VARIED, Config
 
 SCALES = ("tiny", "small", "base")
 FILES = ("config.yaml", "scale/tiny.yaml", "model/decoder.yaml", "optim/adamw.yaml")  # where defaults and comments are
@@ -88,7 +88,7 @@ def _keys(section: str) -> Iterator[tuple[str, str]]:
         yield "data.context", "≥ 1"
         return
     for field in dataclasses.fields(SECTIONS[section] if section else Config):
-        hidden = {*INNER, *SECTIONS, *COMPONENTS, "data", "track", "unread"} if not section else set(INNER)
+        hidden = {*INNER, *SECTIONS, *VARIED, "data", "track", "unread"} if not section else set(INNER)
         if field.name not in hidden:
             yield f"{section}.{field.name}".lstrip("."), _takes(field)
 

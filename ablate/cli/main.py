@@ -18,10 +18,11 @@ from ablate.execution.signals import heeding_signals, ignore_signals
 from ablate.format.streams import exit_with, prepare
 
 if TYPE_CHECKING:
+    from ablate.config.json_output import Outcome
     from ablate.planning.runs import Plan
 
 USAGE = """\
-usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
+usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR] [--json]
        ablate COMMAND [...]
 
 A comma makes a factor: every combination is trained with every seed, paired, and compared.
@@ -39,6 +40,7 @@ commands (each has --help)
   ablate evaluate [STUDY]                  kept weights evaluated again, at other lengths too
   ablate sync [STUDY]                      runs replayed to the tracking service
   ablate catalogue                         every variant and its source, as tables
+--json, of any command: what it ends with as JSON, for scripts (docs/json.md)
 ablate --version; tab completion in bash or zsh: eval "$(register-python-argcomplete ablate)"
 """
 KEYS = """\
@@ -149,23 +151,30 @@ def question(options: Options, overrides: list[str]) -> int:
 
 def study(words: list[str]) -> int:
     """Plan the command line, then show it, or carry it out."""
+    from ablate.config.subcommands import answer
+
+    return answer("ablate", "--json" in words, lambda: planned_and_done([word for word in words if word != "--json"]))
+
+
+def planned_and_done(words: list[str]) -> Outcome:
+    """The plan of a dry run, shown, or what came of the study that was trained."""
     from ablate import api
     from ablate.config.errors import PlanError
+    from ablate.config.subcommands import Outcome, refused
 
     try:
         plan = api.plan(*read_arguments(words))
     except PlanError as error:
-        for problem in error.problems:
-            print(f"ablate: {problem}", file=sys.stderr)
-        return 2
-    if plan.dry_run:
-        from ablate.cli.preview import preview
+        return refused("ablate", [str(problem) for problem in error.problems])
+    if not plan.dry_run:
+        from ablate.cli.sweep import sweep
 
-        print(preview(plan, time_left(plan)))
-        return 0
-    from ablate.cli.sweep import sweep
+        return sweep(plan)
+    from ablate.cli.preview import budget, preview
 
-    return sweep(plan)
+    time = time_left(plan)
+    print(preview(plan, time))
+    return Outcome(0, budget(plan) | {"time": time}, plan.notes)
 
 
 def time_left(plan: Plan) -> str:

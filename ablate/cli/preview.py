@@ -14,8 +14,6 @@ from ablate.results.records import Cell, Manifest
 
 def preview(plan: Plan, time: str = "") -> str:
     """A table of the plan's cells, a line of totals, how long it will take in words, and what noise to expect."""
-    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
-    head = ("cell", *budget, *matching(plan), "to do", "done")
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(task.title for task in plan.manifest.tasks.values())
     test = sum(status == "untested" for status in plan.statuses.values())
@@ -27,9 +25,26 @@ def preview(plan: Plan, time: str = "") -> str:
     notes = naming.notes(cells)
     asked = [*about(plan.manifest), *plan.manifest.remarks]
     totals = [f"{tasks}; {runs}", *([time] if time else []), *evidence.noise_lines(plan.manifest), where]
-    table = columns([head, *(row(plan, cell) for cell in cells)], numeric=True)
+    table = columns([heads(plan), *(row(plan, cell) for cell in cells)], numeric=True)
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *asked, *held, *notes, *plan.notes, end])
+
+
+def heads(plan: Plan) -> tuple[str, ...]:
+    """The heads of the table's columns."""
+    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
+    return ("cell", *budget, *matching(plan), "to do", "done")
+
+
+def budget(plan: Plan) -> dict[str, object]:
+    """A plan as `--json` tells it: its cells with what they cost, and the state of its runs."""
+    known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
+    cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
+    runs = [
+        {"cell": run.cell, "seed": run.seed, "path": run.path} | {"status": plan.statuses[run.path]}
+        for run in plan.manifest.runs
+    ]
+    return {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
 
 
 def about(manifest: Manifest) -> list[str]:

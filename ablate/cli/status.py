@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.live import Live
@@ -30,6 +31,7 @@ from ablate.cli.monitor.rounds import (
 )
 from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable
 from ablate.config.errors import Refused
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
 from ablate.format.streams import screen
 from ablate.results.choose import choose_study, manifest_of, studies
@@ -41,6 +43,18 @@ PLANNING = 30.0  # seconds that a command with seeds=auto may take to decide whe
 WIDTH = 160  # of the table where there is no terminal
 
 
+class Standing(NamedTuple):
+    """Where a run stands: its state as `ablate status` counts them, and its last logged step where it is running."""
+
+    study: str
+    round: str
+    path: str
+    name: str
+    state: str
+    step: int
+    steps: int
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Show one study, or a line about each; the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
@@ -50,8 +64,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.all and (given.study or given.watch):
         parser.error(f"--all shows every study; leave out {given.study or '--watch'}")
+    if given.json and given.watch:
+        parser.error("--json tells once where a study stands; leave out --watch")
     show = show_all if given.all else watch if given.watch else show_one
-    return conclude(parser.prog, lambda: show(given.results_dir, given.study))
+    return conclude(parser.prog, given.json, lambda: Outcome(0, show(given.results_dir, given.study)))
 
 
 def find(results: Path, name: str | None) -> str:
@@ -63,41 +79,55 @@ def find(results: Path, name: str | None) -> str:
     return chosen if chosen in bases else base_of(manifest_of(results, chosen))
 
 
-def show_one(results: Path, name: str | None) -> int:
-    """Print where a study stands."""
+def show_one(results: Path, name: str | None) -> list[Standing]:
+    """Print where a study stands; its runs, round by round."""
+    rounds = rounds_of(results, find(results, name))
     terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else WIDTH, highlight=False)
     with console.capture() as capture:
-        console.print(report(rounds_of(results, find(results, name)), console.width), soft_wrap=not terminal)
+        console.print(report(rounds, console.width), soft_wrap=not terminal)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=screen())
-    return 0
+    return standings(rounds)
 
 
-def show_all(results: Path, _: str | None) -> int:
-    """Print a line for each study, the newest last."""
+def show_all(results: Path, _: str | None) -> list[Standing]:
+    """Print a line for each study, the newest last; the runs of all that can be read."""
+    told = []
     choose_study(results, None)
     newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
     manifests = {name: readable(results, name) for name in newest}
     bases = [base_of(manifest) if manifest else name for name, manifest in manifests.items()]
     for base in reversed(dict.fromkeys(reversed(bases))):
         try:
-            print(f"{base}: {_line(rounds_of(results, base))}")
+            rounds = rounds_of(results, base)
+            print(f"{base}: {_line(rounds)}")
+            told += standings(rounds)
         except Refused as error:
             print(f"{base}: {error}")
-    return 0
+    return told
 
 
-def watch(results: Path, name: str | None) -> int:
+def standings(rounds: list[Round]) -> list[Standing]:
+    """Where each run of a study stands."""
+    now = time.monotonic()
+    return [
+        Standing(one.manifest.study, one.kind, run.run.path, run.name, run.state(now), run.pace.step, run.steps)
+        for one in rounds
+        for run in one.runs.runs
+    ]
+
+
+def watch(results: Path, name: str | None) -> None:
     """Show where a study stands until all of its runs have ended: a picture on a terminal, lines elsewhere."""
     wait_for_a_study(results)
     base = find(results, name)
     if not is_terminal():
-        return _watch_lines(results, base)
+        _watch_lines(results, base)
+        return
     console = Console(file=screen(), highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for rounds in polls(results, base):
             live.update(report(rounds, *console.size), refresh=True)
-    return 0
 
 
 def wait_for_a_study(results: Path) -> None:
@@ -125,7 +155,7 @@ def polls(results: Path, base: str) -> Iterator[list[Round]]:
         time.sleep(TICK)
 
 
-def _watch_lines(results: Path, base: str) -> int:
+def _watch_lines(results: Path, base: str) -> None:
     told: dict[str, str] | None = None
     said, last = -HEARTBEAT, ""
     for rounds in polls(results, base):
@@ -137,7 +167,6 @@ def _watch_lines(results: Path, base: str) -> int:
             said, last = time.monotonic(), line
         for line in lines:
             print(printable(line), flush=True)
-    return 0
 
 
 def _line(rounds: list[Round]) -> str:

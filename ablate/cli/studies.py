@@ -28,6 +28,7 @@ from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
 from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.groups import by_value
+from ablate.config.json_output import Outcome as Result
 from ablate.config.overrides import parsed
 from ablate.config.study_file import key_of
 from ablate.config.subcommands import PlainParser, conclude
@@ -101,7 +102,7 @@ class Outcome(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Train studies, all by default, and say what came of each; the exit code."""
-    parser = PlainParser("ablate studies", description="Train study files, and write the tables of what is complete.")
+    parser = PlainParser("ablate studies", "Train study files, and write the tables of what is complete.")
     said = "study files (default: all without tables), and keys for each of them, such as tier=gpu or dry_run=true"
     parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help=said)
     parser.add_argument(
@@ -112,11 +113,11 @@ def main(arguments: list[str] | None = None) -> int:
     names = [word for word in given.words if "=" not in word]
     folder = given.config_dir and os.path.abspath(given.config_dir)
     asked = Asked([word for word in given.words if word not in names], folder, given.to)
-    return conclude(parser.prog, lambda: begin(names, asked))
+    return conclude(parser.prog, given.json, lambda: begin(names, asked))
 
 
-def begin(names: list[str], asked: Asked) -> int:
-    """Train the studies that are named, or all that have no tables yet; the exit code."""
+def begin(names: list[str], asked: Asked) -> Result:
+    """Train the studies that are named, or all that have no tables yet."""
     ordered = in_order(names, read_command([], asked.config_dir).groups.studies)
     kept = {} if names else {name: folder for name in ordered if (folder := asked.kept(name))}
     return carry_out(ordered, asked, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
@@ -131,8 +132,8 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names)) or by_value(known)
 
 
-def carry_out(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> int:
-    """Train the studies without an outcome until one is stopped, and say where each stands; the exit code."""
+def carry_out(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> Result:
+    """Train the studies without an outcome until one is stopped, and say where each stands."""
     code, todo = DONE, [name for name in names if name not in outcomes]
     try:
         for number, name in enumerate(todo, 1):
@@ -143,9 +144,10 @@ def carry_out(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> i
         code = INTERRUPTED
     except Terminated:
         code = TERMINATED
-    for name in names:
-        print(f"{name}: {outcomes[name].said if name in outcomes else standing(name, asked)}", flush=True)
-    return code
+    ends = {name: outcomes[name] if name in outcomes else Outcome(standing(name, asked)) for name in names}
+    for name, end in ends.items():
+        print(f"{name}: {end.said}", flush=True)
+    return Result(code, [{"study": name, "complete": end.complete, "said": end.said} for name, end in ends.items()])
 
 
 def train(words: list[str]) -> tuple[int, str]:

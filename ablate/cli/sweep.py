@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from ablate import api
+from ablate import api, evidence
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
+from ablate.config.json_output import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.planning.runs import Plan
 from ablate.results.lengths import untested
@@ -18,10 +19,18 @@ DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 class Terminal:
-    """A reporter that prints: remarks on standard error, the live view and the summary on standard output."""
+    """A reporter that prints: remarks on standard error, the live view and the summary on standard output.
+
+    It remembers the study that has ended, and the remarks.
+    """
+
+    def __init__(self) -> None:
+        self.study: Study | None = None
+        self.remarks: list[str] = []
 
     def remark(self, text: str) -> None:
         """One line."""
+        self.remarks.append(text)
         print(f"ablate: {text}", file=sys.stderr, flush=True)
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
@@ -32,13 +41,21 @@ class Terminal:
 
     def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
         """The summary."""
+        self.study = study
         print(summary(study, plan.folder, seconds), flush=True)
 
 
-def sweep(plan: Plan) -> int:
-    """Train what a plan leaves to do, show the summary and return the exit code of the command."""
+def sweep(plan: Plan) -> Outcome:
+    """Train what a plan leaves to do, and show the summary."""
     terminal = Terminal()
-    return exit_code(plan, terminal, lambda: api.run(plan, reporter=terminal))
+    code = exit_code(plan, terminal, lambda: api.train(plan, terminal))
+    return Outcome(code, terminal.study and verdicts(terminal.study), terminal.remarks)
+
+
+def verdicts(study: Study) -> dict[str, object]:
+    """A study as `--json` tells it: its runs, and what they show."""
+    tables = {"cells": evidence.cells(study), "effects": evidence.effects(study), "claims": evidence.claims(study)}
+    return {"study": study.manifest.study, "runs": study.runs, **tables, "notes": study.notes}
 
 
 def exit_code(plan: Plan, terminal: Terminal, run: Callable[[], Study]) -> int:
@@ -49,9 +66,7 @@ def exit_code(plan: Plan, terminal: Terminal, run: Callable[[], Study]) -> int:
         terminal.remark("stopped; checkpoints are kept, and the same command continues")
         return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
     except DiskFull as full:
-        folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
-        how = "free some space (or move the results and write results_dir=...), and the same command continues"
-        terminal.remark(f"no space left for {folder}: {how}")
+        terminal.remark(api.no_space(plan, full))
         return FAILED
     except PlanError as error:  # of a later round: tuning found another value than was scored before, say
         for problem in error.problems:

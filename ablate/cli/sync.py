@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.choose import choose_study, manifest_of
@@ -15,14 +16,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=said)
     given = parser.parse_intermixed_args(arguments)
 
-    def act() -> int:
+    def act() -> Outcome:
         names, user = user_of(given.words)
         study = choose_study(given.results_dir, one_name(names))
         runs = manifest_of(given.results_dir, study).runs
-        print("\n".join(_replay(Mirror(given.results_dir, study, user), [run.path for run in runs])))
-        return 0
+        lines = _replay(Mirror(given.results_dir, study, user), [run.path for run in runs])
+        print("\n".join(lines))
+        return Outcome(0, {"study": study, "said": lines})
 
-    return conclude(parser.prog, act)
+    return conclude(parser.prog, given.json, act)
 
 
 def _replay(mirror: Mirror, paths: list[str]) -> list[str]:

@@ -31,6 +31,7 @@ RESERVED = ("_target_", "_partial_")
 # Every other group: ablate.model.
 PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "ablate.execution.tracking.wandb"}
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
+KINDS |= {"objective": "ablate.model.objective.Objective"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
 FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions

@@ -19,7 +19,7 @@ from ablate.config.errors import Problem, first_line
 from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, PLACED, SECTIONS, WHOLE, Config
+from ablate.config.schema import PLACED, SECTIONS, VARIED, WHOLE, Config
 
 
 class Overrides(NamedTuple):
@@ -144,7 +144,7 @@ def distinct(files: dict[str, Path]) -> list[str]:
 
 def refuse_misshapen(config: dict[Any, Any]) -> None:
     """Raise ValueError where a section, list or value of the frame is none: an interpolation can put anything there."""
-    for name in (*SECTIONS, *COMPONENTS, "data"):
+    for name in (*SECTIONS, *VARIED, "data"):
         if not isinstance(config[name], dict):
             raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
     for frame, values in ((Config, config), *((SECTIONS[name], config[name]) for name in SECTIONS)):

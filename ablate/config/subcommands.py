@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
+from ablate.config.json_output import Outcome, document
 from ablate.config.targets import allowed_packages
 
 
 class PlainParser(argparse.ArgumentParser):
-    """Arguments of a command; a mistake is one line."""
+    """Arguments of a command, with `--json`; a mistake is one line."""
+
+    def __init__(self, prog: str, description: str):
+        super().__init__(prog=prog, description=description)
+        self.add_argument("--json", action="store_true", help="print the result as JSON: see docs/json.md")
 
     def error(self, message: str) -> NoReturn:
         """One line, without the usage."""
@@ -25,7 +31,7 @@ class Parser(PlainParser):
     """Arguments of a command that reads results, with `--results-dir`."""
 
     def __init__(self, prog: str, description: str):
-        super().__init__(prog=prog, description=description)
+        super().__init__(prog, description)
         folder = os.environ.get("ABLATE_RESULTS", "results")
         self.add_argument("--results-dir", default=folder, type=Path, help="where results are (default: %(default)s)")
 
@@ -54,23 +60,58 @@ def one_name(names: list[str]) -> str | None:
     return names[0] if names else None
 
 
-def conclude(prog: str, act: Callable[[], int]) -> int:
-    """The exit code of a command: what `act` returns, 2 and a line where it is refused, 130 for Ctrl-C."""
+def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
+    """The exit code of a command: that of what `act` returns, 2 and a line where it is refused, 130 for Ctrl-C.
+
+    Where `as_json`, standard output has the document of its outcome, and none of what `act` prints.
+    """
+    return answer(prog, as_json, lambda: outcome_of(prog, act))
+
+
+def answer(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
+    """See `conclude`, of what handles its errors by itself."""
+    if not as_json:
+        return act().code
+    with silent():
+        outcome = act()
+    print(document(prog, outcome), flush=True)
+    return outcome.code
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Nothing comes to standard output meanwhile, of this process or of those that it starts."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        os.dup2(nowhere.fileno(), 1)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+def outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
+    """What a command ends with: what `act` returns, or what has ended it, told on standard error."""
     try:
-        code = act()
+        outcome = act()
         sys.stdout.flush()
-        return code
+        return outcome
     except PlanError as error:
-        print(*(f"{prog}: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
-        return 2
+        return refused(prog, [str(problem) for problem in error.problems])
     except (Refused, Corrupt) as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        return 2
+        return refused(prog, [str(error)])
     except KeyboardInterrupt:
-        return 130
+        return Outcome(130)
     except BrokenPipeError:  # `| head` has read enough
-        return 0
+        return Outcome(0)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"{prog}: {where}{error.strerror or error}", file=sys.stderr)
-        return 2
+        return refused(prog, [f"{where}{error.strerror or error}"])
+
+
+def refused(prog: str, problems: list[str]) -> Outcome:
+    """The outcome of a command that cannot do what was asked, and its lines on standard error."""
+    print(*(f"{prog}: {problem}" for problem in problems), sep="\n", file=sys.stderr)
+    return Outcome(2, remarks=problems)

@@ -22,7 +22,7 @@ OURS = ("ablate", "analysis", "hydra_plugins")
 # The distributions that pyproject.toml names; what these need in turn, their metadata say.
 NEEDED: tuple[str, ...] = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "scipy", "pyDOE3", "matplotlib")
 NEEDED += ("seaborn", "plotly")
-NEEDED += ("jinja2", "pyyaml", "rich", "safetensors", "wandb", "pybtex", "msgspec", "argcomplete")
+NEEDED += ("jinja2", "pyyaml", "rich", "safetensors", "wandb", "pybtex", "msgspec", "argcomplete", "tqdm")
 NEEDED += ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launcher")
 NEEDED += ("babel", "scikit-learn", "tokenizers", "datasets", "pyarrow", "selenium", "hatchling")
 NEEDED += ("pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")

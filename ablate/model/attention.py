@@ -11,66 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least
-from ablate.model.attend import attend
-from ablate.model.dropout import Dropout
-from ablate.model.init import tag
+from ablate.model.init import of_std, tag
+from ablate.model.latent import MLA
 from ablate.model.norm import LayerNorm, RMSNorm
-from ablate.model.position import Places, rotate
+from ablate.model.position import Places, doubled, rotate, thinned
+from ablate.model.scored import Attention
 from ablate.model.shape import Shape
 
-
-class Attention(nn.Module):
-    """W_out · concat_h(softmax(Q_h K_hᵀ · scale) V_h); a subclass says in `project` what Q, K and V are.
-
-    It sets `out`, the output matrix, and `scale`, and calls this constructor first.
-    """
-
-    out: nn.Module
-    scale: float
-    window: int | None = None  # positions that a query sees of its own sequence; all of them
-    soft_cap: float | None = None  # c of c · tanh(scores / c)
-    sink: Tensor | None  # (H,), the score of one more key, which all queries see and whose value is 0
-
-    def __init__(self, shape: Shape):
-        super().__init__()
-        self.head_dim, self.dropout = shape.head_dim, Dropout(shape.dropout)
-        self.register_buffer("sink", None)
-
-    def forward(
-        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
-    ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
-        return self.out(self.find(x, places, causal, mask, memory))
-
-    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        """The values that each query finds, heads side by side: (B, T, H · D)."""
-        query, key, value = self.project(x, x if memory is None else memory, places)
-        found = attend(
-            query,
-            key,
-            value,
-            causal,
-            bias=places.bias,
-            mask=mask,
-            dropout=self.dropout,
-            scale=self.scale,
-            window=self.window if memory is None else None,
-            slopes=places.slopes,
-            soft_cap=self.soft_cap,
-            sink=self.sink,
-        )
-        return self.merge_heads(found)
-
-    def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""
-        raise NotImplementedError
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(B, T, H · D) -> (B, H, T, D)."""
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
-
-    def merge_heads(self, x: Tensor) -> Tensor:
-        """(B, H, T, D) -> (B, T, H · D)."""
-        return x.transpose(-3, -2).flatten(-2)
+__all__ = ["MLA"]
 
 
 class GQA(Attention):
@@ -233,3 +181,40 @@ class Gated(GQA):
     """W_out(σ(W_gate x) ⊙ concat_h(softmax(Q_h K_gᵀ · scale) V_g)) (Qiu 2025, arXiv 2505.06708)."""
 
     gated = "feature"
+
+
+class Differential(GQA):
+    """W_out · concat_h((1 − λ₀) · norm((softmax(Q₁K₁ᵀ · scale) − λ softmax(Q₂K₂ᵀ · scale)) V)) (Ye 2024, 2410.05258).
+
+    Each head's queries and keys are two halves of D / 2 features, its values D; without `scale` it is 1 / √(D / 2).
+    λ = exp(a · b) − exp(c · d) + λ₀ with four trained vectors of D / 2, at first N(0, 0.1²); λ₀ = 0.8 − 0.6 exp(−0.3 l)
+    in layer l = 0, 1, …; the norm is an RMSNorm of each head.
+    """
+
+    def __init__(self, shape: Shape, layer: int, kv_heads: int | None, bias: bool, scale: float | None, eps: float):
+        if shape.head_dim % 2:
+            raise ValueError(f"heads of {shape.head_dim} features must be even for attention=differential")
+        half = shape.head_dim // 2
+        super().__init__(shape, kv_heads, bias, half**-0.5 if scale is None else scale)
+        self.half, self.start = half, 0.8 - 0.6 * math.exp(-0.3 * layer)
+        self.lambdas = nn.ParameterList(of_std(torch.zeros(half), 0.1) for _ in range(4))
+        self.norm = RMSNorm(shape.head_dim, eps)
+
+    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
+        """See Attention."""
+        found = self.attend(x, doubled(places), causal, mask, memory)
+        first, second = found.unflatten(-3, (-1, 2)).unbind(-3)  # (B, H, T, D) each
+        a, b, c, d = self.lambdas
+        share = torch.exp((a * b).sum()) - torch.exp((c * d).sum()) + self.start
+        return self.merge_heads((1 - self.start) * self.norm(first - share * second))
+
+    def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys (B, 2 · H, T, D / 2), both halves of a head beside one another, values (B, 2 · H, T, D)."""
+        rotation = places.rotation
+        rotation = None if rotation is None else thinned(rotation, rotation[0].shape[-1] // 2)
+        query, key = (
+            rotate(part.unflatten(-1, (-1, self.half)).transpose(-3, -2), rotation)
+            for part in (self.query(x), self.key(memory))
+        )
+        key = key.unflatten(-3, (-1, 2)).repeat_interleave(self.groups, -4).flatten(-4, -3)
+        return query, key, self.split_heads(self.value(memory)).repeat_interleave(2 * self.groups, -3)

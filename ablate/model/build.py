@@ -11,7 +11,9 @@ from torch import nn
 
 from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
 from ablate.config.depth import layer_of
+from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
+from ablate.model.objective import Objective
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
 from ablate.model.shape import ModelShape, Shape
@@ -57,8 +59,16 @@ def build_model(config: Config, task: Any) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
         model = form(**wanted)
+    if whole.later_tokens and not getattr(model, "later", None):
+        raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
     model.unused = () if norms else ("norm",)  # components that the others leave no place for
     return model
+
+
+def build_objective(config: Config) -> Objective:
+    """What training of a resolved configuration descends."""
+    made: Objective = bind("objective", config.objective, {}, config.user)()
+    return made
 
 
 def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
@@ -93,7 +103,17 @@ def shape(config: Config, task: Any) -> ModelShape:
         outputs=task.outputs,
         features=task.features,
         pool=task.kind == "classification",
+        later_tokens=later_tokens(config, task),
     )
+
+
+def later_tokens(config: Config, task: Any) -> int:
+    """How many tokens after the next one training predicts.  Raises BadComponent where the task has no such."""
+    objective = build_objective(config)
+    if task.kind not in objective.kinds:
+        kinds = " or ".join(objective.kinds)
+        raise BadComponent("objective", f"{type(objective).__name__} is for {kinds} tasks, and data is {task.kind}")
+    return objective.later
 
 
 def ties(config: Config, task: Any) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 
 from ablate.config.depth import variants_of
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, record
-from ablate.model.build import build_model
+from ablate.model.build import build_model, initialised_model
+from ablate.model.experts import grouped_product
 from ablate.model.init import role_of
 from ablate.model.norm import running_norms
 from ablate.model.uncounted import Uncounted, unreached
@@ -27,6 +30,13 @@ PEAK |= {"A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX A6000"
 PEAK |= {"RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12}
 OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a card, and cards that are named alike
 MOST = 10**12  # parameters of a model
+COMPUTED = 10**9  # parameters of a model that is run to be counted, where it cannot be on the meta device
+
+
+@register_flop_formula(grouped_product._opoverload.overloadpacket)
+def of_groups(x: Sequence[int], weight: Sequence[int], *args: Any, **kwargs: Any) -> int:
+    """FLOPs of a grouped product by the shapes of its rows and matrices: each row is in one group."""
+    return 2 * x[0] * weight[-2] * weight[-1]
 
 
 @record
@@ -40,6 +50,7 @@ class Budget(Record):
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
     unused           components that the model has no place for: norm in residual=rezero
+    active           share of the FFNs' width that a token passes, less than 1 in a mixture of experts
     running          whether norms keep running statistics, so that runs end with losses by others, too
     """
 
@@ -50,6 +61,7 @@ class Budget(Record):
     hidden: int | None
     unused: tuple[str, ...]
     running: bool
+    active: float = 1.0
 
     @property
     def core(self) -> int:
@@ -62,22 +74,52 @@ class Budget(Record):
 
 
 def count(config: Config, task: Any) -> Budget:
-    """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
+    """Build the model of a resolved configuration and count.  Raises as `build_model` does.
+
+    On the meta device; a model that will not run there, because what it computes depends on the data, on the CPU.
+    """
     with torch.device("meta"):
-        model = build_model(config, task).eval()
-        counter, beside, apart = FlopCounterMode(display=False), Uncounted(model), unreached(model)
-        with counter, beside, torch.no_grad():
-            model(**task.blank())
+        model, inputs = build_model(config, task), task.blank()
+        try:
+            flops, said = forward_flops(model, inputs)
+        except Exception:  # whatever a user's component does with a number that is not there
+            if sum(p.numel() for p in model.parameters()) > COMPUTED:
+                raise
+            flops = math.nan
+    if math.isnan(flops):
+        model = initialised_model(config, task, 0)
+        flops, said = forward_flops(model, one_example(task))
+        said = [*said, "its FLOPs are those of one random example: what it computes depends on the data"]
     parameters = dict(model.named_parameters())
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
-        flops_per_token=(counter.get_total_flops() + beside.stated) / task.positions,
+        flops_per_token=flops / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *dict.fromkeys(apart), *beside.notes],
+        notes=[*notes(model), *said],
         hidden=ffn_width(model),
         unused=model.unused,
         running=bool(running_norms(model)),
+        active=min((getattr(module, "active", 1.0) for module in model.modules()), default=1.0),
     )
+
+
+def forward_flops(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[float, list[str]]:
+    """FLOPs of a forward pass, stated ones among them, and what to say of what is not in them."""
+    model.train(bool(getattr(model, "later", ())))  # what is there for training alone is counted, too
+    counter, beside, apart = FlopCounterMode(display=False), Uncounted(model), unreached(model)
+    with counter, beside, torch.no_grad():
+        model(**inputs)
+    return counter.get_total_flops() + beside.stated, [*dict.fromkeys(apart), *beside.notes]
+
+
+def one_example(task: Any) -> dict[str, Tensor]:
+    """Random inputs of one example, masks of ones."""
+    draw = torch.Generator().manual_seed(0)
+    found = {}
+    for name, x in task.blank().items():
+        random = torch.randn if x.is_floating_point() else partial(torch.randint, task.vocab)
+        found[name] = x if name.endswith("mask") else random(x.shape, generator=draw)
+    return found
 
 
 def notes(model: nn.Module) -> list[str]:

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.ranges import at_least
+from ablate.config.ranges import at_least, at_most
+from ablate.model.experts import GATED, Expert, Experts
 from ablate.model.init import tag
 
 
@@ -136,6 +137,74 @@ class SwiGLU(GLU):
     def activation(self, a: Tensor) -> Tensor:
         """a · σ(a)."""
         return F.silu(a)
+
+
+class MoE(nn.Module):
+    """y = Σ_{i ∈ top} g_i · E_i(x) + S(x), p = softmax(R x), top the `top_k` largest p_i; no token is dropped.
+
+    g_i = p_i / Σ_{j ∈ top} p_j with gates `renormalised` (Jiang 2024, arXiv 2401.04088), p_i with `plain` ones (Fedus
+    2021, arXiv 2101.03961).  S are `shared` experts that every token passes, side by side (Dai 2024, arXiv 2401.06066).
+    Training adds `balance` · n · Σ_i f_i · P_i over n experts, f_i the share of real tokens' choices that are i, P_i
+    the mean p_i over real tokens (Fedus 2021): `balance` where all are alike.
+
+    Without `hidden` an expert is so wide that those which a token passes are together as wide as one dense FFN.
+    """
+
+    auxiliary = ("balance",)
+
+    def __init__(
+        self,
+        dim: int,
+        expert: Expert,
+        hidden: int | None,
+        mult: float,
+        multiple_of: int,
+        experts: int,
+        top_k: int,
+        shared: int,
+        gates: Literal["renormalised", "plain"],
+        balance: float,
+    ):
+        super().__init__()
+        self.top_k = at_most("ffn.top_k", at_least("ffn.top_k", top_k, 1), experts)
+        if gates == "renormalised" and top_k == 1:
+            raise ValueError("ffn.gates=renormalised is 1 with ffn.top_k=1 and teaches the router nothing; write plain")
+        passed = top_k + at_least("ffn.shared", shared, 0)
+        self.hidden = width(dim, hidden, mult * (2 / 3 if expert in GATED else 1) / passed, multiple_of)
+        self.active = passed / (experts + shared)
+        self.coefficient, self.gates = at_least("ffn.balance", balance, 0), gates
+        self.router = tag(nn.Linear(dim, experts, bias=False), "in")
+        self.experts = Experts(experts, dim, self.hidden, expert)
+        self.shared = Experts(1, dim, shared * self.hidden, expert) if shared else None
+
+    def stated_flops(self, batch: int, length: int) -> float:
+        """None beside its products: putting tokens into the order of their experts multiplies and adds nothing."""
+        return 0.0
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, C)
+        p = self.router(x).softmax(-1)
+        gates, chosen = p.topk(self.top_k, -1)  # (B, T, k)
+        if self.gates == "renormalised":
+            gates = gates / gates.sum(-1, keepdim=True)
+        picked = chosen[..., None] == torch.arange(p.shape[-1], device=x.device)  # (B, T, k, n)
+        if self.training and self.coefficient:
+            self.balance = self.coefficient * balance(p, picked, mask)
+        rows = x[..., None, :].expand(*chosen.shape, -1).reshape(-1, x.shape[-1])  # of each token one for each choice
+        order = chosen.reshape(-1).argsort(stable=True)
+        found = self.experts(rows[order], picked.reshape(-1, p.shape[-1]).sum(0).cumsum(0))
+        y = (found[order.argsort()].view(*chosen.shape, -1) * gates[..., None]).sum(-2)
+        if self.shared is None:
+            return y
+        flat = x.reshape(-1, x.shape[-1])
+        return y + self.shared(flat, torch.full((1,), len(flat), device=x.device)).view(x.shape)
+
+
+def balance(p: Tensor, picked: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, n), (B, T, k, n), (B, T) -> ()
+    """n · Σ_i f_i · P_i over the real tokens, at least about 1."""
+    real = torch.ones_like(p[..., :1]) if mask is None else mask[..., None].to(p.dtype)
+    count = real.sum().clamp(min=1)
+    share = (picked.sum(-2) * real).flatten(0, -2).sum(0) / (count * picked.shape[-2])
+    return p.shape[-1] * (share * (p * real).flatten(0, -2).sum(0) / count).sum()
 
 
 def none() -> nn.Module | None:

@@ -5,14 +5,14 @@ other parameter as it was, and runs with one seed pair up across variants.  Draw
 layer is the leading rows (role `out`: the leading columns) of a wider one's.
 
 Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (zeros, mostly),
-`constant` (left as its constructor wrote it).
+`constant` (left as its constructor wrote it), `own` (of the standard deviation that the parameter names: `of_std`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ablate.config.ranges import at_least
 
 FIXED = ("bias", "constant")
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Init:
@@ -127,6 +128,13 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
     return layer
 
 
+def of_std(values: Tensor, std: float) -> nn.Parameter:
+    """A parameter that is drawn with this standard deviation, whatever init is chosen."""
+    parameter = nn.Parameter(values)
+    parameter.role, parameter.own_std = "own", std
+    return parameter
+
+
 def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
     """A table of `rows` vectors, not yet drawn: drawing on the meta device would load half of torch's compiler."""
     table = nn.Embedding.from_pretrained(torch.zeros(rows, dim), freeze=False)
@@ -145,22 +153,44 @@ def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = 
 
     The parameters named in `anew` take their draws from another stream (ablate.model.placebo).
     """
+    kernels = {module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)}
     for name, parameter in model.named_parameters():
         role = role_of(parameter)
         if role == "constant":
             continue
-        scale = init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
+        scale = scale_of(parameter, role, init, fans_of_kernel if parameter in kernels else fans)
         if scale == 0:
             parameter.zero_()  # as products with zero are not: half of them would be −0
             continue
         stream = f"placebo/{name}" if name in anew else name
-        normals = draw(seed, stream, tuple(parameter.shape), by_column=role == "out")
+        normals = draw_all(seed, stream, tuple(parameter.shape), role)
         parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
 
 
+def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], tuple[int, int]]) -> float:
+    """Standard deviation of a parameter's draws."""
+    if role == "own":
+        own: float = parameter.own_std
+        return own
+    return init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
+
+
 def fans(matrix: Tensor) -> tuple[int, int]:
-    """Columns and rows of a matrix."""
-    return matrix.shape[-1], matrix.shape[0]
+    """Columns and rows of a matrix; of many in one parameter, (n, in, out) as x · W_i takes them, the last two."""
+    return (matrix.shape[-2], matrix.shape[-1]) if matrix.ndim > 2 else (matrix.shape[-1], matrix.shape[0])
+
+
+def fans_of_kernel(kernel: Tensor) -> tuple[int, int]:
+    """How many numbers a convolution's (out, in, width) reads for each that it writes, and writes for each it reads."""
+    return math.prod(kernel.shape[1:]), kernel.shape[0] * math.prod(kernel.shape[2:])
+
+
+def draw_all(seed: int, name: str, shape: tuple[int, ...], role: str) -> Tensor:
+    """Standard normals of a parameter; many matrices in one, (n, in, out), have a stream each, which fills the same
+    features first as the matrix (out, in) of a layer does."""
+    if len(shape) != 3:
+        return draw(seed, name, shape, by_column=role == "out")
+    return torch.stack([draw(seed, f"{name}/{i}", shape[1:], by_column=role != "out") for i in range(shape[0])])
 
 
 def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) -> Tensor:
@@ -188,5 +218,9 @@ def _overlap(
     role, shape = shapes[name]
     if name not in other or (other[name][0] == "out") != (role == "out") or other[name][0] in FIXED:
         return 0
-    mine, theirs = (shape, other[name][1]) if role != "out" else (shape[::-1], other[name][1][::-1])
-    return math.prod(mine[1:]) * min(mine[0], theirs[0]) if mine[1:] == theirs[1:] else 0
+    mine, theirs, count, by_column = shape, other[name][1], 1, role == "out"
+    if len(mine) == len(theirs) == 3:  # many matrices
+        mine, theirs, count, by_column = mine[1:], theirs[1:], min(mine[0], theirs[0]), not by_column
+    if by_column:
+        mine, theirs = mine[::-1], theirs[::-1]
+    return count * math.prod(mine[1:]) * min(mine[0], theirs[0]) if mine[1:] == theirs[1:] else 0

@@ -24,7 +24,9 @@ PLACES |= {"norm": "norm", "norms": "norm", "embed_norm": "norm", "final_norm": 
 def component_of(name: str) -> str | None:
     """The component that a parameter, by its dotted name, belongs to; None for embedding and head."""
     path = name.split(".")
-    return next((PLACES[part] for part in path if part in PLACES), "residual" if "blocks" in path else None)
+    return next(
+        (PLACES[part] for part in path if part in PLACES), "residual" if {"blocks", "later"} & {*path} else None
+    )
 
 
 def redrawn(kind: str | None, names: Iterable[str]) -> set[str]:

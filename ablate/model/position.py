@@ -234,3 +234,26 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor] | None) -> Tensor:  # (B, 
     y = x[..., :size].to(cos.dtype).contiguous()  # or else every product below runs over rows of D numbers
     y = torch.addcmul(y * cos, y.roll(size // 2, -1), sin).to(x.dtype)
     return y if size == x.shape[-1] else torch.cat((y, x[..., size:]), -1)
+
+
+def thinned(rotation: tuple[Tensor, Tensor], size: int) -> tuple[Tensor, Tensor]:
+    """A rotation by the same base of `size` features, every (R / size)-th angle of R's: base^(−2jk/R) where k = R/size.
+
+    Raises ValueError where that gives no pairs.
+    """
+    turned = rotation[0].shape[-1]
+    if size < 2 or size % 2 or turned % size:
+        raise ValueError(
+            f"position turns {turned} features of a head, attention is to turn {size} by the same base: "
+            "that must be an even number which divides the other"
+        )
+    cos, sin = (part[..., :: turned // size] for part in rotation)
+    return cos, sin
+
+
+def doubled(places: Places) -> Places:
+    """What each head is told of positions for two heads in its place."""
+    bias, slopes = places.bias, places.slopes
+    if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
+        bias = bias.repeat_interleave(2, -3)
+    return places._replace(bias=bias, slopes=None if slopes is None else slopes.repeat_interleave(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
@@ -34,6 +35,7 @@ class Block(nn.Module):
     def __init__(self, shape: Shape, sublayers: Sublayers):
         super().__init__()
         self.attention, self.cross_attention, self.ffn, norm = sublayers
+        self.masks_ffn = self.ffn is not None and "mask" in inspect.signature(self.ffn.forward).parameters
         count = sum(sublayer is not None for sublayer in sublayers[:3])
         self.norms = nn.ModuleList(norm() for _ in range(self.norms_each * count))
         self.dropouts = nn.ModuleList(Dropout(shape.dropout) for _ in range(count))
@@ -52,7 +54,7 @@ class Block(nn.Module):
             seen = {"places": Places(), "causal": False, "mask": memory_mask, "memory": memory}
             sublayers.append(partial(self.cross_attention, **seen))
         if self.ffn is not None:
-            sublayers.append(self.ffn)
+            sublayers.append(partial(self.ffn, mask=mask) if self.masks_ffn else self.ffn)
         return self.wire(x, sublayers, [partial(norm, mask=mask) for norm in self.norms])
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)

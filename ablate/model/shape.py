@@ -42,6 +42,7 @@ class ModelShape(Shape):
     share_embeddings  an encoder-decoder has one embedding for source and target
     head_bias         the map to logits has a bias (GPT-J)
     soft_cap          c: logits are c · tanh(logits / c) (Gemma 2, arXiv 2408.00118)
+    later_tokens      tokens after the next one that training has each position predict, too
     """
 
     vocab: int
@@ -56,6 +57,7 @@ class ModelShape(Shape):
     share_embeddings: bool = True
     head_bias: bool = False
     soft_cap: float | None = None
+    later_tokens: int = 0
 
     @property
     def table_dim(self) -> int:

@@ -12,6 +12,7 @@ from torch.nn.functional import gelu
 from ablate.config.errors import BadComponent
 from ablate.model.dropout import Dropout
 from ablate.model.init import embedding, tag
+from ablate.model.norm import running_norms
 from ablate.model.position import Position
 from ablate.model.residual import Block
 from ablate.model.shape import ModelShape
@@ -47,7 +48,10 @@ class Stack(nn.Module):
         for other in blocks[1:] if shape.share_layers else []:
             share_parameters(blocks[0], other)
         self.blocks = nn.ModuleList(blocks)
+        self.later = nn.ModuleList(parts.block(shape.layers - 1) for _ in range(shape.later_tokens))
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
+        if self.later and self.final_norm is not None and running_norms(self.final_norm):
+            raise ValueError("objective=multi_token has heads that share the last norm, whose statistics would mix")
 
     def run(
         self,
@@ -62,8 +66,15 @@ class Stack(nn.Module):
         x = self.dropout(x if self.embed_norm is None else self.embed_norm(x, mask=mask))
         x = x if self.widen is None else self.widen(x)
         places = self.position.places(x, causal)
-        for block in self.blocks:
-            x = block(x, places, causal, mask, memory, memory_mask)
+        given = (places, causal, mask, memory, memory_mask)
+        for block in self.blocks[:-1]:
+            x = block(x, *given)
+        if self.later and self.training:
+            self.later_states = [self.normed(block(x, *given), mask) for block in self.later]
+        return self.normed(self.blocks[-1](x, *given), mask)
+
+    def normed(self, x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """The last norm, where there is one."""
         return x if self.final_norm is None else self.final_norm(x, mask=mask)
 
 
@@ -83,7 +94,15 @@ class Decoder(Stack):
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
-        return capped(self.head(self.run(self.embed(tokens) * self.scale, True, mask)), self.soft_cap)
+        x = self.run(self.embed(tokens) * self.scale, True, mask)
+        if self.later and self.training:
+            self.later_logits = [self.logits(state) for state in self.later_states]
+            self.later_states = []
+        return self.logits(x)
+
+    def logits(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, vocab)
+        """What the head makes of the last block's output."""
+        return capped(self.head(x), self.soft_cap)
 
 
 class Encoder(Stack):

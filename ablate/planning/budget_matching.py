@@ -12,7 +12,7 @@ from functools import cache
 
 from ablate.config.depth import variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
-from ablate.config.schema import BY_STEPS, COMPONENTS
+from ablate.config.schema import BY_STEPS, VARIED
 from ablate.config.study_keys import CHOSEN
 from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Validator
@@ -21,7 +21,7 @@ from ablate.results.records import Matched, StepSeconds
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
 FAR = 0.2  # of the reference: what is no match any more
-EXTREME = 4  # times a cell's own width, or a part of it: what is another model rather than a match
+EXTREME = 4  # times a cell's own width, or a part of what a token passes of it: another model rather than a match
 WIDEST = 2**24
 
 QUANTITIES = {
@@ -41,7 +41,7 @@ def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list
     given = [override.partition("=")[0].lstrip("+") for override in overrides] if how not in BY_STEPS else swept
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
     found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
-    if how in ("params", "flops") and not found and not {*swept} & {*COMPONENTS, "model", "preset"}:
+    if how in ("params", "flops") and not found and not {*swept} & {*VARIED, "model", "preset"}:
         found.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
     return found
 
@@ -122,7 +122,7 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     config = found.config
     widths = found.budget.hidden, cell.budget.hidden
     changed = widths[0] / widths[1] if widths[0] and widths[1] else 1  # FFNs of several widths have no one
-    if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
+    if abs(left.difference) > FAR or not cell.budget.active / EXTREME <= changed <= EXTREME:
         where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={found.budget.hidden}"
         message = f"{left_over(left)} against its reference at best, with {where}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")

@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config.components import defaults_of
 from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError
-from ablate.config.schema import COMPONENTS, Config, Seed
+from ablate.config.schema import VARIED, Config, Seed
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.cells import Cells, describe_tasks
@@ -68,7 +68,7 @@ def describe_cells(
 
 def filled_in(config: Config) -> dict[str, Any]:
     """The arguments that no YAML sets and constructors fill in, by dotted name."""
-    nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(config, group))]
+    nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
     found = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
     return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import VARIED, Config
 from ablate.execution.machine import machine, tell
 from ablate.format import counted
 from ablate.planning.begun import begun, damaged
@@ -151,7 +151,7 @@ def seconds_of(trainer: Trainer, count: int) -> float:
     """Mean seconds of so many steps."""
     start = time.perf_counter()
     for _ in range(count):
-        loss = trainer.update(trainer.progress.step)[0]
+        loss = trainer.update(trainer.progress.step)[0]["loss"]
         trainer.progress.step += 1
     loss.item()  # a GPU has done them by then
     return (time.perf_counter() - start) / count
@@ -161,7 +161,7 @@ def step_of(cell: Cell) -> str:
     """All that the time of a step depends on, wherever the data lie."""
     kept = settings(cell.config)
     train = {key: kept["train"].get(key) for key in (*COSTLY, "compile")}
-    parts = [kept.get(key) for key in (*COMPONENTS, "model", "data")]
+    parts = [kept.get(key) for key in (*VARIED, "model", "data")]
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import VARIED, Config
 from ablate.execution.fork import start
 from ablate.execution.launcher_words import is_local
 from ablate.execution.makespan import makespan
@@ -119,7 +119,7 @@ def shape_of(config: Config) -> str:
     """All that the time of a step and of an evaluation depends on."""
     whole = config.as_json()
     train = {key: whole["train"][key] for key in COSTLY}
-    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*COMPONENTS, "model", "data", "eval"))])
+    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*VARIED, "model", "data", "eval"))])
 
 
 def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:
@@ -186,11 +186,11 @@ def seconds_of_step(trainer: Trainer, times: float) -> float:
 
     The first step is not counted: it loads what later ones find there.
     """
-    trainer.update(0)[0].item()
+    trainer.update(0)[0]["loss"].item()
     start, optimiser, count = time.perf_counter(), trainer.seconds["optimiser"], 0
     while count == 0 or (count < STEPS and time.perf_counter() - start < EACH / 2):
         count += 1
-        loss = trainer.update(count)[0]
+        loss = trainer.update(count)[0]["loss"]
     loss.item()  # a GPU has done it by then
     whole, own = time.perf_counter() - start, trainer.seconds["optimiser"] - optimiser
     return (times * whole - (times - 1) * own) / count

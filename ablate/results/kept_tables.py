@@ -59,7 +59,7 @@ def holds_tables(folder: Path) -> bool:
 def write_tables(study: Study, folder: Path) -> list[Path]:
     """Write the tables of a study into a folder, in place of those that are there; the files."""
     levels = {name: study.runs[name].map(show) for name in _factors(study.manifest) if name in study.runs}
-    found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study.curves), DOCUMENTS: _flat(study.documents)}
+    found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study), DOCUMENTS: _flat(study.documents)}
     tables = {name: table for name, table in found.items() if len(table)}
     write_json(folder / MANIFEST, anywhere(study.manifest).as_json())
     for name in found:
@@ -83,7 +83,7 @@ def read_tables(folder: Path) -> Study:
     tables = {name: _table(folder / name, kept.texts.get(name, [])) for name in kept.files if name.endswith(".csv")}
     try:
         runs = _with_levels(tables[RUNS], manifest)
-        curves = _whole(tables[CURVES], runs) if CURVES in tables else nothing_logged()
+        curves = _whole(tables[CURVES], runs, _factors(manifest)) if CURVES in tables else nothing_logged()
         losses = _by_run(tables[DOCUMENTS]) if DOCUMENTS in tables else documents.none()
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{folder / INDEX} is of tables that do not fit its study ({error})") from None
@@ -137,17 +137,20 @@ def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame
     return runs.assign(**{name: pandas.Series(column) for name, column in named.items() if name in runs})
 
 
-def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
+def _thinned(study: Study) -> pandas.DataFrame:
     """The rows in which a run was evaluated, its first and its last; of what says whose they are, cell and seed."""
+    curves = study.curves.drop(columns=_factors(study.manifest), errors="ignore")
     logged = [name for name in curves if name not in (*WHOSE, *EACH_STEP) and not name.startswith("train/")]
     ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
     wanted = curves[logged].notna().any(axis=1) | ends[0] | ends[1]
     return curves.loc[wanted, [name for name in curves if name not in ("label", "path")]]
 
 
-def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame) -> pandas.DataFrame:
-    found = curves.join(runs.set_index(["cell", "seed"])[["label", "path"]], on=["cell", "seed"])
-    return found[[*(name for name in found if name not in WHOSE), *WHOSE]]
+def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
+    told = ["label", "path", *(name for name in factors if name in runs)]
+    found = curves.join(runs.set_index(["cell", "seed"])[told], on=["cell", "seed"])
+    last = [*WHOSE, *told[2:]]
+    return found[[*(name for name in found if name not in last), *last]]
 
 
 def _flat(losses: pandas.DataFrame) -> pandas.DataFrame:

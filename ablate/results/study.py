@@ -41,11 +41,14 @@ class Study:
             error, what the run knows of itself (steps, seconds, device, torch, ended, commit, dirty), and the metrics
             of the last step (`test/loss`, ...; NaN where the run did not end as done) with those that came after it
             (`test/loss@128`); of a study that is timed also `train/step_seconds` and `train/tokens_per_second`
-    curves  one row per logged step: cell, label, seed, path, and what was logged (step, tokens, `val/loss`, ...)
+    curves  one row per logged step: cell, label, seed, path, one column per factor, and what was logged (step, tokens,
+            `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
     beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without the other tables
 
     documents  one row per held-out document, one column per run that is done, by cell and seed: mean test losses
+
+    results    the folder that holds its runs; None of one that was read from elsewhere
     """
 
     manifest: Manifest
@@ -54,6 +57,7 @@ class Study:
     notes: list[str]
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
     documents: pandas.DataFrame = dataclasses.field(default_factory=documents.none)
+    results: Path | None = None
 
     def __repr__(self) -> str:
         """A line: what a manifest holds would fill screens."""
@@ -87,7 +91,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         if curves and (found := documents.tested_on(result)):
             tested[one.cell, one.seed] = found
         if logged:
-            whose.append(who)
+            whose.append(who | cell.levels)
             steps.add(logged)
     runs, parted = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
@@ -96,7 +100,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     beside, lost = _beside(results, manifest)
     notes += [*parted, *unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested))
+    return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested), results)
 
 
 def nothing_logged() -> pandas.DataFrame:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
-from ablate.config.schema import COMPONENTS, NO_NUMBERS, typed, with_value
+from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
 from ablate.format import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
-SECTIONS = (*COMPONENTS, "model", "data", "train", "optim")
+SECTIONS = (*VARIED, "model", "data", "train", "optim")
 # What may differ between two studies that share a run: see identity.numbers.
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
 MIXED = {"torch": "the version of torch", "device": "the device"}

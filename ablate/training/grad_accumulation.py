@@ -10,21 +10,22 @@ from ablate.config.errors import first_line
 from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at
 from ablate.model.norm import running_norms
+from ablate.model.objective import Objective, terms_of
 from ablate.training.devices import moved
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory, make_room
 from ablate.training.scoring import autocast
 
 
 def backward_by_parts(
-    model: nn.Module, batch: Batch, parts: int, device: torch.device, precision: str
-) -> tuple[Tensor, int]:
-    """Leave the gradient of a batch's mean loss over all its targets in the parameters: that loss, and how many parts.
+    model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
+) -> tuple[dict[str, Tensor], int]:
+    """Leave the gradient of what a batch is trained by in the parameters: its losses, and how many parts.
 
     Starts with `parts` and doubles them when it is out of memory, from the same gradients as before.  Raises TooLarge.
     """
     while True:
         try:
-            return backward(model, batch, parts, device, precision), parts
+            return backward(model, objective, batch, parts, device, precision), parts
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -35,27 +36,42 @@ def backward_by_parts(
         parts *= 2
 
 
-def backward(model: nn.Module, batch: Batch, parts: int, device: torch.device, precision: str) -> Tensor:
-    """Backward through the mean loss over all targets of a batch, in parts of equal size but for the last."""
+def backward(
+    model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
+) -> dict[str, Tensor]:
+    """Backward through the mean loss over all targets of a batch, in parts of equal size but for the last.
+
+    Returns the cross-entropy as `loss`; where terms are added to it, these by name, and the sum as `objective`.
+    """
     size = -(-len(batch.targets) // parts)
     scored = int((batch.targets != IGNORE).sum())
-    losses = []
+    losses: list[dict[str, Tensor]] = []
     for start in range(0, len(batch.targets), size):
         if parts > 1:
             begin_at(model, start)
         part = slice(start, start + size)
         inputs = {name: moved(tensor[part], device) for name, tensor in batch.inputs.items()}
-        targets = moved(batch.targets[part], device).flatten()
+        targets = moved(batch.targets[part], device)
         with autocast(device, precision):
             logits = model(**inputs)
-        logits = logits.float().flatten(0, -2)
-        if parts == 1:
-            loss = F.cross_entropy(logits, targets)
-        else:
-            loss = F.cross_entropy(logits, targets, reduction="sum") / scored
-        loss.backward()
-        losses.append(loss.detach())
-    return losses[0] if parts == 1 else torch.stack(losses).sum()
+        logits = logits.float()
+        loss = cross_entropy(logits, targets, scored if parts > 1 else None)
+        terms = terms_of(model, objective, logits, targets, scored, len(targets) / len(batch.targets))
+        whole = sum(terms.values(), loss)
+        whole.backward()
+        found = {"loss": loss} | (terms | {"objective": whole} if terms else {})
+        losses.append({name: value.detach() for name, value in found.items()})
+    return {name: torch.stack([part[name] for part in losses]).sum() for name in losses[0]}
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, scored: int | None) -> Tensor:
+    """Mean −log p of the targets, or their sum divided by how many are scored in a whole of which these are a part."""
+    logits, targets = logits.flatten(0, -2), targets.flatten()
+    return (
+        F.cross_entropy(logits, targets)
+        if scored is None
+        else F.cross_entropy(logits, targets, reduction="sum") / scored
+    )
 
 
 def refuse_to_split(model: nn.Module, rows: int, parts: int, said: str) -> None:

@@ -1,9 +1,8 @@
-"""In a notebook: `ablate.load("results/runs/<cell>/s<seed>-<key>")`, `ablate.load("results/studies/<study>")`."""
+"""A run read from disk, with its trained model: `ablate.load("results/runs/<cell>/s<seed>-<key>").model()`."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,14 +12,10 @@ from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config, stored
 from ablate.config.targets import allowed_packages
-from ablate.format.suggest import instead
-from ablate.results.choose import studies
 from ablate.results.damage import unsealed, verify, why_without
-from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.metrics_writer import Row
 from ablate.results.result import Result
 from ablate.results.run import Run, noted
-from ablate.results.study import Study, load_study
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -109,31 +104,6 @@ def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
             shapes = (" × ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
             return f"has {name} as {next(shapes)}, and the model needs {next(shapes)}"
     return ""
-
-
-def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
-    """A run by its folder, or a study by its folder, that of its kept tables, or its name in `results`, or where
-    ABLATE_RESULTS says.
-
-    `user` names the packages of your own that a run's model may be built from: files allow none.
-    A study has `runs` and `curves` as DataFrames; `ablate.evidence.effects(study)` gives its effects.  Raises
-    FileNotFoundError where there is neither, `Corrupt` where it cannot be read.
-    """
-    results = Path(os.environ.get("ABLATE_RESULTS", "results"))
-    for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
-        if any((folder / name).exists() for name in ("config.yaml", "result.json")):
-            return load_run(folder, user)
-        if holds_tables(folder) or (folder / "manifest.json").exists():
-            study = read_tables(folder) if holds_tables(folder) else load_study(folder.parents[1], folder.name)
-            for note in study.notes:
-                warnings.warn(note, stacklevel=2)
-            return study
-    beside = Path(path).parent
-    there = studies(beside.parent if beside.name == "studies" else results)
-    raise FileNotFoundError(
-        f"{path} is no run and no study; name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
-        + f"; {instead(Path(path).name, there)}" * bool(there)
-    )
 
 
 def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:

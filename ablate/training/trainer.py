@@ -18,8 +18,9 @@ from ablate.config.components import resolve
 from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
-from ablate.model.build import initialised_model
+from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import rekey
+from ablate.model.objective import has_auxiliary
 from ablate.model.placebo import data_seed
 from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic
@@ -85,6 +86,7 @@ class Trainer:
             self.task = build_task(config)
             self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
+            self.objective = build_objective(config)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model}:
                 use(self.loop.products, model)
@@ -122,9 +124,9 @@ class Trainer:
             if time.monotonic() - saved > self.loop.checkpoint_seconds and progress.step:
                 self.save()
                 saved = time.monotonic()
-            loss, norm, lr = self.update(progress.step)
+            losses, norm, lr = self.update(progress.step)
             progress.step += 1
-            update = self.read(loss, norm, lr, warm)
+            update = self.read(losses, norm, lr, warm)
             self.count(warm)
             if update or progress.step % self.loop.eval_every == 0:
                 row = self.log(update)
@@ -135,7 +137,7 @@ class Trainer:
         self.metrics.close()
         return {key: value for key, value in row.items() if "/" in key}
 
-    def read(self, loss: Tensor, norm: Tensor, lr: float, warm: int) -> Row:
+    def read(self, losses: dict[str, Tensor], norm: Tensor, lr: float, warm: int) -> Row:
         """What is logged of an update, if it is one to log.
 
         Reading the loss waits for the device: only where something is logged, or is to be timed from.
@@ -144,10 +146,13 @@ class Trainer:
         logged = progress.step % loop.log_every == 0 or progress.step == loop.steps
         with self.timed("wait"):
             if progress.step == 1:
-                progress.first_loss = loss.item()
+                progress.first_loss = losses["loss"].item()
             elif progress.step % loop.eval_every == 0 or progress.step == warm:
-                loss.item()
-            return {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
+                losses["loss"].item()
+            if not logged:
+                return {}
+            found = {f"train/{name}": loss.item() for name, loss in losses.items()}
+            return found | {"lr": lr, "grad_norm": norm.item()}
 
     def count(self, warm: int) -> None:
         """Count a step, and the seconds since the one before it, where it is beyond the warm-up of this process."""
@@ -156,14 +161,14 @@ class Trainer:
             self.progress.timed += 1
             self.progress.timed_seconds += self.counted - before
 
-    def update(self, step: int) -> tuple[Tensor, Tensor, float]:
-        """One optimiser step: loss, gradient norm before clipping, learning rate."""
+    def update(self, step: int) -> tuple[dict[str, Tensor], Tensor, float]:
+        """One optimiser step: losses by name, gradient norm before clipping, learning rate."""
         optim = self.optim
         with self.timed("data"):
             rekey(self.model, self.data_seed, step)
             batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
         with self.timed("forward_backward"):
-            loss = self.backward(step, batch)
+            losses = self.backward(step, batch)
         with self.timed("optimiser"):
             lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, optim.schedule, optim.floor)
             for group, share in zip(self.optimiser.param_groups, self.shares, strict=True):
@@ -172,17 +177,19 @@ class Trainer:
             descend(self.optimiser)
             self.average.update(step)
             self.optimiser.zero_grad(set_to_none=True)
-        return loss, norm, lr
+        return losses, norm, lr
 
-    def backward(self, step: int, batch: Batch) -> Tensor:
-        """Leave the gradient of a batch in the parameters: its loss.  Says where it had to be taken in more parts."""
-        before = self.progress.accumulation
-        loss, parts = backward_by_parts(self.model, batch, before, self.device, self.loop.precision)
+    def backward(self, step: int, batch: Batch) -> dict[str, Tensor]:
+        """Leave the gradient of a batch in the parameters: its losses.  Says where it had to be taken in more parts."""
+        before, precision = self.progress.accumulation, self.loop.precision
+        losses, parts = backward_by_parts(self.model, self.objective, batch, before, self.device, precision)
         if parts > before:
             self.progress.accumulation = parts
             said = f"out of memory: from step {step} on batches of {len(batch.targets)} are taken in {parts} parts"
-            print(f"ablate: {self.run.path}: {said}, whose gradients add up to the same", file=sys.stderr, flush=True)
-        return loss.detach()
+            alike = "whose gradients add up to the same"
+            alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
+            print(f"ablate: {self.run.path}: {said}, {alike}", file=sys.stderr, flush=True)
+        return losses
 
     def log(self, update: Row) -> Row:
         """Write one row for this step, with the evaluations that are due, then judge whether the run diverged."""
@@ -222,7 +229,7 @@ class Trainer:
         It stays where no loss logged over a tenth of the steps is lower, or none of the last two of the run.  What the
         validation loss does while the training loss is finite and falls is no matter of divergence.
         """
-        for key in ("train/loss", "grad_norm", "val/loss", "test/loss"):
+        for key in ("train/loss", "train/objective", "grad_norm", "val/loss", "test/loss"):
             if not math.isfinite(row.get(key, 0.0)):
                 raise Diverged(f"{key} is {row[key]} at step {row['step']}")
         if "train/loss" not in row:

@@ -88,19 +88,19 @@ def manifest_folder(given: argparse.Namespace, study: Study) -> Path:
     return place_of(given.results_dir, given.study or study.manifest.study)
 
 
-def folder_of(given: argparse.Namespace, study: Study) -> Path:
-    """Where a command writes.  Raises `Refused`.
+def folder_of(study: Study, results: Path, to: Path | None) -> Path:
+    """Where figures of a study are: `to`, or by its name in a results folder.  Raises `Refused`.
 
     Runs of other programs do not take the place of a study of ours, whose claims may be registered.
     """
     name = study.manifest.study
-    folder: Path = given.to or given.results_dir / "figures" / name
-    if study.manifest.source and not given.to and (given.results_dir / "studies" / name).is_dir():
+    folder = to or results / "figures" / name
+    if study.manifest.source and not to and (results / "studies" / name).is_dir():
         raise Refused(f"{folder} is for the study {name} itself, not for runs of other programs; write --to FOLDER")
     if holds_tables(folder):
         raise Refused(f"{folder} holds a study's tables, which must stay as they are; write --to another FOLDER")
-    if not given.to and not folder.resolve().is_relative_to(given.results_dir.resolve()):
-        raise Refused(f"{folder} is a link that leads out of {given.results_dir}; write --to FOLDER")
+    if not to and not folder.resolve().is_relative_to(results.resolve()):
+        raise Refused(f"{folder} is a link that leads out of {results}; write --to FOLDER")
     return folder
 
 

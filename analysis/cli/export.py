@@ -1,7 +1,8 @@
 """ablate analyse export [STUDY]: runs.csv and curves.parquet, to go on with elsewhere.
 
-runs.csv has a row per run and is read again by `--runs`; curves.parquet has a row per logged step.  In CSV a text that
-a spreadsheet would run as a formula has an apostrophe before it.  Exit codes: 0 written; 2 refused in one line.
+runs.csv has a row per run and is read again by `--runs`; curves.parquet has a row per logged step; both have a column
+for each factor.  In CSV a text that a spreadsheet would run as a formula has an apostrophe before it.  Exit codes: 0
+written; 2 refused in one line.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ import argparse
 import importlib.util
 from pathlib import Path
 
+import pandas
+
 from ablate import format
 from ablate.config.errors import Refused
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
+from ablate.format import show
 from ablate.results.atomic import write_atomic
+from ablate.results.study import Study
 from analysis.cli import arguments as arguments_
 from analysis.escape import written
 from analysis.writing.runs_table import runs_table
@@ -25,20 +31,28 @@ def main(arguments: list[str] | None = None) -> int:
     arguments_.add_arguments(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
-    return conclude(parser.prog, lambda: _export(given))
+    return conclude(parser.prog, given.json, lambda: _export(given))
 
 
-def _export(given: argparse.Namespace) -> int:
+def _export(given: argparse.Namespace) -> Outcome:
     if importlib.util.find_spec("pyarrow") is None:
         raise Refused("curves.parquet needs pyarrow, which is missing: pip install 'ablate[export]'")
     study = arguments_.study_of(given)
-    folder = arguments_.folder_of(given, study)
+    folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{written(runs_table(study), folder / 'runs.csv')}  {format.counted(len(study.runs), 'run')}")
     if study.curves.empty:
         print("no curves: nothing was logged")
     else:
-        write_atomic(folder / "curves.parquet", study.curves.to_parquet(index=False))
+        write_atomic(folder / "curves.parquet", _levels_as_typed(study).to_parquet(index=False))
         print(f"{folder / 'curves.parquet'}  {format.counted(len(study.curves), 'logged step')}")
     print("\n".join(f"damaged: {note}" for note in study.notes), end="\n" * bool(study.notes))
-    return 0
+    files = [folder / "runs.csv", *[folder / "curves.parquet"] * (not study.curves.empty)]
+    return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})
+
+
+def _levels_as_typed(study: Study) -> pandas.DataFrame:
+    """The curves; levels that are not all numbers, or all true and false, as they are typed: a column has one type."""
+    curves = study.curves
+    mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
+    return curves.assign(**{name: curves[name].map(show) for name in mixed})

@@ -12,19 +12,20 @@ from pathlib import Path
 from ablate import format
 from ablate.config.errors import Refused
 from ablate.config.groups import CHECKOUT, PACKAGE
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import PlainParser, conclude
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write what is not up to date; the exit code."""
-    parser = PlainParser("ablate analyse gallery", description="Figures, findings and gallery of committed studies.")
+    parser = PlainParser("ablate analyse gallery", "Figures, findings and gallery of committed studies.")
     told = "a checkout, with experiments/, docs/ and README.md (default: the one that this command is of)"
     parser.add_argument("folder", nargs="?", metavar="FOLDER", type=Path, help=told)
     given = parser.parse_args(arguments)
-    return conclude(parser.prog, lambda: _gallery(given))
+    return conclude(parser.prog, given.json, lambda: _gallery(given))
 
 
-def _gallery(given: argparse.Namespace) -> int:
+def _gallery(given: argparse.Namespace) -> Outcome:
     if given.folder is None and not CHECKOUT:
         raise Refused("an installed package has no experiments/; name a checkout")
     root = given.folder or PACKAGE.parent
@@ -36,4 +37,4 @@ def _gallery(given: argparse.Namespace) -> int:
     for word, files in (("wrote", changes.written), ("removed", changes.removed)):
         print("".join(f"{word} {file}\n" for file in files), end="")
     print(f"{format.counted(changes.files, 'file')}, {len(changes.written)} of them written anew")
-    return 0
+    return Outcome(0, changes)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ablate import format
 from ablate.config.errors import Refused
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
 from analysis.cli import arguments as arguments_
 
@@ -42,31 +43,41 @@ def main(arguments: list[str] | None = None) -> int:
     arguments_.add_arguments(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
-    return conclude(parser.prog, lambda: _analyse(given))
+    return conclude(parser.prog, given.json, lambda: _analyse(given))
 
 
-def _analyse(given: argparse.Namespace) -> int:
+def _analyse(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
 
-    from analysis import figures, report
-    from analysis.cli import paper, stale_files
-    from analysis.writing import tables  # slow to load, and a refusal needs none of it
-
-    folder = arguments_.folder_of(given, study)
+    folder = arguments_.folder_of(study, given.results_dir, given.to)
     case = arguments_.case(arguments_.manifest_folder(given, study), study, folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [*figures.write(case, folder), *tables.write(case, folder), *paper.write(case, folder)]
-        old = stale_files.clear(folder, [*files, folder / report.NAME])
-        files += report.write(case, folder)  # of what was written before
-        stale_files.remember(folder, files)
-    except OSError as error:
-        raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
+    files, old = write(case, folder)
     print("\n".join(_said(case)))
     print(f"{format.counted(len(files), 'file')} in {folder}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
-    return 0
+    tables = {"cells": case.cells, "effects": case.effects, "claims": case.claims, "notes": study.notes}
+    return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
+
+
+def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write all that an analysis makes into a folder: its files, and which of an earlier analysis were removed.
+
+    Raises `Refused` where that is not possible.
+    """
+    from analysis import figures, webpage
+    from analysis.cli import paper, stale_files
+    from analysis.writing import tables  # slow to load, and a refusal needs none of it
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [*figures.write(case, folder), *tables.write(case, folder), *paper.write(case, folder)]
+        old = stale_files.clear(folder, [*files, folder / webpage.NAME])
+        files += webpage.write(case, folder)  # of what was written before
+        stale_files.remember(folder, files)
+    except OSError as error:
+        raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
+    return files, old
 
 
 def _said(case: Case) -> list[str]:

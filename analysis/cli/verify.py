@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ablate import format
 from ablate.config.errors import Refused
+from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
 from ablate.results.choose import choose_study
 from ablate.results.kept_tables import holds_tables
@@ -34,16 +35,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.epilog = f"{held}, unless --results-dir says otherwise."
     usual = Path(parser.get_default("results_dir"))
     given = parser.parse_args(arguments, argparse.Namespace(results_dir=None))
-    return conclude(parser.prog, lambda: _verify(given.file, given.results_dir, usual))
+    return conclude(parser.prog, given.json, lambda: _verify(given.file, given.results_dir, usual))
 
 
-def _verify(file: Path, results: Path | None, usual: Path) -> int:
+def _verify(file: Path, results: Path | None, usual: Path) -> Outcome:
     stamped = _stamped(file)
     case = (None if results else _kept(stamped, file)) or _case(stamped, file, results, usual)
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
-    return 1 if differences else 0
+    return Outcome(1 if differences else 0, {"file": file, "study": stamped["study"], "differences": differences})
 
 
 def _around(file: Path, study: str) -> Path | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from importlib import import_module
 from pathlib import Path
 
 import matplotlib
 import pandas
+from matplotlib.figure import Figure
 
+from ablate.config.errors import Refused
+from ablate.format.suggest import instead
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE, Edits, edits_of, write_defaults
@@ -17,7 +21,7 @@ from analysis.figures.kind import Kind, Page
 from analysis.figures.stamp import metadata, stamp_of
 from analysis.figures.subset import select
 
-__all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "tables", "write"]
+__all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 
 # In the order in which a reader wants them.
 ORDER = "claims effects waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
@@ -44,6 +48,19 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
         if table is not None:
             found[name] = select(table, case, given, KINDS[name].most)
     return found
+
+
+def plot(case: Case, name: str) -> Figure:
+    """One figure of a study.  Raises `Refused` where there is no such kind, or nothing of it in the study."""
+    if name not in KINDS:
+        raise Refused(f"{name}: no such figure; {instead(name, KINDS)}")
+    given = dataclasses.replace(edits(case), figures=[name])
+    with matplotlib.rc_context(style.RC):
+        drawn = tables(case, given)
+        if name not in drawn:
+            there = tables(case, dataclasses.replace(given, figures=None))
+            raise Refused(f"{case.study.manifest.study} holds nothing for a figure {name}; {instead('', there)}")
+        return KINDS[name].draw(drawn[name], page_of(case.study.manifest, given))
 
 
 def write(case: Case, folder: Path) -> list[Path]:

@@ -98,7 +98,8 @@ def run_hashes(study: Study) -> str:
 
 
 def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
-    curves = study.curves.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$")
+    known = study.curves.drop(columns=list(study.manifest.factors), errors="ignore")
+    curves = known.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$")
     if curves.empty:
         return {}
     each = pandas.util.hash_pandas_object(curves[sorted(curves.columns)], index=False)

@@ -113,7 +113,7 @@ def losses(made: Any, steps: int) -> list[float]:
     """Training losses of a trainer's next steps."""
     found = []
     for _ in range(steps):
-        found.append(made.update(made.progress.step)[0])
+        found.append(made.update(made.progress.step)[0]["loss"])
         made.progress.step += 1
     return [float(loss) for loss in found]
 

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF
-from ablate.config.schema import COMPONENTS, LATER, typed
+from ablate.config.schema import COMPONENTS, LATER, VARIED, typed
 from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model import residual
@@ -41,7 +41,7 @@ def component(group: str, variant: str) -> dict[str, Any]:
 
 DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]
 REFERENCE = {str(group): choice for entry in DEFAULTS for group, choice in entry.items()}
-CONFIG: dict[str, Any] = {group: component(group, REFERENCE[group]) for group in COMPONENTS} | {
+CONFIG: dict[str, Any] = {group: component(group, REFERENCE[group]) for group in VARIED} | {
     "model": component("model", REFERENCE["model"]) | {"layers": 2, "heads": 2, "dim": 16},
     "data": {"context": 12},
 }
@@ -64,7 +64,7 @@ def name_of(config: dict[str, Any]) -> str:
 
 each_cell = pytest.mark.parametrize("config", cells(), ids=name_of)
 
-OFFERED = offered(some_shape(16))
+OFFERED = offered(some_shape(16)) | {"layer": 0}
 PARTS = [(group, file.stem) for group in COMPONENTS for file in sorted((CONF / group).glob("*.yaml"))]
 
 

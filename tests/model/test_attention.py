@@ -23,7 +23,7 @@ from ablate.model.position import Places, RoPE, rotate
 
 DIM, HEADS = 12, 4
 SHAPE = some_shape(DIM, HEADS, head_dim=4)  # a head is wider than dim / heads, so that nothing fits by chance
-OFFERED = offered(SHAPE)
+OFFERED = offered(SHAPE) | {"layer": 0}
 NOWHERE = Places()
 SCORING = [v for v in variants("attention") if ".mixers." not in read("attention", v)["_target_"]]  # test_mixers.py
 every = pytest.mark.parametrize("variant", SCORING)

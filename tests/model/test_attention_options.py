@@ -79,10 +79,11 @@ def normed(x: Tensor, norm: Any, row: dict[str, Any]) -> Tensor:
 
 
 def turned(x: Tensor, t: int) -> Tensor:
-    """The pairs (x_i, x_{i+D/2}) by angles t / 100^(2i/D)."""
-    angles = [t / 100 ** (2 * i / D) for i in range(D // 2)]
-    first = [x[i] * math.cos(a) - x[i + D // 2] * math.sin(a) for i, a in enumerate(angles)]
-    second = [x[i] * math.sin(a) + x[i + D // 2] * math.cos(a) for i, a in enumerate(angles)]
+    """The pairs (x_i, x_{i+n/2}) of n features by angles t / 100^(2i/n)."""
+    half = len(x) // 2
+    angles = [t / 100 ** (i / half) for i in range(half)]
+    first = [x[i] * math.cos(a) - x[i + half] * math.sin(a) for i, a in enumerate(angles)]
+    second = [x[i] * math.sin(a) + x[i + half] * math.cos(a) for i, a in enumerate(angles)]
     return torch.stack(first + second)
 
 

@@ -25,6 +25,7 @@ from ablate.model.init import (
     Torch,
     Xavier,
     draw,
+    draw_all,
     initialise,
     role_of,
     shared_draws,
@@ -52,7 +53,10 @@ def deviations(config: Config, model: nn.Module) -> dict[str, float]:
         {name: getattr(p, "gain", 1.0) for name, p in model.named_parameters()},
     )
     drawn = {name: row for name, row in shapes_of(model).items() if row[0] not in ("bias", "constant")}
-    return {name: init.scale(role, shape[-1], shape[0]) * gains[name] for name, (role, shape) in drawn.items()}
+    # Of many matrices in one parameter each is (in, out).
+    fans = {name: shape[1:] if len(shape) == 3 else shape[::-1] for name, (_, shape) in drawn.items()}
+    own = {name: p.own_std for name, p in model.named_parameters() if hasattr(p, "own_std")}
+    return {name: own.get(name) or init.scale(r, *fans[name]) * gains[name] for name, (r, _) in drawn.items()}
 
 
 def probability(init: str, role: str, z: np.ndarray) -> np.ndarray:
@@ -155,15 +159,16 @@ def test_a_narrower_ffn_is_the_leading_part_of_a_wider_one(ffn: str, init: str) 
     (small, narrow), (large, wide) = made
     seen = set()
     for name, parameter in narrow.items():
-        if ".ffn." not in name or parameter.ndim < 2:
+        if ".ffn." not in name or ".router." in name or parameter.ndim < 2:
             continue
-        leading = wide[name][:, :24] if ".down." in name else wide[name][:24]
+        by_column = (".down" in name) != (parameter.ndim == 3)
+        leading = wide[name][..., :24] if by_column else wide[name][..., :24, :]
         assert wide[name].shape != parameter.shape
         if small[name] == large[name]:
             assert torch.equal(parameter, leading), name
         torch.testing.assert_close(parameter / small[name], leading / large[name])
-        seen.add(name.split(".")[-2])
-    assert {"up", "down"} <= seen and (init == "xavier" or small.items() & large.items())
+        seen |= {"up", "down"} & {*name.split(".")}
+    assert len(seen) == 2 and (init == "xavier" or small.items() & large.items())
 
 
 @every_init
@@ -189,7 +194,7 @@ def test_initialisations_scale_the_same_normals(cell: dict[str, str]) -> None:
         assert len(scales) > 8
         for name, scale in scales.items():
             role, shape = shapes[name]
-            expected = expected_numbers(init, role, draw(0, name, shape, role == "out"))
+            expected = expected_numbers(init, role, draw_all(0, name, shape, role))
             torch.testing.assert_close(made[name].detach().double() / scale, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -19,7 +19,7 @@ from ablate.results.code_hash import Code
 from ablate.results.manifest import log_look, read_manifest, study_folder
 from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key
-from ablate.training.load import load
+from ablate.training.load import load_run
 
 
 def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> list[Run]:
@@ -258,7 +258,7 @@ def test_an_edited_part_on_the_command_line(cli, package, small, tmp_path):
     assert lost.returncode == 1 and "targets of your own need user=" in lost.stderr
     assert lost.stderr.count("\n") == 1
     with pytest.raises(ModuleNotFoundError, match="add that folder to PYTHONPATH"):
-        load(run, user=["mine"]).model()
+        load_run(run, user=["mine"]).model()
 
 
 def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):

@@ -67,7 +67,7 @@ def test_what_could_not_hold_is_refused(plan: Any, small: list[str]) -> None:
     _, message = problem_of(lambda: plan("timing=alone"))
     assert "shared, isolated" in message
     words = latest(*small, TIMED, "hydra/launcher=basic")
-    key, message = problem_of(lambda: ablate.plan(words))
+    key, message = problem_of(lambda: ablate.plan(*words))
     assert key == "timing" and "hydra/launcher" in message
     key, message = problem_of(lambda: plan("tune.key=timing", "tune.values=[shared,isolated]"))
     assert key == "tune.key" and "whole study" in message

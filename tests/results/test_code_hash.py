@@ -32,8 +32,10 @@ VARIANTS = {
 }
 CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
-OPTIONS = {("attention", name) for name in ("mha", "gqa", "mqa", "qk_norm", "window", "gated")}  # QK-norm is one
-NORMED = {("attention", name) for name in ("retention", "gla", "gated_deltanet", "mamba2")}
+OPTIONS = {
+    ("attention", name) for name in ("mha", "gqa", "mqa", "qk_norm", "window", "gated", "differential")
+}  # QK-norm is one
+NORMED = {("attention", name) for name in ("mla", "retention", "gla", "gated_deltanet", "mamba2")}
 USERS = {"RMSNorm": OPTIONS | NORMED, "LayerNorm": OPTIONS}
 
 

@@ -215,7 +215,7 @@ def test_what_is_no_table_of_numbers_is_said(data: bytes) -> None:
 def test_a_kept_study_is_loaded_by_its_folder_without_torch(study: Study, kept: Path) -> None:
     with pytest.warns(UserWarning, match="torn line"):
         loaded = ablate.load(kept)
-    assert isinstance(loaded, Study) and len(repr(loaded)) < 200
+    assert isinstance(loaded, Study) and len(repr(loaded)) < 1000
     pandas.testing.assert_frame_equal(loaded.runs, study.runs)
     code = f"import ablate, sys, warnings; warnings.simplefilter('ignore'); ablate.load({str(kept)!r})"
     code += "; assert 'torch' not in sys.modules"

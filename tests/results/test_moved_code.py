@@ -138,7 +138,7 @@ def add_later_keys(checkout: Path) -> None:
     """Gives the configuration a key and a group that it did not have, each with what says that all is as before."""
     schema = checkout / f"{module_of('LATER').replace('.', '/')}.py"
     replace(schema, "LATER: dict[str, Any] = {", 'LATER: dict[str, Any] = {"train.extra": 0.5, ')
-    replace(schema, "LATER_GROUPS: dict[str, str] = {}", 'LATER_GROUPS: dict[str, str] = {"mixer": "plain"}')
+    replace(schema, "LATER_GROUPS: dict[str, str] = {", 'LATER_GROUPS: dict[str, str] = {"mixer": "plain", ')
     replace(schema, "    steps: int = at_least(1)\n", "    steps: int = at_least(1)\n    extra: float = 0.5\n")
     replace(schema, "    norm: Any = MISSING\n", "    norm: Any = MISSING\n    mixer: Any = MISSING\n")
     replace(checkout / "conf" / "config.yaml", "  - norm: ln\n", "  - norm: ln\n  - mixer: plain\n")

@@ -17,6 +17,7 @@ from ablate.data.build import build_task
 from ablate.data.task import IGNORE, Batch, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
+from ablate.model.objective import MultiToken, Objective
 from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training.grad_accumulation import backward_by_parts
@@ -67,14 +68,31 @@ def test_gradients_by_parts_are_those_of_the_whole_batch(made, rows, parts):
     loss = F.cross_entropy(whole(**batch.inputs).float().flatten(0, -2), batch.targets.flatten())
     loss.backward()
     Memory(model, rows)
-    found, needed = backward_by_parts(model, batch, 1, CPU, "fp32")
+    found, needed = backward_by_parts(model, Objective(), batch, 1, CPU, "fp32")
     assert needed == parts
-    assert found.item() == pytest.approx(loss.item(), rel=1e-6)
+    assert found.keys() == {"loss"} and found["loss"].item() == pytest.approx(loss.item(), rel=1e-6)
     expected, got = gradients(whole), gradients(model)
     assert expected.keys() == got.keys()
     for name, gradient in expected.items():
         # Logits are float32 whatever the model is, so this is rounding; other dropout masks would be 10 % and more.
         assert (got[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
+
+
+def test_terms_by_parts_are_those_of_the_whole_batch(made, plan):
+    _, batch = made
+    config = plan("objective=multi_token", "seeds=1").manifest.cells[0].config
+    model = initialised_model(config, build_task(config), 0).double()
+    split, objective = copy.deepcopy(model), MultiToken(0.1, 1e-2, 4, 0.5)
+    whole = backward_by_parts(model, objective, batch, 1, CPU, "fp32")[0]
+    parts = backward_by_parts(split, objective, batch, 4, CPU, "fp32")[0]
+    assert whole.keys() == parts.keys() == {"loss", "label_smoothing", "z_loss", "multi_token", "objective"}
+    for name, loss in whole.items():
+        assert parts[name].item() == pytest.approx(loss.item(), rel=1e-5), name
+    assert sum(loss.item() for name, loss in whole.items() if name != "objective") == pytest.approx(
+        whole["objective"].item()
+    )
+    for name, gradient in gradients(model).items():
+        assert (gradients(split)[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
 
 
 def test_a_part_has_the_masks_of_its_rows(made):
@@ -90,7 +108,7 @@ def test_nothing_is_half_applied(made):
     """Out of memory in the third of four parts: what the first two have added must be gone."""
     model, batch = made
     whole = copy.deepcopy(model)
-    backward_by_parts(whole, batch, 8, CPU, "fp32")
+    backward_by_parts(whole, Objective(), batch, 8, CPU, "fp32")
     calls = iter(range(100))
 
     def strike(module: nn.Module, args: tuple) -> None:
@@ -98,7 +116,7 @@ def test_nothing_is_half_applied(made):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     model.register_forward_pre_hook(strike)
-    assert backward_by_parts(model, batch, 4, CPU, "fp32")[1] == 8
+    assert backward_by_parts(model, Objective(), batch, 4, CPU, "fp32")[1] == 8
     assert all(torch.equal(gradient, gradients(model)[name]) for name, gradient in gradients(whole).items())
 
 
@@ -109,14 +127,14 @@ def test_norms_over_the_batch_are_refused(norm, plan):
     model = initialised_model(config, task, 0)
     Memory(model, 2)
     with pytest.raises(TooLarge, match=r"train\.batch_size=4: \w+ normalises by the whole batch"):
-        backward_by_parts(model, task.batch(0, 0, 4), 1, CPU, "fp32")
+        backward_by_parts(model, Objective(), task.batch(0, 0, 4), 1, CPU, "fp32")
 
 
 def test_one_example_that_does_not_fit_is_an_error(made):
     model, batch = made
     memory = Memory(model, 0)
     with pytest.raises(TooLarge, match=r"one example at a time.*\(CUDA out of memory\. Tried to allocate 2"):
-        backward_by_parts(model, batch, 1, CPU, "fp32")
+        backward_by_parts(model, Objective(), batch, 1, CPU, "fp32")
     assert memory.seen == [7, 4, 2, 1]
 
 

@@ -7,6 +7,7 @@ import torch
 from test_evaluation import CPU, SETTING, VOCAB, Cycles, model
 from torch import nn
 
+from ablate.model.objective import Objective
 from ablate.training import out_of_memory
 from ablate.training.diagnostics import diagnose
 from ablate.training.grad_accumulation import backward_by_parts
@@ -62,7 +63,7 @@ def short_of(made: nn.Module, rows: int, error: Exception) -> list[int]:
 def test_a_step_goes_on_by_parts(error: Exception) -> None:
     made = model("ln")
     asked = short_of(made, 2, error)
-    _, parts = backward_by_parts(made, Cycles(VOCAB).batch(0, 0, 4), 1, CPU, "fp32")
+    _, parts = backward_by_parts(made, Objective(), Cycles(VOCAB).batch(0, 0, 4), 1, CPU, "fp32")
     assert parts == 2 and asked == [4, 2, 2]
 
 
@@ -78,7 +79,7 @@ def test_what_is_wrong_otherwise_is_raised(error: Exception) -> None:
     made, task = model("ln"), Cycles(VOCAB)
     short_of(made, 0, error)
     with pytest.raises(RuntimeError, match=str(error)):
-        backward_by_parts(made, task.batch(0, 0, 4), 1, CPU, "fp32")
+        backward_by_parts(made, Objective(), task.batch(0, 0, 4), 1, CPU, "fp32")
     with pytest.raises(RuntimeError, match=str(error)):
         diagnose(made, task.held_out("val", 400), 5, SETTING)
 

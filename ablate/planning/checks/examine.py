@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.components import resolve
-from ablate.config.depth import variants_of
-from ablate.config.schema import COMPONENTS
+from ablate.model.build import build_objective
 from ablate.model.dropout import rekey
-from ablate.planning.checks.leakage import ALONE, CHECKS, TOLD, Inputs, called, guilty, run, settled
+from ablate.model.objective import Objective, terms_of
+from ablate.planning.checks.idle_parts import idle_parts
+from ablate.planning.checks.leakage import ALONE, CHECKS, TOLD, Inputs, guilty, run, settled
 from ablate.planning.checks.small_models import Spec, build, some_inputs
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
+BATCHES = 6  # that a parameter without a gradient is looked for in
 RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 PROJECTIONS = 3  # projections of each output: one alone a difference could be at right angles to
 
@@ -46,39 +46,57 @@ def examine(spec: Spec) -> dict[str, Any]:
             if name in ALONE:
                 break
         seen = run(moved, inputs)
-        loss, logits, idle = two_steps(model, inputs)
-        problems += idle_parts(spec, model, idle)
+        loss, logits, idle = two_steps(spec, model, inputs)
+        never, unrouted = idle_parts(spec, model, idle)
+        problems, notes = problems + never, notes + unrouted
         notes += far_off(loss, spec.task["outputs"])
         made = signature([seen, *logits, run(model.eval(), inputs)])
         return {"problems": problems, "notes": notes, "signature": made}
 
 
-def two_steps(model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str]]:
+def two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str]]:
     """Expected loss of random targets at first, logits of two steps of training, parameters without a gradient.
 
     The optimiser is a plain one: cells that are compared share theirs, so that it is not what they can differ in.
+    Where parameters have no gradient, more batches are tried: what dispatches tokens sends some to few of its parts.
     """
-    made, loss, idle = [], math.nan, set()
+    objective = build_objective(spec.config)
     model.train()
-    for step in range(2):
-        rekey(model, 0, step)
-        torch.default_generator.manual_seed(step)  # for parts that draw from it
-        logits = model(**inputs)
-        if step == 0:
-            with torch.no_grad():
-                loss = float((logits.logsumexp(-1) - logits.mean(-1)).mean())
-        targets = torch.randint(logits.shape[-1], logits.shape[:-1], generator=torch.Generator().manual_seed(step))
-        F.cross_entropy(logits.flatten(0, -2), targets.flatten()).backward()
-        made.append(logits.detach())
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if parameter.requires_grad and parameter.grad is None:
-                    idle.add(name)
-                elif parameter.grad is not None:
-                    size = parameter.grad.square().mean().sqrt().clamp(min=1e-12)
-                    parameter.sub_(RATE * parameter.grad / size)
-                    parameter.grad = None
-    return loss, made, idle
+    made = [step_of(model, objective, inputs, step) for step in range(2)]
+    idle = made[0].idle & made[1].idle
+    tried = copy.deepcopy(model) if idle else model
+    for batch in range(2, BATCHES) if idle else ():
+        idle &= step_of(tried, objective, some_inputs(spec, batch), batch).idle
+    return made[0].loss, [one.logits for one in made], idle
+
+
+class Step(NamedTuple):
+    """One step of training: the expected loss of random targets before it, logits, parameters without a gradient."""
+
+    loss: float
+    logits: Tensor
+    idle: set[str]
+
+
+def step_of(model: nn.Module, objective: Objective, inputs: Inputs, step: int) -> Step:
+    """Take one step on random targets."""
+    rekey(model, 0, step)
+    torch.default_generator.manual_seed(step)  # for parts that draw from it
+    logits, idle = model(**inputs), set()
+    with torch.no_grad():
+        loss = float((logits.logsumexp(-1) - logits.mean(-1)).mean())
+    targets = torch.randint(logits.shape[-1], logits.shape[:-1], generator=torch.Generator().manual_seed(step))
+    terms = terms_of(model, objective, logits, targets, targets.numel(), 1.0)
+    sum(terms.values(), F.cross_entropy(logits.flatten(0, -2), targets.flatten())).backward()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and parameter.grad is None:
+                idle.add(name)
+            elif parameter.grad is not None:
+                size = parameter.grad.square().mean().sqrt().clamp(min=1e-12)
+                parameter.sub_(RATE * parameter.grad / size)
+                parameter.grad = None
+    return Step(loss, logits.detach(), idle)
 
 
 def signature(tensors: list[Tensor]) -> list[list[float]] | None:
@@ -96,36 +114,6 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
         )
         found.append([float(x.square().mean().sqrt()), *(float(x @ w) / len(x) ** 0.5 for w in weights)])
     return found
-
-
-def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
-    """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
-    nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
-    targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
-    found = []
-    for group, target in targets:
-        others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
-        for place, module in model.named_modules():
-            names = [f"{place}.{name}" for name, _ in module.named_parameters()] if type(module) is target else []
-            if names and idle.issuperset(names):
-                what = f"{called(spec, group)} is built but never used: nothing of {place} reaches the outputs"
-            elif unread := idle.intersection(f"{place}.{name}" for name in own_parameters(module, others) if names):
-                what = f"{called(spec, group)} never uses {', '.join(sorted(unread))}, which counts all the same"
-                what += "; take it out"
-            else:
-                continue
-            found.append([group, what])
-            break
-    return found
-
-
-def own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:
-    """Names of a module's parameters but for those of other components in it."""
-    names = [prefix + name for name, _ in module.named_parameters(recurse=False)]
-    for name, child in module.named_children():
-        if not isinstance(child, others):
-            names += own_parameters(child, others, f"{prefix}{name}.")
-    return names
 
 
 def far_off(loss: float, outputs: int) -> list[str]:

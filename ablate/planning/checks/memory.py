@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, Config
-from ablate.model.build import build_model
+from ablate.config.schema import VARIED, Config
+from ablate.model.build import build_model, build_objective
 from ablate.model.dropout import Dropout
+from ablate.model.objective import terms_of
 from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.user_code import beside
@@ -91,8 +92,9 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
             logits = model(**inputs)
             targets = torch.zeros(logits.shape[:-1], dtype=torch.long)
             loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten())
+            terms = terms_of(model, build_objective(config), logits.float(), targets, targets.numel(), 1.0)
     sizes = [x.untyped_storage().nbytes() for key, x in kept.items() if key not in own]
-    del loss
+    del loss, terms
     return sum(sizes), max([*sizes, logits.numel() * FLOAT, *(DRAWING * numbers // 2 for numbers in drawn)])
 
 
@@ -120,7 +122,7 @@ def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs."""
     config, task = cell.config, cell.task
     whole = config.as_json()
-    parts = {key: whole[key] for key in (*COMPONENTS, "model", "data")} | {"user": config.user}
+    parts = {key: whole[key] for key in (*VARIED, "model", "data")} | {"user": config.user}
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 

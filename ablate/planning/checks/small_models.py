@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.depth import fewest, first_layers, mapped, patterned, variants_of
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import COMPONENTS, VARIED, Config
 from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
@@ -109,7 +109,7 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
     context = min(cell.task.context, CONTEXT)
     rows = 3 if context <= 128 else 2
     length = max(int(WORK / parameters / rows), positions, SHORTEST)
-    parts = {group: getattr(config, group) for group in (*COMPONENTS, "model", "user")}
+    parts = {group: getattr(config, group) for group in (*VARIED, "model", "user")}
     return Spec(Config(**parts, data={"context": cell.task.context}), facts, rows, min(context, length), True)
 
 
@@ -119,9 +119,9 @@ def build(spec: Spec, seed: int = 0) -> nn.Module:
     return model.double() if spec.double else model
 
 
-def some_inputs(spec: Spec) -> dict[str, Tensor]:
+def some_inputs(spec: Spec, seed: int = 0) -> dict[str, Tensor]:
     """A batch of random inputs, masks of ones."""
-    draw = torch.Generator().manual_seed(0)
+    draw = torch.Generator().manual_seed(seed)
     found = {}
     for name, (shape, numbers) in spec.task["inputs"].items():
         size = (spec.rows, min(shape[0], spec.length), *shape[1:])

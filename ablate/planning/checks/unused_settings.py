@@ -13,13 +13,13 @@ from typing import Any
 from ablate.config.components import RESERVED, resolve
 from ablate.config.depth import variants_of
 from ablate.config.errors import BadComponent
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import VARIED, Config
 
 
 def unread(config: Config) -> list[list[str]]:
     """Settings of a cell's components and data that their code never reads, as [key, message]."""
     found = []
-    parts = [(group, node) for group in (*COMPONENTS, "data") for node in variants_of(getattr(config, group))]
+    parts = [(group, node) for group in (*VARIED, "data") for node in variants_of(getattr(config, group))]
     for group, node in parts:
         user = config.user
         try:

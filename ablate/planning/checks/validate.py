@@ -22,7 +22,7 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, Config, typed
+from ablate.config.schema import VARIED, Config, typed
 from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
@@ -35,7 +35,7 @@ from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
-BUILDING = (*COMPONENTS, "model", "data", "user")
+BUILDING = (*VARIED, "model", "data", "user")
 
 
 TORCH, OURS = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
@@ -124,7 +124,7 @@ class Validator:
     def arguments(self, config: Config) -> list[Problem]:
         """Problems of every component's target and arguments."""
         found: list[Problem] = []
-        for group in (*COMPONENTS, "model", "data", "optim", "track"):
+        for group in (*VARIED, "model", "data", "optim", "track"):
             node = getattr(config, group)
             try:
                 if group in ("model", "optim"):  # their arguments are in the typed frame
@@ -165,7 +165,7 @@ class Validator:
             size = f"would have about {plain(about)} parameters"
             raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
         whole = config.as_json()
-        parts = {group: whole[group] for group in (*COMPONENTS, "model")}
+        parts = {group: whole[group] for group in (*VARIED, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
             make = partial(counted_or_refused, config, task)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import matplotlib
 import pandas
 from matplotlib.figure import Figure
 
@@ -14,6 +16,15 @@ from ablate.results.records import Manifest
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 from analysis.figures.draw.wrap import fold
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        with io.BytesIO() as file, matplotlib.rc_context(style.RC):
+            self.savefig(file, format="png", dpi=style.DPI)
+            return file.getvalue()
 
 
 class Page(NamedTuple):
@@ -37,7 +48,7 @@ class Page(NamedTuple):
         """An empty figure with its title and `more`, and its caption where it is wanted; `height` without them."""
         lines = [table.attrs["title"], *(table.attrs["caption"] if self.caption else []), *more]
         text = "\n".join(fold(line, 0.98 * self.width - 0.02, 7) for line in lines if line)
-        drawn = Figure(figsize=(self.width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
+        drawn = ShownFigure(figsize=(self.width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
         drawn.suptitle(text, x=0.01, ha="left")
         return drawn
 

@@ -37,6 +37,7 @@ def test_runs_and_curves_are_written_where_one_says(tmp_path: Path, capsys: pyte
         assert runs["path"].tolist() == study.runs["path"].tolist()
         assert len(curves) == len(study.curves) and list(curves) == list(study.curves)
         np.testing.assert_array_equal(curves["val/loss"], study.curves["val/loss"])
+        assert list(curves["norm"]) == list(study.curves["norm"]) and set(curves["norm"]) == {"ln", "rms"}
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{tmp_path}/figures/fabricated/runs.csv  12 runs" and said[1].endswith("252 logged steps")
 
@@ -114,3 +115,11 @@ def test_levels_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -
     study = load_study(tmp_path, fabricate(tmp_path, {"ffn": ["=mlp", "@swiglu"]}))
     again = read_csv(written(runs_table(study), tmp_path / "runs.csv"), Asked())
     assert again.manifest.factors == {"ffn": ["=mlp", "@swiglu"]}
+
+
+def test_levels_of_any_type_go_into_one_column(tmp_path: Path) -> None:
+    fabricate(tmp_path, {"a": [None, "cpu"], "b": [1, 2.5], "c": [True, False], "d": [1, "two"]})
+    assert export(tmp_path) == 0
+    curves = pandas.read_parquet(tmp_path / "figures" / "fabricated" / "curves.parquet")
+    found = [set(curves[name].dropna()) for name in "abcd"]
+    assert found == [{"cpu"}, {1, 2.5}, {True, False}, {"1", "two"}] and curves["a"].isna().any()

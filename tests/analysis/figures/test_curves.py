@@ -18,7 +18,7 @@ from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_x, log_y
 from analysis.figures.draw.page import page_of
 from analysis.figures.kinds import curves
-from analysis.report.curve_data import series
+from analysis.webpage.curve_data import series
 
 SECONDS = "SD over seeds; seconds"
 

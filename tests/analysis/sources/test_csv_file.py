@@ -20,9 +20,9 @@ from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.escape import written
-from analysis.report.curve_data import series
 from analysis.sources.csv_file import read_csv
 from analysis.sources.request import Asked
+from analysis.webpage.curve_data import series
 from analysis.writing.runs_table import runs_table
 from analysis.writing.tables import remarks
 

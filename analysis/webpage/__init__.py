@@ -10,9 +10,9 @@ from ablate import format
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
-from analysis.report import page
-from analysis.report.blocks import Curves
-from analysis.report.parts import parts, warnings
+from analysis.webpage import page
+from analysis.webpage.blocks import Curves
+from analysis.webpage.parts import parts, warnings
 from analysis.writing.sections import counts, question
 
 NAME = "report.html"

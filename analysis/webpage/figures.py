@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis import figures
 from analysis.case import Case
-from analysis.report.blocks import Figure
+from analysis.webpage.blocks import Figure
 from analysis.writing.sections import captioned
 
 PIXELS = 134  # of the page, per inch of a figure

@@ -41,27 +41,27 @@ def in_this_process(monkeypatch):
 
 def test_a_study_from_python_is_tables_and_prints_nothing(small, capfd):
     """With worker processes of its own, as in a notebook."""
-    study = ablate.run(["norm=ln,rms", "seeds=1", "train.parallel=1", *small])
+    study = ablate.run("norm=ln,rms", "train.parallel=1", *small, seeds=1)
     assert list(study.runs["status"]) == ["done", "done"] and study.runs["test/loss"].notna().all()
     assert {"step", "val/loss"} <= {*study.curves}
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_plan_is_what_would_be_trained_and_can_be_run(small, in_this_process):
+def test_a_plan_is_what_would_be_trained(small, in_this_process):
     words, listener = latest("norm=ln,rms", "seeds=1", *small), Listener()
-    plan = ablate.plan(words)
+    plan = ablate.plan(*words)
     assert len(plan.todo) == 2 and not plan.results.exists()
-    ablate.run(plan, reporter=listener)
+    ablate.run(*words, reporter=listener)
     assert listener.told == ["2 to train", "trained", "2 runs, trained"]
-    assert ablate.plan(words).todo == []
+    assert ablate.plan(*words).todo == []
     again = Listener()
-    assert len(ablate.run(words, reporter=again).runs) == 2 and again.told == ["2 runs, nothing to train"]
+    assert len(ablate.run(*words, reporter=again).runs) == 2 and again.told == ["2 runs, nothing to train"]
 
 
 def test_a_mistake_is_told_before_anything_is_written(small, tmp_path):
     for words in (["nrom=ln"], ["norm=ln,rmss"], ["hydra/launcher=nowhere"], ["hydra.mode=RUN"]):
         with pytest.raises(PlanError) as refused:
-            ablate.run([*small, *words])
+            ablate.run(*small, *words)
         [problem] = refused.value.problems
         assert words[0].partition("=")[0] in str(problem)
     assert list(tmp_path.iterdir()) == []
@@ -73,7 +73,7 @@ def test_a_study_that_cannot_be_written_is_refused(small, in_this_process, monke
 
     monkeypatch.setattr(api, "write_plan", full)
     with pytest.raises(Refused, match=r"results_dir: .*results cannot be written \(Permission denied"):
-        ablate.run(["seeds=1", *small])
+        ablate.run("seeds=1", *small)
 
 
 def test_python_knows_plan_and_run_without_torch():

@@ -1,4 +1,4 @@
-"""report.html in a real, headless Chromium without a network."""
+"""webpage.html in a real, headless Chromium without a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from browser import chromium, open_page, resize
 from fake_studies import TASK, fabricate
 
 from ablate.results.study import load_study
-from analysis import report
+from analysis import webpage
 from analysis.case import case_of
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def written(results: Path, study: str) -> Path:
     """The report of a study, without its figures."""
     folder = results / "figures" / study
     folder.mkdir(parents=True)
-    (file,) = report.write(case_of(load_study(results, study), results / "figures" / study), folder)
+    (file,) = webpage.write(case_of(load_study(results, study), results / "figures" / study), folder)
     return file
 
 
@@ -46,7 +46,7 @@ def requests(browser: Any) -> list[str]:
 
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return [address for address in asked if not address.endswith("report.html") and not address.startswith("data:")]
+    return [address for address in asked if not address.endswith("webpage.html") and not address.startswith("data:")]
 
 
 def traces(browser: Any, kind: str) -> dict[int, bool]:

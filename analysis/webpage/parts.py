@@ -10,10 +10,10 @@ from ablate import evidence, format
 from ablate.results import naming
 from analysis.case import Case
 from analysis.figures.stamp import source_hash
-from analysis.report import page
-from analysis.report.blocks import Block, Curves, Facts, Findings, Heading, Listing, Part, Runs, Table, Text
-from analysis.report.curve_data import series
-from analysis.report.figures import pictures
+from analysis.webpage import page
+from analysis.webpage.blocks import Block, Curves, Facts, Findings, Heading, Listing, Part, Runs, Table, Text
+from analysis.webpage.curve_data import series
+from analysis.webpage.figures import pictures
 from analysis.writing.sections import ALONE, Section, common, noise, sections
 from analysis.writing.sheet import Sheet
 

@@ -1,0 +1,115 @@
+"""Feed-forward networks side by side, each for rows of its own: what a mixture of experts computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}  # W₂ · f(W₁ x)
+GATED: dict[str, Callable[[Tensor], Tensor]] = {
+    "reglu": F.relu,
+    "geglu": F.gelu,
+    "swiglu": F.silu,
+}  # W₂ · (f(V x) ⊙ W₁ x)
+Expert = Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu"]
+
+
+class Experts(nn.Module):
+    """FFNs without biases side by side, whose matrices are (n, in, out): rows in groups, each through one of them."""
+
+    def __init__(self, count: int, dim: int, hidden: int, expert: Expert):
+        super().__init__()
+        self.activation = (FORMS | GATED)[expert]
+        self.gate = matrices(count, dim, hidden, "in") if expert in GATED else None
+        self.up = matrices(count, dim, hidden, "in")
+        self.down = matrices(count, hidden, dim, "out")
+
+    def forward(self, x: Tensor, ends: Tensor) -> Tensor:  # (N, C), where each group of rows ends (n,) -> (N, C)
+        up = grouped(x, self.up, ends)
+        inner = self.activation(up) if self.gate is None else self.activation(grouped(x, self.gate, ends)) * up
+        return grouped(inner, self.down, ends)
+
+
+def matrices(count: int, rows: int, columns: int, role: str) -> nn.Parameter:
+    """A parameter of as many matrices, not yet drawn."""
+    made = nn.Parameter(torch.zeros(count, rows, columns))
+    made.role = role
+    return made
+
+
+def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """Rows of x, in groups that end at `ends`, each times its group's matrix: (N, in), (n, in, out) -> (N, out)."""
+    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+        x, weight = x.to(dtype), weight.to(dtype)
+    made: Tensor = grouped_product(x, weight, ends)
+    return made
+
+
+# Operators of our own: how many rows an expert gets depends on the data, and so would a graph that is compiled of this.
+@torch.library.custom_op("ablate::grouped_product", mutates_args=())
+def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """See `grouped`."""
+    made = x.new_zeros(len(x), weight.shape[-1])
+    for start, end, matrix in groups(ends, weight):
+        torch.mm(x[start:end], matrix, out=made[start:end])
+    return made
+
+
+@torch.library.custom_op("ablate::grouped_gradient", mutates_args=())
+def grouped_gradient(x: Tensor, gradient: Tensor, ends: Tensor) -> Tensor:
+    """Of each group xᵀ · gradient: (N, in), (N, out) -> (n, in, out)."""
+    made = x.new_zeros(len(ends), x.shape[-1], gradient.shape[-1])
+    for start, end, matrix in groups(ends, made):
+        torch.mm(x[start:end].t(), gradient[start:end], out=matrix)
+    return made
+
+
+def groups(ends: Tensor, of_each: Tensor) -> list[tuple[int, int, Tensor]]:
+    """Where each group that has rows starts and ends, and what of a tensor is its own."""
+    found = ends.tolist()
+    return [group for group in zip([0, *found], found, of_each, strict=False) if group[0] < group[1]]
+
+
+@grouped_product.register_fake
+def _shape_of_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    return x.new_empty(len(x), weight.shape[-1])
+
+
+@grouped_gradient.register_fake
+def _shape_of_gradient(x: Tensor, gradient: Tensor, ends: Tensor) -> Tensor:
+    return x.new_empty(len(ends), x.shape[-1], gradient.shape[-1])
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    x, weight, ends = ctx.saved_tensors
+    of_x = grouped_product(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
+    return of_x, grouped_gradient(x, gradient, ends) if ctx.needs_input_grad[1] else None, None
+
+
+grouped_product.register_autograd(_backward, setup_context=_keep)
+
+
+def _one_by_one(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
+    """The rule by which vmap calls an operator: for each entry of a stack, one after another."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *given: Tensor) -> tuple[Tensor, int]:
+        stacked = [
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(given, in_dims, strict=True)
+        ]
+        return torch.stack([operator(*each) for each in zip(*stacked, strict=True)]), 0
+
+    return rule
+
+
+grouped_product.register_vmap(_one_by_one(grouped_product))
+grouped_gradient.register_vmap(_one_by_one(grouped_gradient))

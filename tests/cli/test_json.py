@@ -1,0 +1,147 @@
+"""`--json`: one document on standard output, for every command."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+import pytest
+from conftest import ROOT, Cli
+from fake_studies import fabricate
+
+from ablate import evidence
+from ablate.cli import clean, main
+from ablate.config.json_output import SCHEMA, Outcome, document, plain
+from ablate.config.subcommands import answer
+from ablate.results.study import load_study
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+
+
+class Pair(NamedTuple):
+    first: object
+    second: object
+
+
+def told(shown: str) -> Any:
+    """The document that a command printed; nothing else stood beside it."""
+    found = json.loads(shown)
+    assert found.keys() == {"schema", "command", "exit_code", "remarks", "result"} and found["schema"] == SCHEMA
+    return found
+
+
+def test_values_are_those_of_json() -> None:
+    table = pandas.DataFrame({"a": [1, 2], "b": [math.nan, 0.5], "c": ["x", None]})
+    assert plain(table) == [{"a": 1, "b": None, "c": "x"}, {"a": 2, "b": 0.5, "c": None}]
+    assert plain(Pair(Path("a/b"), np.float64("inf"))) == {"first": "a/b", "second": None}
+    assert json.loads(document("it", Outcome(0, {"n": np.int64(3), "t": (True, None)})))["result"] == {
+        "n": 3,
+        "t": [True, None],
+    }
+
+
+def test_nothing_else_comes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of the process, and of one that it starts."""
+
+    def act() -> Outcome:
+        import os
+
+        print("a table")
+        os.system("echo a child")
+        return Outcome(1, [1])
+
+    assert answer("it", True, act) == 1
+    assert told(capfd.readouterr().out)["result"] == [1]
+    assert answer("it", False, act) == 1
+    assert sorted(capfd.readouterr().out.splitlines()) == ["a child", "a table"]
+
+
+# By command, its words beside --results-dir, and the keys of its result, or of each of its rows.
+COMMANDS = {
+    "status": (["status"], {"study", "round", "path", "name", "state", "step", "steps"}),
+    "status --all": (["status", "--all"], {"study", "round", "path", "name", "state", "step", "steps"}),
+    "diff": (["diff", "ln + mlp", "rms + mlp"], {"a", "b", "differences"}),
+    "clean": (["clean"], {"removed", "removable", "not_removed", "kept"}),
+    "sync": (["sync"], {"study", "said"}),
+    "analyse export": (["analyse", "export"], {"study", "files", "notes"}),
+    "analyse": (["analyse"], {"study", "cells", "effects", "claims", "notes", "folder", "files", "removed"}),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_in_json_what_its_page_says(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fabricate(tmp_path, GRID)
+    words, keys = COMMANDS[name]
+    module = __import__(main.COMMANDS[words[0]], fromlist=["main"])
+    assert module.main([*words[1:], "--results-dir", str(tmp_path), "--json"]) == 0
+    found = told(capfd.readouterr().out)
+    assert found["command"] == f"ablate {name.partition(' --')[0]}"
+    rows = found["result"] if isinstance(found["result"], list) else [found["result"]]
+    assert rows and all(row.keys() == keys for row in rows)
+    section = PAGE.partition(f"`ablate {name.partition(' --')[0]}`")[2].partition("\n| `ablate")[0]
+    assert all(re.search(rf"`{key}`", section) for key in keys), f"docs/json.md says nothing of {keys}"
+
+
+def test_the_variants_of_the_catalogue(capfd: pytest.CaptureFixture[str]) -> None:
+    from ablate.cli.catalogue import main
+
+    before = (ROOT / "docs" / "catalogue.md").stat().st_mtime_ns
+    assert main(["--json"]) == 0
+    found = {(row["group"], row["variant"]): row for row in told(capfd.readouterr().out)["result"]}
+    assert found["norm", "ln"]["default"] and not found["norm", "rms"]["default"] and found["norm", "rms"]["papers"]
+    assert (ROOT / "docs" / "catalogue.md").stat().st_mtime_ns == before, "nothing is written"
+
+
+def test_a_plan_and_a_study(small: list[str], cli: Cli) -> None:
+    words = ["-m", "norm=ln,rms", "seeds=1", "train.parallel=1", *small, "--json"]
+    shown = cli(*words, "dry_run=true")
+    plan = told(shown.stdout)["result"]
+    assert [cell["levels"] for cell in plan["cells"]] == [{"norm": "ln"}, {"norm": "rms"}] and len(plan["todo"]) == 2
+    done = cli(*words)
+    study = told(done.stdout)
+    assert study["exit_code"] == done.returncode == 0
+    assert [run["status"] for run in study["result"]["runs"]] == ["done", "done"]
+    assert study["result"]["effects"][0]["verdict"] == "undecided"
+    again = told(cli("evaluate", "--json").stdout)["result"]
+    assert [run["path"] for run in again["runs"]] == plan["todo"] and again["differences"] == []
+
+
+def test_a_mistake_is_in_the_document_too(small: list[str], cli: Cli) -> None:
+    for words, code in ((["norm=rmss", *small], 2), (["status"], 2)):
+        done = cli(*words, "--json")
+        found = told(done.stdout)
+        assert done.returncode == found["exit_code"] == code and found["result"] is None
+        assert [f"{found['command']}: {line}" for line in found["remarks"]] == done.stderr.splitlines()
+
+
+def test_numbers_are_those_of_the_tables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from analysis.cli.main import main
+
+    fabricate(tmp_path, GRID)
+    assert main(["--results-dir", str(tmp_path), "--json"]) == 0
+    rows = told(capfd.readouterr().out)["result"]["effects"]
+    table = evidence.effects(load_study(tmp_path, "fabricated"))
+    assert [row["mean"] for row in rows] == list(table["mean"]) and [*rows[0]] == list(table)
+
+
+def test_what_is_removed_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    lone = tmp_path / "runs" / "lone"
+    shutil.copytree(next((tmp_path / "runs").iterdir()), lone)
+    size = clean.size_of(lone)
+    assert clean.main(["--results-dir", str(tmp_path), "--orphans", "--yes", "--json"]) == 0
+    removed = told(capfd.readouterr().out)["result"]["removed"]
+    assert sum(item["bytes"] for item in removed) == size and not lone.exists()
+
+
+def test_the_page_has_the_version_of_the_code() -> None:
+    assert f'"schema": {SCHEMA},' in PAGE

@@ -1,0 +1,129 @@
+"""Differential and latent attention against loops of their own in float64, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from test_attend import some
+from test_attention import DIM, HEADS, SHAPE, randomised
+from test_attention_options import turned
+from test_variants import built
+from torch import Tensor
+
+from ablate.model.attention import MLA, Differential
+from ablate.model.position import PartialRoPE, Places, RoPE, thinned
+
+B, T, D = 2, 5, 4
+
+
+def rms(x: Tensor, norm: Any) -> Tensor:
+    """x / √(mean x² + ε) · g."""
+    return x / (x.square().mean(-1, keepdim=True) + norm.eps).sqrt() * norm.weight
+
+
+def shares(query: Tensor, keys: Tensor, scale: float, t: int, causal: bool) -> Tensor:
+    """What each key gets of a query (D,)."""
+    weights = (keys @ query * scale).exp()
+    weights = weights * (torch.arange(len(keys)) <= t) if causal else weights
+    return weights / weights.sum()
+
+
+def rotations(x: Tensor, where: str) -> Places:
+    """RoPE on each of D features by the base 100, or nothing."""
+    return RoPE(D, 100.0).places(x, True) if where == "turned" else Places()
+
+
+@pytest.mark.parametrize("kv_heads", [None, 2, 1])
+@pytest.mark.parametrize("where", ["turned", "none", "across"])
+@pytest.mark.parametrize("layer", [0, 3])
+def test_differential_attention_formula(kv_heads: int | None, where: str, layer: int) -> None:
+    """Of head h: (1 − λ₀) · norm((A₁ − λ A₂) V), whose queries and keys are the halves of its D features."""
+    a: Any = randomised(Differential(SHAPE, layer, kv_heads, True, None, 1e-5))
+    x, causal = some(B, T, DIM), where != "across"
+    source = x if causal else some(B, 7, DIM, seed=5)
+    start, half = 0.8 - 0.6 * math.exp(-0.3 * layer), D // 2
+    factor = math.exp(a.lambdas[0] @ a.lambdas[1]) - math.exp(a.lambdas[2] @ a.lambdas[3]) + start
+    query, key, value = a.query(x), a.key(source), a.value(source)
+    expected = torch.zeros(B, T, HEADS * D, dtype=torch.float64)
+    for b in range(B):
+        for h in range(HEADS):
+            g = h * (kv_heads or HEADS) // HEADS
+            for t in range(T):
+                both = []
+                for part in range(2):
+                    q = query[b, t, h * D + part * half :][:half]
+                    k = key[b, :, g * D + part * half :][:, :half]
+                    if where == "turned":  # two features, one angle: that of t itself
+                        q, k = turned(q, t), torch.stack([turned(each, s) for s, each in enumerate(k)])
+                    both.append(shares(q, k, half**-0.5, t, causal) @ value[b, :, g * D : g * D + D])
+                expected[b, t, h * D : h * D + D] = (1 - start) * rms(both[0] - factor * both[1], a.norm)
+    got = a(x, rotations(x, where), causal, None, None if causal else source)
+    assert float((got - a.out(expected)).abs().max()) < 1e-10
+
+
+@pytest.mark.parametrize("query_rank", [None, 5])
+@pytest.mark.parametrize("kv_rank", [None, 3])
+@pytest.mark.parametrize("where", ["turned", "none", "across"])
+def test_latent_attention_formula(query_rank: int | None, kv_rank: int | None, where: str) -> None:
+    """Of head h: queries of its own and turned features, keys of W_h c and one turned key of all, values W'_h c."""
+    a: Any = randomised(MLA(SHAPE, kv_rank, query_rank, None, True, None, 1e-6))
+    x, causal, r = some(B, T, DIM), where != "across", D // 2
+    source = x if causal else some(B, 7, DIM, seed=5)
+    read = x if query_rank is None else rms(a.query_down(x), a.query_norm)
+    latent = rms(a.latent(source), a.latent_norm)
+    assert latent.shape[-1] == (kv_rank or 2 * D)
+    query, key, value, shared = a.query(read), a.key(latent), a.value(latent), a.turned_key(source)
+    expected = torch.zeros(B, T, HEADS * D, dtype=torch.float64)
+    for b in range(B):
+        same = shared[b]
+        if where == "turned":
+            same = torch.stack([turned(each, s) for s, each in enumerate(same)])
+        for h in range(HEADS):
+            keys = torch.cat((key[b, :, h * D : h * D + D], same), -1)
+            for t in range(T):
+                q = query[b, t, h * (D + r) : (h + 1) * (D + r)]
+                q = torch.cat((q[:D], turned(q[D:], t))) if where == "turned" else q
+                found = shares(q, keys, (D + r) ** -0.5, t, causal) @ value[b, :, h * D : h * D + D]
+                expected[b, t, h * D : h * D + D] = found
+    got = a(x, rotations(x, where), causal, None, None if causal else source)
+    assert float((got - a.out(expected)).abs().max()) < 1e-10
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_a_rotation_of_fewer_features_is_that_of_its_own_size(size: int) -> None:
+    x = some(1, 6, 16)
+    whole, own = RoPE(16, 100.0).places(x, True).rotation, RoPE(size, 100.0).places(x, True).rotation
+    share = PartialRoPE(32, 100.0, 0.5).places(x, True).rotation
+    assert whole is not None and own is not None and share is not None
+    for rotation in (whole, share):
+        for part, expected in zip(thinned(rotation, size), own, strict=True):
+            torch.testing.assert_close(part, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3, 6, 32])
+def test_a_rotation_that_does_not_divide_is_refused(size: int) -> None:
+    rotation = RoPE(16, 100.0).places(some(1, 6, 16), True).rotation
+    assert rotation is not None
+    with pytest.raises(ValueError, match=f"turns 16 features .* {size}"):
+        thinned(rotation, size)
+
+
+def test_lambdas_are_drawn_by_seed_and_each_layer_has_its_start() -> None:
+    one, other, again = (built({"attention": "differential", "init": "torch"}, seed) for seed in (0, 1, 0))
+    drawn = [torch.cat([*(x for n, x in m.named_parameters() if "lambdas" in n)]) for m in (one, other, again)]
+    assert torch.equal(drawn[0], drawn[2]) and not torch.equal(drawn[0], drawn[1])
+    assert 0.05 < float(torch.cat(drawn[:2]).std()) < 0.15
+    starts = [block.attention.start for block in one.blocks]  # type: ignore[union-attr]
+    assert starts == [0.8 - 0.6 * math.exp(-0.3 * layer) for layer in range(2)]
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match="must be even"):
+        Differential(SHAPE.__class__(**{**vars(SHAPE), "head_dim": 3}), 0, None, False, None, 1e-5)
+    for name in ("kv_rank", "query_rank", "rope_dim"):
+        sizes: dict[str, Any] = dict.fromkeys(("kv_rank", "query_rank", "rope_dim")) | {name: 0}
+        with pytest.raises(ValueError, match=rf"attention\.{name} must be ≥ 1"):
+            MLA(SHAPE, **sizes, bias=False, scale=None, eps=1e-6)

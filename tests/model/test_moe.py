@@ -1,0 +1,227 @@
+"""The mixture of experts against a loop over tokens and experts in plain numbers; its balance, cost and draws."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from empty_task import Blank
+from test_ffn import gelu, relu, silu, some
+from test_variants import CONTEXT, VOCAB, configuration, jitter, read, some_tokens
+from torch import Tensor
+
+from ablate.config.components import bind
+from ablate.config.schema import Config
+from ablate.model.build import build_model, initialised_model
+from ablate.model.cost import count
+from ablate.model.init import Torch, Xavier, draw, initialise, shared_draws
+from ablate.model.objective import auxiliary, terms_of
+from ablate.training.grad_accumulation import backward
+
+DIM = 6
+ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu, "reglu": relu, "geglu": gelu, "swiglu": silu}
+SMALL = {"hidden": 3, "experts": 4}
+CPU = torch.device("cpu")
+
+
+def made(**changed: Any) -> Any:
+    """A mixture in float64, as its YAML describes it, in small."""
+    ffn = bind("ffn", read("ffn", "moe") | SMALL | changed, {"dim": DIM})().double()
+    for i, parameter in enumerate(ffn.parameters()):
+        parameter.data = 0.7 * some(*parameter.shape, seed=i)
+    return ffn
+
+
+def through(matrix: list[list[float]], x: list[float]) -> list[float]:
+    """x · W of a matrix (in, out)."""
+    return [sum(a * row[j] for a, row in zip(x, matrix, strict=True)) for j in range(len(matrix[0]))]
+
+
+def passed(experts: Any, i: int, form: str, x: list[float]) -> list[float]:
+    """What one expert makes of a token."""
+    up, f = through(experts.up[i].tolist(), x), ACTIVATIONS[form]
+    gate = through(experts.gate[i].tolist(), x) if form.endswith("glu") else None
+    inner = [f(a) for a in up] if gate is None else [f(g) * a for g, a in zip(gate, up, strict=True)]
+    return through(experts.down[i].tolist(), inner)
+
+
+def routed(ffn: Any, x: list[float]) -> tuple[list[float], list[int]]:
+    """The router's probabilities, and the experts that it picks."""
+    powers = [math.exp(sum(w * a for w, a in zip(row, x, strict=True))) for row in ffn.router.weight.tolist()]
+    p = [power / sum(powers) for power in powers]
+    return p, sorted(range(len(p)), key=lambda i: -p[i])[: ffn.top_k]
+
+
+@pytest.mark.parametrize(
+    ("form", "changed"),
+    [(form, {}) for form in ACTIVATIONS]
+    + [("swiglu", {"top_k": 1, "gates": "plain"}), ("gelu", {"shared": 2}), ("relu", {"top_k": 3, "gates": "plain"})],
+)
+def test_against_a_loop_over_tokens_and_experts(form: str, changed: dict[str, Any]) -> None:
+    ffn, x = made(expert=form, **changed), some(2, 7, DIM, seed=9)
+    expected = []
+    for token in x.flatten(0, 1).tolist():
+        p, top = routed(ffn, token)
+        whole = sum(p[i] for i in top) if ffn.gates == "renormalised" else 1.0
+        parts = [(p[i] / whole, passed(ffn.experts, i, form, token)) for i in top]
+        if ffn.shared is not None:
+            parts.append((1.0, passed(ffn.shared, 0, form, token)))
+        expected.append([sum(gate * y[j] for gate, y in parts) for j in range(DIM)])
+    torch.testing.assert_close(
+        ffn(x).flatten(0, 1), torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_balance_counts_real_tokens_alone(padded: bool) -> None:
+    ffn, x = made(balance=0.5), some(2, 7, DIM, seed=9)
+    mask = torch.ones(2, 7)
+    mask[0, 4:], mask[1, :2] = (0, 0) if padded else (1, 1)
+    ffn(x, mask if padded else None)
+    tokens = [token for token, real in zip(x.flatten(0, 1).tolist(), mask.flatten().tolist(), strict=True) if real]
+    found = [routed(ffn, token) for token in tokens]
+    share = [sum(i in top for _, top in found) / (2 * len(tokens)) for i in range(4)]
+    mean = [sum(p[i] for p, _ in found) / len(tokens) for i in range(4)]
+    expected = 0.5 * 4 * sum(f * p for f, p in zip(share, mean, strict=True))
+    assert ffn.balance.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_experts_that_are_picked_alike_have_a_balance_of_one() -> None:
+    ffn = made(balance=1.0, top_k=4)
+    ffn(some(2, 7, DIM))
+    assert ffn.balance.item() == pytest.approx(1)
+
+
+def configured(**changed: Any) -> Config:
+    return configuration({"ffn": "moe"}).with_value("ffn", read("ffn", "moe") | changed)
+
+
+def test_padding_reaches_no_balance_of_a_model() -> None:
+    """Through the residual style, which hands the mask to an FFN that asks for it."""
+    config = configuration({"ffn": "moe", "model": "encoder"})
+    model = jitter(initialised_model(config, Blank(VOCAB, CONTEXT, "mlm"), 0), 0.3).double()
+    mask = torch.ones(3, CONTEXT)
+    mask[:, 8:] = 0
+    found = []
+    for tokens in (some_tokens(), torch.where(mask.bool(), some_tokens(), (some_tokens() + 3) % VOCAB)):
+        model(tokens, mask=mask)
+        found.append([loss.item() for _, loss in auxiliary(model)])
+    assert len(found[0]) == 2 and found[0] == pytest.approx(found[1], abs=1e-12)
+
+
+def test_the_balance_trains_and_is_no_part_of_what_is_measured() -> None:
+    model = initialised_model(configured(), Blank(VOCAB, CONTEXT), 0)
+    other = copy.deepcopy(model)
+    batch = type("Batch", (), {"inputs": {"tokens": some_tokens()}, "targets": some_tokens(seed=1)})
+    losses = backward(model, Objectives.plain, batch, 1, CPU, "fp32")  # type: ignore[arg-type]
+    assert losses.keys() == {"loss", "balance", "objective"}
+    assert losses["balance"].item() == pytest.approx(0.02, rel=0.4), "two layers, 0.01 each where all are picked alike"
+    other(some_tokens())
+    for module in other.modules():
+        if hasattr(module, "balance"):
+            module.balance = None
+    plain = backward(other.eval(), Objectives.plain, batch, 1, CPU, "fp32")  # type: ignore[arg-type]
+    assert plain.keys() == {"loss"} and plain["loss"] == losses["loss"]
+    mine, theirs = (one.blocks[0].ffn.router.weight.grad for one in (model, other))
+    assert not torch.allclose(mine, theirs)
+
+
+class Objectives:
+    """What tests train by."""
+
+    plain: Any = bind("objective", read("objective", "cross_entropy"), {})()
+
+
+def test_flops_are_those_of_the_experts_that_a_token_passes() -> None:
+    task, dim = Blank(VOCAB, CONTEXT), 16
+    few, many = (count(configured(hidden=8, experts=n), task) for n in (4, 16))
+    assert many.flops_per_token - few.flops_per_token == 2 * 2 * dim * 12, "of two layers the routers' alone"
+    assert many.params - few.params == 2 * 12 * (dim + 3 * dim * 8)
+    none = count(configuration({"ffn": "none"}), task)
+    assert few.flops_per_token - none.flops_per_token == 2 * (2 * dim * 4 + 2 * 3 * 2 * dim * 8)
+    assert (few.active, many.active, none.active) == (0.5, 0.125, 1.0) and few.hidden == 8
+
+
+def test_without_a_width_it_costs_what_a_dense_one_does() -> None:
+    for changed, hidden in (({}, 88), ({"shared": 2}, 48), ({"expert": "relu"}, 128)):
+        ffn = bind("ffn", read("ffn", "moe") | changed, {"dim": 64})()
+        assert ffn.hidden == hidden, changed
+
+
+def test_each_expert_is_drawn_by_its_own_fans() -> None:
+    ffn = bind("ffn", read("ffn", "moe") | {"hidden": 50, "experts": 5}, {"dim": 200})()
+    initialise(ffn, Torch(), 0)
+    assert ffn.experts.up.std().item() == pytest.approx((3 * 200) ** -0.5, rel=0.02)
+    assert ffn.experts.down.std().item() == pytest.approx((3 * 50) ** -0.5, rel=0.02)
+    initialise(ffn, Xavier(200, 1.0), 0)
+    assert ffn.experts.up.std().item() == pytest.approx((2 / 250) ** 0.5, rel=0.02)
+
+
+def test_a_convolution_is_drawn_by_what_it_reads() -> None:
+    kernel = torch.nn.Conv1d(40, 50, 4)
+    initialise(kernel, Torch(), 0)
+    assert kernel.weight.std().item() == pytest.approx((3 * 160) ** -0.5, rel=0.03)
+
+
+def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
+    def drawn(**changed: int) -> Any:
+        ffn = bind("ffn", read("ffn", "moe") | changed, {"dim": DIM})()
+        initialise(ffn, Torch(), 0)
+        return ffn.experts
+
+    few, many = drawn(hidden=8, experts=2), drawn(hidden=12, experts=5)
+    assert torch.equal(few.up, many.up[:2, :, :8])
+    assert torch.allclose(few.down * (8 / 12) ** 0.5, many.down[:2, :8])  # a wider one starts smaller
+    shapes = [{"up": ("in", tuple(one.up.shape)), "down": ("out", tuple(one.down.shape))} for one in (few, many)]
+    assert shared_draws(*shapes) == 1 and shared_draws(*shapes[::-1]) == pytest.approx(2 * 8 / (5 * 12))
+    assert torch.equal(draw(0, "a", (3, 4)), draw(0, "a", (5, 4))[:3])
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"top_k": 5}, "ffn.top_k"),
+        ({"top_k": 0}, "ffn.top_k"),
+        ({"top_k": 1}, "ffn.gates=renormalised"),
+        ({"shared": -1}, "ffn.shared"),
+        ({"balance": -1.0}, "ffn.balance"),
+        ({"expert": "tanh"}, "ffn.expert|tanh"),
+    ],
+)
+def test_what_cannot_be_is_refused(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        made(**changed)
+
+
+def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
+    model = initialised_model(configured(), Blank(VOCAB, CONTEXT), 0)
+    eager, graphs = copy.deepcopy(model), list[Any]()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model.compile(backend=backend, fullgraph=True)
+    for seed in range(3):
+        found = [losses(one, some_tokens(seed=seed)) for one in (model, eager)]
+        torch.testing.assert_close(found[0], found[1])
+    for _ in range(2):
+        torch.testing.assert_close(model.eval()(some_tokens()), eager.eval()(some_tokens()))
+        copy.deepcopy(model)
+    assert len(graphs) == 2
+
+
+def losses(model: Any, tokens: Tensor) -> dict[str, Tensor]:
+    """What training adds."""
+    logits = model.train()(tokens)
+    return terms_of(model, Objectives.plain, logits, tokens, tokens.numel(), 1.0)
+
+
+def test_it_is_built_where_nothing_is_computed() -> None:
+    with torch.device("meta"):
+        model = build_model(configured(), Blank(VOCAB, CONTEXT))
+        assert model(some_tokens().to("meta")).shape == (3, CONTEXT, VOCAB)
