@@ -94,11 +94,11 @@ class Decoder(Stack):
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
-        x = self.run(self.embed(tokens) * self.scale, True, mask)
+        logits = self.logits(self.run(self.embed(tokens) * self.scale, True, mask))
         if self.later and self.training:
             self.later_logits = [self.logits(state) for state in self.later_states]
             self.later_states = []
-        return self.logits(x)
+        return logits
 
     def logits(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, vocab)
         """What the head makes of the last block's output."""
