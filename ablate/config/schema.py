@@ -32,6 +32,7 @@ LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
+LATER |= dict.fromkeys(("norm.gain", "norm.bias", "position.offset", "position.scale", "position.scaling"))
 LATER |= {"model.embedding_dim": None, "model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
 LATER |= {"model.head_dim": None}
 LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}

@@ -20,14 +20,14 @@ __all__ = ["BatchNorm", "InstanceNorm", "PowerNorm", "RunningNorm", "running_nor
 class LayerNorm(nn.Module):
     """y = (x − mean(x)) / √(var(x) + ε) · g + b, over the features of one token (Ba 2016, arXiv 1607.06450).
 
-    Without `gain` g is 1, without `bias` b is 0 (OLMo has neither, 2402.00838; MPT and Cohere no bias).
+    With `gain` false g is 1, with `bias` false b is 0 (OLMo has neither, 2402.00838; MPT and Cohere no bias).
     """
 
-    def __init__(self, dim: int, eps: float, gain: bool = True, bias: bool = True):
+    def __init__(self, dim: int, eps: float, gain: bool | None = None, bias: bool | None = None):
         super().__init__()
         self.eps = at_least("norm.eps", eps, 0)
-        self.weight = nn.Parameter(torch.ones(dim)) if gain else None
-        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+        self.weight = nn.Parameter(torch.ones(dim)) if gain is not False else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias is not False else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
@@ -53,7 +53,7 @@ class GroupNorm(LayerNorm):
     Wu & He 2018, arXiv 1803.08494, without their mean over positions, which a causal decoder must not take.
     """
 
-    def __init__(self, dim: int, eps: float, groups: int, gain: bool = True, bias: bool = True):
+    def __init__(self, dim: int, eps: float, groups: int, gain: bool | None = None, bias: bool | None = None):
         super().__init__(dim, eps, gain, bias)
         if groups < 1 or dim % groups:
             raise ValueError(f"norm.groups={groups} must divide model.dim={dim}")
@@ -68,13 +68,13 @@ class GroupNorm(LayerNorm):
 class RMSNorm(nn.Module):
     """y = x / √(mean(x²) + ε) · g, over the features of one token (Zhang & Sennrich 2019, arXiv 1910.07467).
 
-    Without `gain` g is 1.
+    With `gain` false g is 1.
     """
 
-    def __init__(self, dim: int, eps: float, gain: bool = True):
+    def __init__(self, dim: int, eps: float, gain: bool | None = None):
         super().__init__()
         self.eps = at_least("norm.eps", eps, 0)
-        self.weight = nn.Parameter(torch.ones(dim)) if gain else None
+        self.weight = nn.Parameter(torch.ones(dim)) if gain is not False else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         # In half precision the squares would be, too, and torch has no fused kernel for two precisions.
@@ -86,7 +86,7 @@ class RMSNorm(nn.Module):
 class PartialRMSNorm(RMSNorm):
     """y = x / √(mean(x₁², …, xₖ²) + ε) · g with k = ⌈share · C⌉ (Zhang & Sennrich 2019, arXiv 1910.07467)."""
 
-    def __init__(self, dim: int, eps: float, share: float, gain: bool = True):
+    def __init__(self, dim: int, eps: float, share: float, gain: bool | None = None):
         super().__init__(dim, eps, gain)
         self.first = math.ceil(within("norm.share", share, 0, 1, "(]") * dim - 1e-9)
 

@@ -43,12 +43,12 @@ class Sinusoidal(Position):
 
     note = "its vectors have RMS 0.71; embeddings are far smaller unless model.scale_embeddings=true"
 
-    def __init__(self, dim: int, base: float, offset: int = 0):
+    def __init__(self, dim: int, base: float, offset: int | None = None):
         super().__init__()
         if dim % 2:
             raise ValueError(f"model.dim={dim} must be even for position=sinusoidal")
         self.dim, self.base = dim, at_least("position.base", base, 1)
-        self.offset = at_least("position.offset", offset, 0)
+        self.offset = at_least("position.offset", offset or 0, 0)
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         angle = angles(x.shape[-2], self.dim, self.base, x, self.offset)
@@ -86,7 +86,7 @@ class RoPE(Position):
         head_dim: int,
         base: float,
         context: int | None = None,
-        scaling: Literal["none", "linear", "ntk", "yarn"] = "none",
+        scaling: Literal["linear", "ntk", "yarn"] | None = None,
     ):
         super().__init__()
         if head_dim % 2:
@@ -109,7 +109,7 @@ class RoPE(Position):
     def scaled(self, x: Tensor) -> tuple[Tensor, float]:
         """Angles (T, R / 2) at the length of the stream (B, T, C), and what queries and keys are multiplied by."""
         size = x.shape[-2]
-        if self.scaling == "none" or self.context is None or size <= self.context:
+        if self.scaling is None or self.context is None or size <= self.context:
             return angles(size, self.turned, self.base, x), 1.0
         longer = size / self.context
         if self.scaling == "ntk":
@@ -143,7 +143,7 @@ class PartialRoPE(RoPE):
         base: float,
         share: float,
         context: int | None = None,
-        scaling: Literal["none", "linear", "ntk", "yarn"] = "none",
+        scaling: Literal["linear", "ntk", "yarn"] | None = None,
     ):
         turned = int(head_dim * share)
         if turned % 2 or not 2 <= turned <= head_dim:
@@ -162,9 +162,9 @@ class ALiBi(Position):
     Falcon adds the bias before it divides scores by √D, which is a scale of 1 / √D.
     """
 
-    def __init__(self, heads: int, scale: float = 1.0):
+    def __init__(self, heads: int, scale: float | None = None):
         super().__init__()
-        self.heads, self.scale = heads, above("position.scale", scale, 0)
+        self.heads, self.scale = heads, above("position.scale", 1.0 if scale is None else scale, 0)
 
     def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T), slopes: (H,)
         dtype = torch.promote_types(x.dtype, torch.float32)

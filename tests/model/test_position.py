@@ -128,7 +128,7 @@ def test_rope_refuses_an_odd_head_size(head_dim: int) -> None:
 BASE, TRAINED, LONG = 10000.0, 128, 512
 
 
-def turns(scaling: str, length: int) -> tuple[torch.Tensor, float]:
+def turns(scaling: str | None, length: int) -> tuple[torch.Tensor, float]:
     """Angle of each pair of 16 features at position 1, and what queries are multiplied by."""
     rope = RoPE(16, BASE, TRAINED, scaling)
     rotation = rope.places(some(1, length, 4), True).rotation
@@ -137,8 +137,8 @@ def turns(scaling: str, length: int) -> tuple[torch.Tensor, float]:
     return torch.atan2(sin, cos), float(torch.hypot(sin, cos)[0])
 
 
-@pytest.mark.parametrize("scaling", ["none", "linear", "ntk", "yarn"])
-def test_scaling_changes_nothing_up_to_the_training_context(scaling: str) -> None:
+@pytest.mark.parametrize("scaling", [None, "linear", "ntk", "yarn"])
+def test_scaling_changes_nothing_up_to_the_training_context(scaling: str | None) -> None:
     for length in (2, TRAINED):
         rotation = RoPE(16, BASE, TRAINED, scaling).places(some(1, length, 4), True).rotation
         assert all(map(torch.equal, rotation, RoPE(16, BASE).places(some(1, length, 4), True).rotation))
@@ -146,7 +146,7 @@ def test_scaling_changes_nothing_up_to_the_training_context(scaling: str) -> Non
 
 def test_scalings_are_their_papers() -> None:
     """Four times the context: s = 4."""
-    before, _ = turns("none", LONG)
+    before, _ = turns(None, LONG)
     torch.testing.assert_close(turns("linear", LONG)[0], before / 4)
     ntk = [1 / (BASE * 4 ** (16 / 14)) ** (2 * i / 16) for i in range(8)]
     torch.testing.assert_close(turns("ntk", LONG)[0], torch.tensor(ntk, dtype=torch.float64))
