@@ -24,6 +24,7 @@ from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, wit
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
 SHAPE = ("shape", *NUMBERS)
 PLACE = ("layer",)  # what groups that stand in the layers are offered beside the shape
+BESIDE = ("attention",)  # and what attends across stacks, which may be another of these
 WIRING = ("sublayers",)  # and a residual style beside both
 BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
@@ -34,7 +35,7 @@ KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
 KINDS |= {"objective": "ablate.model.objective.Objective"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
-FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions
+FUNCTIONS = (*PLACED, "position", "optim")  # groups whose parts may come from functions
 
 
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
@@ -106,7 +107,7 @@ def offered_names(group: str) -> tuple[str, ...]:
     if group == "data":
         return ("kind",)
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
-    return (*shape, *PLACE * (group in PLACED), *WIRING * (group == "residual"))
+    return (*shape, *PLACE * (group in PLACED), *WIRING * (group == "residual"), *BESIDE * (group == "cross_attention"))
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> partial[Any]:

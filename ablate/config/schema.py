@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
-COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
+COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention")
 VARIED = (*COMPONENTS, "objective")  # groups whose variants are classes that a study compares
-PLACED = ("norm", "ffn", "residual", "attention")  # those that stand in the layers of a stack
+PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
@@ -38,7 +38,8 @@ LATER |= {"model.head_dim": None}
 LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
 LATER |= {"attention.sink": None, "attention.soft_cap": None}
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
-LATER_GROUPS: dict[str, str] = {"objective": "cross_entropy"}
+LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
+LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy"}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
@@ -154,6 +155,7 @@ class Config:
     position: Any = MISSING
     attention: Any = MISSING
     init: Any = MISSING
+    cross_attention: Any = MISSING
     objective: Any = MISSING
     model: Model = dataclasses.field(default_factory=Model)
     data: Any = dataclasses.field(default_factory=dict)

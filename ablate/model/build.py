@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.components import BESIDE, NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
 from ablate.config.depth import layer_of
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
@@ -39,16 +39,22 @@ def build_model(config: Config, task: Any) -> nn.Module:
     make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
     table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # what stands beside an embedding is as wide
     make["embed_norm"] = each_layer(config, "norm", table | dict.fromkeys(PLACE))
-    norms: list[nn.Module] = []
+    make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(BESIDE))
+    norms, crossing = list[nn.Module](), list[nn.Module]()
 
     def norm(layer: int | None = None, of: str = "norm") -> nn.Module:
         norms.append(at(layer, make[of])())
         return norms[-1]
 
+    def across(layer: int) -> nn.Module:
+        found = at(layer, make["cross_attention"])
+        crossing.append(found(attention=at(layer, make["attention"])) if follows(found) else found())
+        return crossing[-1]
+
     def block(layer: int, cross: bool = False) -> nn.Module:
         attention, ffn = at(layer, make["attention"])(), at(layer, make["ffn"])()
-        across = at(layer, make["attention"])() if cross else None
-        return at(layer, make["residual"])(sublayers=Sublayers(attention, across, ffn, partial(norm, layer)))
+        source = across(layer) if cross else None
+        return at(layer, make["residual"])(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
 
     position = bind("position", config.position, table, user)
     parts = Parts(block, partial(block, cross=True), norm, position, partial(norm, of="embed_norm"))
@@ -61,7 +67,8 @@ def build_model(config: Config, task: Any) -> nn.Module:
         model = form(**wanted)
     if whole.later_tokens and not getattr(model, "later", None):
         raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
-    model.unused = () if norms else ("norm",)  # components that the others leave no place for
+    idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
+    model.unused = tuple(group for group, without in idle.items() if without)  # what the others leave no place for
     return model
 
 
@@ -74,6 +81,11 @@ def build_objective(config: Config) -> Objective:
 def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
     """The bound constructor of a group's variant in each layer."""
     return layer_of(getattr(config, group), lambda node: bind(group, node, given, config.user), config.model.layers)
+
+
+def follows(cross: partial[Any]) -> bool:
+    """Whether what attends across stacks is another of what attends to the sequence itself."""
+    return not cross.keywords.keys().isdisjoint(BESIDE)
 
 
 def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:

@@ -29,6 +29,7 @@ PEAK |= {"H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12
 PEAK |= {"A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX A6000": 155e12}
 PEAK |= {"RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12}
 OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a card, and cards that are named alike
+IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
 MOST = 10**12  # parameters of a model
 COMPUTED = 10**9  # parameters of a model that is run to be counted, where it cannot be on the meta device
 
@@ -95,7 +96,7 @@ def count(config: Config, task: Any) -> Budget:
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *said],
+        notes=[*notes(model), *IDLE * ("cross_attention" in model.unused), *said],
         hidden=ffn_width(model),
         unused=model.unused,
         running=bool(running_norms(model)),

@@ -18,7 +18,7 @@ import torch
 from empty_task import Blank, some_shape
 from omegaconf import DictConfig, OmegaConf
 
-from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, resolve
+from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, offered_names, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF
 from ablate.config.schema import COMPONENTS, LATER, VARIED, typed
@@ -323,7 +323,7 @@ def test_only_what_a_constructor_asks_for_is_offered() -> None:
 
 @pytest.mark.parametrize(("group", "variant"), PARTS)
 def test_every_variant_on_disk_binds(group: str, variant: str) -> None:
-    offered = OFFERED | (dict.fromkeys(WIRING) if group == "residual" else {})
+    offered = dict.fromkeys(offered_names(group)) | OFFERED
     node = component(group, variant)
     assert argument_problems(group, node, offered) == []
     target = resolve(group, node["_target_"])

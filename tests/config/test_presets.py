@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from ablate.config.citations import cited
 from ablate.config.compose import Composed, Composer
 from ablate.config.groups import CONF, defaults, first_line, groups, read_groups
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, LATER_GROUPS
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.manifest import read_manifest
 
@@ -40,7 +40,7 @@ def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
     assert file.read_text().startswith("# @package _global_\n")
     assert first_line(file) and cited(file), f"{file}: write its paper, # cite: KEY, as in conf/papers.bib"
     listed = {key.removeprefix("override /") for entry in OmegaConf.load(file).defaults for key in entry}
-    assert listed >= {*COMPONENTS, "model"} - {"init"}, "the rest would change with the reference model"
+    assert listed >= {*COMPONENTS, "model"} - {"init", *LATER_GROUPS}, "the rest would change with the reference model"
 
 
 @pytest.mark.parametrize("overrides", [pytest.param([], marks=pytest.mark.slow), ["scale=small"]], ids=" ".join)

@@ -60,9 +60,10 @@ def without_formula(group: str, known: Iterable[str], how: str) -> str:
 
 DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]
 REFERENCE = {str(group): choice for entry in DEFAULTS for group, choice in entry.items()}
+ALONE = [group for group in COMPONENTS if group != "cross_attention"]  # whose variants attention has, too
 CELLS: list[dict[str, str]] = [
     {},
-    *({group: name} for group in COMPONENTS for name in variants(group) if name != REFERENCE[group]),
+    *({group: name} for group in ALONE for name in variants(group) if name != REFERENCE[group]),
 ]
 # Few cells that hold every variant at least once, for what is slow.
 LONGEST = max(len(variants(group)) for group in COMPONENTS)
@@ -84,7 +85,8 @@ def admits(form: tuple[str, str], cell: dict[str, str]) -> bool:
     and nothing across stacks, with what reads from left to right."""
     if form[1] == "classification" and cell.get("norm") == "instance":
         return False
-    return form[0] == "decoder" or cell.get("attention") not in ONE_WAY
+    across = form[1] == "seq2seq" and cell.get("cross_attention") == "mha"
+    return form[0] == "decoder" or across or cell.get("attention") not in ONE_WAY
 
 
 # Every cell in one form of each kind of stack; the others differ around their stacks alone, where norms may stand.
@@ -92,7 +94,10 @@ STACKS = {resolve("model", read("model", form)["_target_"]).stacks: (form, kind)
 IN_FORMS = [
     (form, cell)
     for form in FORMS
-    for cell in CELLS
+    for cell in (
+        *CELLS,
+        *({"attention": name, "cross_attention": "mha"} for name in sorted(ONE_WAY) if "seq2seq" in form),
+    )
     if (form in STACKS.values() or cell.keys() <= {"norm"}) and admits(form, cell)
 ]
 

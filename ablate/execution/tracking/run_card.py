@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS, VARIED
+from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS, VARIED, neutral_groups
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Result
 
@@ -54,7 +54,8 @@ def settings(cell: Cell) -> Row:
     config = cell.config.as_json()
     own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
-    made = {name: config[name] for name in VARIED}
+    neutral = neutral_groups()
+    made = {name: config[name] for name in VARIED if config[name] != neutral.get(name)}
     found = own | held | {"components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
     for name, level in (variants(cell.name) | cell.levels).items():
         found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
@@ -63,12 +64,13 @@ def settings(cell: Cell) -> Row:
 
 def variants(name: str) -> Row:
     """The variant of each component, from the name of a cell; nothing where one of them has a dash of its own."""
-    first, later = name.split("-")[: len(COMPONENTS)], name.split("-")[len(COMPONENTS) :]
+    groups = [group for group in COMPONENTS if group not in LATER_GROUPS]
+    first, later = name.split("-")[: len(groups)], name.split("-")[len(groups) :]
     chosen = {group: part for part in later for group in LATER_GROUPS if part.startswith(f"{group}_")}
-    if len(first) < len(COMPONENTS) or len(chosen) < len(later):
+    if len(first) < len(groups) or len(chosen) < len(later):
         return {}
     found = {group: part.removeprefix(f"{group}_") for group, part in chosen.items()}
-    return dict(zip(COMPONENTS, first, strict=True)) | found
+    return dict(zip(groups, first, strict=True)) | found
 
 
 def study(manifest: Manifest, cell: Cell) -> Row:

@@ -15,9 +15,10 @@ from ablate.model.dropout import rekey
 from ablate.model.objective import Objective, terms_of
 from ablate.planning.checks.idle_parts import idle_parts
 from ablate.planning.checks.leakage import ALONE, CHECKS, TOLD, Inputs, guilty, run, settled
-from ablate.planning.checks.small_models import Spec, build, some_inputs
+from ablate.planning.checks.small_models import Spec, build, perturb, some_inputs
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
+DRAWS = 32  # of cells that look like one network
 BATCHES = 6  # that a parameter without a gradient is looked for in
 RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 PROJECTIONS = 3  # projections of each output: one alone a difference could be at right angles to
@@ -97,6 +98,21 @@ def step_of(model: nn.Module, objective: Objective, inputs: Inputs, step: int) -
                 parameter.sub_(RATE * parameter.grad / size)
                 parameter.grad = None
     return Step(loss, logits.detach(), idle)
+
+
+def many_draws(spec: Spec) -> list[list[float]] | None:
+    """The signature of forward passes in training, each with draws of its own: what drops a layer now and then, shows.
+
+    Raises whatever the components raise.
+    """
+    found = []
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model, inputs = perturb(build(spec)).train(), some_inputs(spec)
+        for step in range(DRAWS):
+            rekey(model, 0, step)
+            torch.default_generator.manual_seed(step)
+            found.append(model(**inputs))
+    return signature(found)
 
 
 def signature(tensors: list[Tensor]) -> list[list[float]] | None:

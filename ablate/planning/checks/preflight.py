@@ -12,7 +12,7 @@ import torch
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
 from ablate.planning.checks import duplicate_cells, small_models, unused_settings
-from ablate.planning.checks.examine import examine
+from ablate.planning.checks.examine import examine, many_draws
 from ablate.planning.checks.kept import Record, kept_json
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, beside
@@ -37,7 +37,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
         problems = [Problem(*row) for record in records for row in record["problems"]]
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
-        twins = list(duplicates(rows, checked, records, positions)) if not problems else []
+        twins = list(duplicates(rows, checked, records, kept, positions)) if not problems else []
     large, tight = memory_problems(rows, checked, len(rows) * count(settings.seeds))
     problems, notes = problems + large, notes + tight
     if allowed:
@@ -54,12 +54,16 @@ def count(seeds: Any) -> int:
     return len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
 
 
-def duplicates(rows: list[Cell], checked: list[Checked], records: list[Record], positions: int) -> Iterator[str]:
+def duplicates(
+    rows: list[Cell], checked: list[Checked], records: list[Record], kept: set[str], positions: int
+) -> Iterator[str]:
     """Pairs of cells that are one network, or have one set of data, in words, once each."""
 
     def confirmed(i: int) -> duplicate_cells.Signature:
-        found: duplicate_cells.Signature = tried(checked[i], [small_models.full(checked[i], positions)])["signature"]
-        return found
+        cell = checked[i]
+        found: duplicate_cells.Signature = tried(cell, [small_models.full(cell, positions)])["signature"]
+        drawn = beside(cell.config, partial(many_draws, small_models.small(cell, kept, positions)))
+        return [*found, *drawn] if found and drawn else None
 
     told = set()
     why = "trained for two steps from equal seeds they agree but for rounding"

@@ -12,10 +12,10 @@ import pytest
 import torch
 from conftest import latest
 from empty_task import Blank
-from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
+from model.test_variants import ALONE, CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
 
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS, typed
+from ablate.config.schema import typed
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, kept, preflight, small_models, validate
 from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
@@ -228,7 +228,7 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
     assert refuse_equal([rows[0], dataclasses.replace(rows[1], id="c1")], cells, False) == []
 
 
-@pytest.mark.parametrize("group", COMPONENTS)
+@pytest.mark.parametrize("group", ALONE)
 def test_every_variant_beside_all_others_passes_at_scale_tiny(group: str, tmp_path: Path) -> None:
     plan = planned([f"results_dir={tmp_path}", "track=none"], None, f"{group}=glob(*)")
     loud = [note for note in plan.notes if "loss at initialisation" in note]

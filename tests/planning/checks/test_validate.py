@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import SHAPE
+from model.test_variants import ALONE
 
 from ablate.cli.main import command
 from ablate.config.groups import defaults, groups
@@ -34,6 +35,7 @@ MISTAKES = {
     "model.layers=-1": ["model.layers", "≥ 1"],
     "model.dropout=1.5": ["model.dropout", "[0, 1)"],
     "model.heads=3": ["model.dim=64 must be divisible by model.heads=3"],
+    "attention.sink=zero": ["attention.sink", "+attention.sink="],
     "model.heads=64": ["position=rope", "must be even", "1"],
     "seeds=0": ["seeds", "≥ 1"],
     "seeds=3,7": ["seeds=3,7", "write seeds=[3,7]"],
@@ -233,7 +235,7 @@ def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path):
     assert len(normed.manifest.cells) == 2
 
 
-@pytest.mark.parametrize("group", [*COMPONENTS, "model", "data"])
+@pytest.mark.parametrize("group", [*ALONE, "model", "data"])
 def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monkeypatch):
     """A subclass and a copy of the reference's YAML with its name: composed, built, counted and compared."""
     text = groups()[group][defaults()[group]].read_text()

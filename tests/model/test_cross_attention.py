@@ -1,0 +1,40 @@
+"""What attends to the source: as `attention` does, or a choice of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from empty_task import Blank
+from test_variants import CONTEXT, VOCAB, built, configuration, some_inputs
+
+from ablate.model.attention import MHA
+from ablate.model.cost import count
+
+ACROSS = ("encoder_decoder", "seq2seq")
+
+
+def test_a_choice_of_its_own_stands_between_the_stacks_alone() -> None:
+    model = built({"attention": "gated", "cross_attention": "mha"}, form=ACROSS)
+    for block in model.decoder.blocks:  # type: ignore[union-attr]
+        assert type(block.cross_attention) is MHA and type(block.attention).__name__ == "Gated"
+    assert all(block.cross_attention is None for block in model.encoder.blocks)  # type: ignore[union-attr]
+
+
+def test_mha_beside_mha_is_what_attention_is() -> None:
+    same, chosen = (built(cell, form=ACROSS) for cell in ({}, {"cross_attention": "mha"}))
+    assert torch.equal(same(**some_inputs(ACROSS)), chosen(**some_inputs(ACROSS)))
+
+
+def test_a_recurrent_mixer_reads_a_source_and_says_so() -> None:
+    config = configuration({"model": "encoder_decoder", "attention": "mamba2", "cross_attention": "mha"})
+    notes = count(config, Blank(VOCAB, CONTEXT, "seq2seq")).notes
+    assert [note for note in notes if note.startswith("Mamba2: it reads a source from left to right")]
+
+
+@pytest.mark.parametrize("form", ["decoder", "encoder"])
+def test_where_nothing_is_attended_to_across_a_plan_says_so(form: str) -> None:
+    task = Blank(VOCAB, CONTEXT, "lm" if form == "decoder" else "mlm")
+    chosen = count(configuration({"model": form, "cross_attention": "mha"}), task)
+    assert chosen.unused == ("cross_attention",) and any("cross_attention=" in note for note in chosen.notes)
+    plain = count(configuration({"model": form}), task)
+    assert plain.unused == () and plain.notes == []
