@@ -33,6 +33,8 @@ LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
+LATER |= dict.fromkeys(("norm.gain", "norm.bias", "position.offset", "position.scale", "position.scaling"))
+LATER |= {"model.embedding_dim": None, "model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
 LATER |= {"model.head_dim": None}
 LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
 LATER |= {"attention.sink": None, "attention.soft_cap": None}
@@ -68,6 +70,10 @@ class Model:
     scale_embeddings: bool = MISSING
     norm_embeddings: bool = MISSING
     share_layers: bool = MISSING
+    embedding_dim: int | None = dataclasses.field(default=None, metadata={"range": (1, 1_000_000)})
+    share_embeddings: bool = True
+    head_bias: bool = False
+    soft_cap: float | None = dataclasses.field(default=None, metadata={"range": (1e-6, 1e6)})
 
 
 @dataclass(frozen=True)
