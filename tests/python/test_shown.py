@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from conftest import SHAPE, STEPS
+from conftest import ROOT, SHAPE, STEPS
 from one_run import here
 
 import ablate
@@ -114,3 +114,9 @@ def test_a_dry_run_is_refused_where_a_study_is_wanted(small: list[str], tmp_path
     with pytest.raises(ablate.PlanError, match="dry_run: trains nothing"):
         ablate.run("norm=ln", *small, dry_run=True)
     assert not (tmp_path / "results").exists()
+
+
+def test_committed_tables_from_before_have_factors_too() -> None:
+    kept = ablate.load(ROOT / "experiments" / "results" / "rms_norm")
+    assert isinstance(kept, Study) and set(kept.manifest.factors) <= set(kept.curves) & set(kept.effects)
+    assert kept.curves["norm"].map(type).eq(str).all() and "norm" in kept._repr_html_()

@@ -1,4 +1,4 @@
-"""webpage.html: what it says, that nothing in it is markup but ours, that it needs nothing else."""
+"""report.html: what it says, that nothing in it is markup but ours, that it needs nothing else."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
-    found = Parsed((analysed / "webpage.html").read_text(encoding="utf-8"))
+    found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     assert found.open == []
     assert found.texts["h2"] == [
         "Does it help?",
@@ -107,13 +107,13 @@ def test_no_file_says_where_on_this_machine_it_was_written(analysed: Path) -> No
 
 
 def test_each_sentence_of_a_note_is_said_once(analysed: Path) -> None:
-    found = Parsed((analysed / "webpage.html").read_text(encoding="utf-8"))
+    found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     said = [text.strip() for text in found.texts["p"] if text.strip()]
     assert len(said) == len(set(said))
 
 
 def test_every_picture_has_words_and_its_own_proportions(analysed: Path) -> None:
-    pictures = Parsed((analysed / "webpage.html").read_text(encoding="utf-8")).all("img")
+    pictures = Parsed((analysed / "report.html").read_text(encoding="utf-8")).all("img")
     drawn = {file.stem for file in analysed.glob("*.png")}
     assert len(pictures) == len(drawn) >= 3
     assert all(
@@ -125,13 +125,13 @@ def test_every_picture_has_words_and_its_own_proportions(analysed: Path) -> None
 def test_tables_are_identified_by_their_hashes(analysed: Path) -> None:
     import hashlib
 
-    text = (analysed / "webpage.html").read_text(encoding="utf-8")
+    text = (analysed / "report.html").read_text(encoding="utf-8")
     for file in analysed.glob("*.csv"):
         assert hashlib.sha256(file.read_bytes()).hexdigest() in text, file.name
 
 
 def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
-    text = (analysed / "webpage.html").read_text(encoding="utf-8")
+    text = (analysed / "report.html").read_text(encoding="utf-8")
     found = Parsed(text)
     for tag, attributes in found.tags:
         for name in ("src", "href", "srcset", "data", "action", "poster"):
@@ -146,10 +146,10 @@ def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
 
 
 def test_a_report_is_small_and_equal_studies_have_equal_ones(analysed: Path) -> None:
-    before = (analysed / "webpage.html").read_bytes()
+    before = (analysed / "report.html").read_bytes()
     assert len(before) < 6_500_000
     assert main(["--results-dir", str(analysed.parents[1])]) == 0
-    assert (analysed / "webpage.html").read_bytes() == before
+    assert (analysed / "report.html").read_bytes() == before
 
 
 def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_claims_come_first_as_sentences_and_what_they_say_is_no_column(tmp_path:
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
     fabricate(tmp_path, GRID, claims={"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)})
     assert main(["--results-dir", str(tmp_path)]) == 0
-    text = (tmp_path / "figures" / "fabricated" / "webpage.html").read_text(encoding="utf-8")
+    text = (tmp_path / "figures" / "fabricated" / "report.html").read_text(encoding="utf-8")
     help, others = text.split('<section id="help"')[1].split("</section>", 1)
     assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims", "Effects"]
     assert '<li class="decided">gated (registered): supported.' in help

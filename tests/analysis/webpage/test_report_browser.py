@@ -1,4 +1,4 @@
-"""webpage.html in a real, headless Chromium without a network."""
+"""report.html in a real, headless Chromium without a network."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def requests(browser: Any) -> list[str]:
 
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return [address for address in asked if not address.endswith("webpage.html") and not address.startswith("data:")]
+    return [address for address in asked if not address.endswith("report.html") and not address.startswith("data:")]
 
 
 def traces(browser: Any, kind: str) -> dict[int, bool]:
