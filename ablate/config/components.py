@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent
-from ablate.config.schema import COMPONENTS, PLACED
+from ablate.config.schema import COMPONENTS, PLACED, Config
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
@@ -108,6 +108,12 @@ def offered_names(group: str) -> tuple[str, ...]:
         return ("kind",)
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
     return (*shape, *PLACE * (group in PLACED), *WIRING * (group == "residual"), *BESIDE * (group == "cross_attention"))
+
+
+def own_of(config: Config, section: str) -> dict[str, Any]:
+    """The arguments of a model form's, or an optimiser's, own that its constructor takes."""
+    parameters = parameters_of(resolve(section, getattr(config, section)._target_, config.user))
+    return {name: value for name, value in config.own(section).items() if name in parameters}
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> partial[Any]:

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ablate.config.depth import is_pattern, names_of
 from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
-from ablate.config.schema import LAYERS, PLACED, Config, register, typed, writable
+from ablate.config.schema import LAYERS, OWNED, PLACED, Config, register, typed, writable
 from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -177,6 +177,8 @@ class Composer:
         choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
         with open_dict(config):  # Hydra's own part is three quarters of what each cell would copy
             del config["hydra"]
+        for name in OWNED:
+            OmegaConf.set_struct(config[name], None)  # a key that no variant has is a misspelt one
         self.drop_idle(config, choices, groups)
         return config, choices
 
@@ -200,6 +202,8 @@ class Composer:
             group, frame = text.partition("=")[0], writable(Config)
             for part in (OmegaConf.create({group: self.file(text)}), *self.shared(rest)):
                 frame.merge_with(part)
+            if group in OWNED:
+                OmegaConf.set_struct(frame[group], None)
             self.sections[text, *rest] = frame._get_node(group)
         return self.sections[text, *rest]
 

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from ablate.config.errors import Problem
-from ablate.config.schema import KEYS, LARGEST, LARGEST_SEED, SECTIONS, Config
+from ablate.config.schema import KEYS, LARGEST, LARGEST_SEED, OWNED, SECTIONS, Config
 from ablate.format import show
 
 
@@ -20,7 +20,7 @@ def check(config: Config) -> list[Problem]:
     problems += _check_fields(config, "")
     for name in SECTIONS:
         fields = {field.name for field in dataclasses.fields(SECTIONS[name])}
-        for key in config.unread.get(name, ()):
+        for key in config.unread.get(name, ()) if name not in OWNED else ():  # their constructors know
             problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
         problems += _check_fields(getattr(config, name), f"{name}.")
     betas, lengths = config.optim.betas, config.eval.lengths

@@ -24,6 +24,7 @@ COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross
 VARIED = (*COMPONENTS, "objective")  # groups whose variants are classes that a study compares
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
+OWNED = ("model", "optim")  # sections of the frame that hold, beside its keys, those of what they choose
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
@@ -32,6 +33,8 @@ LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
+LATER |= dict.fromkeys(("norm.gain", "norm.bias", "position.offset", "position.scale", "position.scaling"))
+LATER |= {"model.embedding_dim": None, "model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
 LATER |= {"model.head_dim": None}
 LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
 LATER |= {"attention.sink": None, "attention.soft_cap": None}
@@ -67,6 +70,10 @@ class Model:
     scale_embeddings: bool = MISSING
     norm_embeddings: bool = MISSING
     share_layers: bool = MISSING
+    embedding_dim: int | None = dataclasses.field(default=None, metadata={"range": (1, 1_000_000)})
+    share_embeddings: bool = True
+    head_bias: bool = False
+    soft_cap: float | None = dataclasses.field(default=None, metadata={"range": (1e-6, 1e6)})
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,8 @@ class Tune:
 class Config:
     """The whole configuration of a cell, a run or a study; a component is a mapping, whose schema is its constructor.
 
-    `unread` is what a newer version wrote beside it, in the sections, too; it is written back as it was.
+    `unread` is what stands beside the frame, in the sections, too: what a newer version wrote, which is written back as
+    it was, and the arguments that a model form or an optimiser has of its own.
     """
 
     norm: Any = MISSING
@@ -200,8 +208,16 @@ class Config:
         found |= {name: dict(vars(found[name])) for name in SECTIONS}
         return found | {name: found[name] | more if name in SECTIONS else more for name, more in self.unread.items()}
 
+    def own(self, section: str) -> dict[str, Any]:
+        """The settings of a model form, or an optimiser, that the frame does not have: those of its constructor."""
+        found: dict[str, Any] = self.unread.get(section, {})
+        return found
+
     def with_value(self, key: str, value: Any) -> Config:
         """The configuration with one setting changed: optim.lr, ffn.hidden, study."""
+        section, _, name = key.partition(".")
+        if name in self.own(section):
+            return dataclasses.replace(self, unread=self.unread | {section: self.own(section) | {name: value}})
         changed: Config = with_value(self, key.split("."), value)
         return changed
 
@@ -316,4 +332,6 @@ def writable(frame: Any) -> DictConfig:
     for part in (node, *(node._get_node(key) for key in node)):
         if isinstance(part, DictConfig):
             OmegaConf.set_readonly(part, None)
+    for name in OWNED if frame is Config else ():
+        OmegaConf.set_struct(node[name], False)  # variants may add their own
     return node

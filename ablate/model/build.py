@@ -9,7 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import BESIDE, NUMBERS, PLACE, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.components import (
+    BESIDE,
+    NUMBERS,
+    PLACE,
+    RESERVED,
+    WIRING,
+    bind,
+    own_of,
+    parameters_of,
+    resolve,
+)
 from ablate.config.depth import layer_of
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
@@ -37,11 +47,13 @@ def build_model(config: Config, task: Any) -> nn.Module:
     placed = given | dict.fromkeys(PLACE)
     make = {name: each_layer(config, name, placed) for name in ("norm", "ffn", "attention")}
     make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
+    table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # what stands beside an embedding is as wide
+    make["embed_norm"] = each_layer(config, "norm", table | dict.fromkeys(PLACE))
     make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(BESIDE))
     norms, crossing = list[nn.Module](), list[nn.Module]()
 
-    def norm(layer: int | None = None) -> nn.Module:
-        norms.append(at(layer, make["norm"])())
+    def norm(layer: int | None = None, of: str = "norm") -> nn.Module:
+        norms.append(at(layer, make[of])())
         return norms[-1]
 
     def across(layer: int) -> nn.Module:
@@ -54,14 +66,15 @@ def build_model(config: Config, task: Any) -> nn.Module:
         source = across(layer) if cross else None
         return at(layer, make["residual"])(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
 
-    parts = Parts(block, partial(block, cross=True), norm, bind("position", config.position, given, user))
+    position = bind("position", config.position, table, user)
+    parts = Parts(block, partial(block, cross=True), norm, position, partial(norm, of="embed_norm"))
     form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
-        model = form(**wanted)
+        model = form(**wanted, **own_of(config, "model"))
     if whole.later_tokens and not getattr(model, "later", None):
         raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
     idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}

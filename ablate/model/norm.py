@@ -18,16 +18,24 @@ __all__ = ["BatchNorm", "InstanceNorm", "PowerNorm", "RunningNorm", "running_nor
 
 
 class LayerNorm(nn.Module):
-    """y = (x − mean(x)) / √(var(x) + ε) · g + b, over the features of one token (Ba 2016, arXiv 1607.06450)."""
+    """y = (x − mean(x)) / √(var(x) + ε) · g + b, over the features of one token (Ba 2016, arXiv 1607.06450).
 
-    def __init__(self, dim: int, eps: float):
+    With `gain` false g is 1, with `bias` false b is 0 (OLMo has neither, 2402.00838; MPT and Cohere no bias).
+    """
+
+    def __init__(self, dim: int, eps: float, gain: bool | None = None, bias: bool | None = None):
         super().__init__()
         self.eps = at_least("norm.eps", eps, 0)
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim))
+        self.weight = nn.Parameter(torch.ones(dim)) if gain is not False else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias is not False else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+
+    def affine(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """x · g + b, as far as there are g and b."""
+        x = x if self.weight is None else x * self.weight
+        return x if self.bias is None else x + self.bias
 
 
 class StdLayerNorm(LayerNorm):
@@ -36,7 +44,7 @@ class StdLayerNorm(LayerNorm):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         wide = widened(x)
         std, mean = torch.std_mean(wide, -1, keepdim=True)
-        return ((wide - mean) / (std + self.eps) * self.weight + self.bias).to(x.dtype)
+        return self.affine((wide - mean) / (std + self.eps)).to(x.dtype)
 
 
 class GroupNorm(LayerNorm):
@@ -45,8 +53,8 @@ class GroupNorm(LayerNorm):
     Wu & He 2018, arXiv 1803.08494, without their mean over positions, which a causal decoder must not take.
     """
 
-    def __init__(self, dim: int, eps: float, groups: int):
-        super().__init__(dim, eps)
+    def __init__(self, dim: int, eps: float, groups: int, gain: bool | None = None, bias: bool | None = None):
+        super().__init__(dim, eps, gain, bias)
         if groups < 1 or dim % groups:
             raise ValueError(f"norm.groups={groups} must divide model.dim={dim}")
         self.groups = groups
@@ -54,33 +62,39 @@ class GroupNorm(LayerNorm):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         grouped = x.unflatten(-1, (self.groups, -1))  # (B, T, G, C / G)
         y = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
-        return (y * self.weight + self.bias).to(y.dtype)
+        return self.affine(y).to(y.dtype)
 
 
 class RMSNorm(nn.Module):
-    """y = x / √(mean(x²) + ε) · g, over the features of one token (Zhang & Sennrich 2019, arXiv 1910.07467)."""
+    """y = x / √(mean(x²) + ε) · g, over the features of one token (Zhang & Sennrich 2019, arXiv 1910.07467).
 
-    def __init__(self, dim: int, eps: float):
+    With `gain` false g is 1.
+    """
+
+    def __init__(self, dim: int, eps: float, gain: bool | None = None):
         super().__init__()
         self.eps = at_least("norm.eps", eps, 0)
-        self.weight = nn.Parameter(torch.ones(dim))
+        self.weight = nn.Parameter(torch.ones(dim)) if gain is not False else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         # In half precision the squares would be, too, and torch has no fused kernel for two precisions.
+        if self.weight is None:
+            return F.rms_norm(widened(x), x.shape[-1:], eps=self.eps).to(x.dtype)
         return F.rms_norm(x.to(self.weight.dtype), self.weight.shape, self.weight, self.eps)
 
 
 class PartialRMSNorm(RMSNorm):
     """y = x / √(mean(x₁², …, xₖ²) + ε) · g with k = ⌈share · C⌉ (Zhang & Sennrich 2019, arXiv 1910.07467)."""
 
-    def __init__(self, dim: int, eps: float, share: float):
-        super().__init__(dim, eps)
+    def __init__(self, dim: int, eps: float, share: float, gain: bool | None = None):
+        super().__init__(dim, eps, gain)
         self.first = math.ceil(within("norm.share", share, 0, 1, "(]") * dim - 1e-9)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         wide = widened(x)
         square = wide[..., : self.first].square().mean(-1, keepdim=True)  # (B, T, 1)
-        return (wide * torch.rsqrt(square + self.eps) * self.weight).to(x.dtype)
+        y = wide * torch.rsqrt(square + self.eps)
+        return (y if self.weight is None else y * self.weight).to(x.dtype)
 
 
 class ScaleNorm(nn.Module):

@@ -38,6 +38,10 @@ class ModelShape(Shape):
     scale_embeddings  embeddings are multiplied by √dim (Vaswani 2017)
     norm_embeddings   a norm on the embeddings (BERT, BLOOM)
     share_layers      one block's parameters for every layer (ALBERT, Lan 2019)
+    embedding_dim     features of an embedding, which a matrix widens to `dim`; None: as many (ALBERT)
+    share_embeddings  an encoder-decoder has one embedding for source and target
+    head_bias         the map to logits has a bias (GPT-J)
+    soft_cap          c: logits are c · tanh(logits / c) (Gemma 2, arXiv 2408.00118)
     later_tokens      tokens after the next one that training has each position predict, too
     """
 
@@ -49,9 +53,18 @@ class ModelShape(Shape):
     scale_embeddings: bool
     norm_embeddings: bool
     share_layers: bool
+    embedding_dim: int | None = None
+    share_embeddings: bool = True
+    head_bias: bool = False
+    soft_cap: float | None = None
     later_tokens: int = 0
+
+    @property
+    def table_dim(self) -> int:
+        """Features of an embedding."""
+        return self.dim if self.embedding_dim is None else self.embedding_dim
 
     @property
     def embedding_scale(self) -> float:
         """What embeddings are multiplied by."""
-        return self.dim**0.5 if self.scale_embeddings else 1.0
+        return self.table_dim**0.5 if self.scale_embeddings else 1.0

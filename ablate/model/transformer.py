@@ -21,23 +21,29 @@ from ablate.model.shape import ModelShape
 class Parts(NamedTuple):
     """What a model form is made of, as functions that make a new one for each place.
 
-    `block` is given its layer, counted from 0 within the stack; `cross_block` reads a memory.
+    `block` is given its layer, counted from 0 within the stack; `cross_block` reads a memory.  `position` and
+    `embed_norm` are as wide as an embedding, `norm` as the stream.
     """
 
     block: Callable[[int], Block]
     cross_block: Callable[[int], Block]
     norm: Callable[[], nn.Module]
     position: Callable[[], Position]
+    embed_norm: Callable[[], nn.Module]
 
 
 class Stack(nn.Module):
-    """Position encoding, blocks, and a last norm where the residual style wants one: (B, T, C) -> (B, T, C)."""
+    """Position encoding, blocks, and a last norm where the residual style wants one: (B, T, C) -> (B, T, C).
+
+    Factorised embeddings have their positions and their norm before the matrix that widens them (ALBERT, 1909.11942).
+    """
 
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__()
         self.position = parts.position()
-        self.embed_norm = parts.norm() if shape.norm_embeddings else None
+        self.embed_norm = parts.embed_norm() if shape.norm_embeddings else None
         self.dropout = Dropout(shape.dropout)
+        self.widen = None if shape.embedding_dim is None else tag(nn.Linear(shape.embedding_dim, shape.dim), "in")
         blocks = [parts.block(layer) for layer in range(shape.layers)]
         for other in blocks[1:] if shape.share_layers else []:
             share_parameters(blocks[0], other)
@@ -49,7 +55,7 @@ class Stack(nn.Module):
 
     def run(
         self,
-        x: Tensor,  # (B, T, C)
+        x: Tensor,  # (B, T, C), or (B, T, E) where a matrix widens embeddings
         causal: bool,
         mask: Tensor | None,  # (B, T)
         memory: Tensor | None = None,  # (B, S, C)
@@ -58,6 +64,7 @@ class Stack(nn.Module):
         """From embeddings to what the head, or another stack, reads."""
         x = self.position.embed(x)
         x = self.dropout(x if self.embed_norm is None else self.embed_norm(x, mask=mask))
+        x = x if self.widen is None else self.widen(x)
         places = self.position.places(x, causal)
         given = (places, causal, mask, memory, memory_mask)
         for block in self.blocks[:-1]:
@@ -82,16 +89,20 @@ class Decoder(Stack):
 
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__(shape, parts)
-        self.scale = shape.embedding_scale
-        self.embed = embedding(shape.vocab, shape.dim, "embedding")
-        self.head = head(shape.dim, shape.vocab, self.embed if shape.tie_embeddings else None)
+        self.scale, self.soft_cap = shape.embedding_scale, shape.soft_cap
+        self.embed = embedding(shape.vocab, shape.table_dim, "embedding")
+        self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
-        logits = self.head(self.run(self.embed(tokens) * self.scale, True, mask))
+        logits = self.logits(self.run(self.embed(tokens) * self.scale, True, mask))
         if self.later and self.training:
-            self.later_logits = [self.head(state) for state in self.later_states]
+            self.later_logits = [self.logits(state) for state in self.later_states]
             self.later_states = []
         return logits
+
+    def logits(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, vocab)
+        """What the head makes of the last block's output."""
+        return capped(self.head(x), self.soft_cap)
 
 
 class Encoder(Stack):
@@ -117,15 +128,14 @@ class Encoder(Stack):
             )
         if told := one_way(self.modules()):
             raise ValueError(f"{told} reads from left to right, and an encoder all positions; choose another attention")
-        self.scale, self.pool = shape.embedding_scale, shape.pool
-        self.embed = (
-            embedding(shape.vocab, shape.dim, "embedding") if ids else tag(nn.Linear(shape.features, shape.dim), "in")
-        )
-        self.head = head(shape.dim, shape.outputs, self.embed if shape.tie_embeddings else None)
+        self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
+        width = shape.table_dim
+        self.embed = embedding(shape.vocab, width, "embedding") if ids else tag(nn.Linear(shape.features, width), "in")
+        self.head = head(shape, shape.outputs, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T[, features]) -> see the class
         x = self.run(self.embed(tokens) * self.scale, False, mask)
-        return self.head(mean_over_positions(x, mask) if self.pool else x)
+        return capped(self.head(mean_over_positions(x, mask) if self.pool else x), self.soft_cap)
 
 
 class BERT(Encoder):
@@ -135,20 +145,23 @@ class BERT(Encoder):
 
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__(shape, parts)
-        self.head = BERTHead(shape.dim, parts.norm(), self.head)
+        if shape.head_bias:
+            raise ValueError("model=bert has a bias in its head as it is; leave out model.head_bias=true")
+        self.head = BERTHead(shape, parts.embed_norm(), self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, outputs)
-        return self.head(self.run(self.embed(tokens) * self.scale, False, mask), mask)
+        return capped(self.head(self.run(self.embed(tokens) * self.scale, False, mask), mask), self.soft_cap)
 
 
 class BERTHead(nn.Module):
-    """norm(gelu(W x + b)) through a map to logits, plus a bias: (B, T, C) -> (B, T, outputs)."""
+    """norm(gelu(W x + b)), as wide as an embedding, to logits with a bias: (B, T, C) -> (B, T, outputs)."""
 
-    def __init__(self, dim: int, norm: nn.Module, out: nn.Linear):
+    def __init__(self, shape: ModelShape, norm: nn.Module, tied: nn.Module | None):
         super().__init__()
-        self.transform, self.norm, self.out = tag(nn.Linear(dim, dim), "in"), norm, out
-        self.bias = nn.Parameter(torch.zeros(out.out_features))
-        self.bias.role, self.bias.fan_in = "bias", dim
+        self.transform, self.norm = tag(nn.Linear(shape.dim, shape.table_dim), "in"), norm
+        self.out = logits_of(shape.table_dim, shape.outputs, False, tied)
+        self.bias = nn.Parameter(torch.zeros(shape.outputs))
+        self.bias.role, self.bias.fan_in = "bias", shape.table_dim
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, outputs)
         return self.out(self.norm(gelu(self.transform(x)), mask=mask)) + self.bias
@@ -158,7 +171,7 @@ class EncoderDecoder(nn.Module):
     """Sequence to sequence: logits of the next target token, from the source and the target so far (Vaswani 2017).
 
     source (B, S), tokens (B, T) -> logits (B, T, vocab).  The decoder attends to the encoder's output in every block;
-    both stacks have `layers` layers and share one embedding.
+    both stacks have `layers` layers and share one embedding, but for `share_embeddings` false.
     """
 
     kinds = ("seq2seq",)
@@ -166,13 +179,14 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__()
-        self.scale = shape.embedding_scale
-        self.embed = embedding(shape.vocab, shape.dim, "embedding")
+        self.scale, self.soft_cap = shape.embedding_scale, shape.soft_cap
+        self.embed = embedding(shape.vocab, shape.table_dim, "embedding")
+        self.source_embed = None if shape.share_embeddings else embedding(shape.vocab, shape.table_dim, "embedding")
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
         if told := one_way(block.cross_attention for block in self.decoder.blocks):
             raise ValueError(f"{told} reads its own sequence alone, and no source; write cross_attention=mha beside it")
-        self.head = head(shape.dim, shape.vocab, self.embed if shape.tie_embeddings else None)
+        self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
         self, source: Tensor, tokens: Tensor, source_mask: Tensor | None = None, mask: Tensor | None = None
@@ -181,13 +195,15 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
         """What the decoder attends to: (B, S) -> (B, S, C)."""
-        return self.encoder.run(self.embed(source) * self.scale, False, source_mask)
+        table = self.embed if self.source_embed is None else self.source_embed
+        return self.encoder.run(table(source) * self.scale, False, source_mask)
 
     def decode(
         self, memory: Tensor, tokens: Tensor, source_mask: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Logits (B, T, vocab) of the token after each of (B, T)."""
-        return self.head(self.decoder.run(self.embed(tokens) * self.scale, True, mask, memory, source_mask))
+        x = self.decoder.run(self.embed(tokens) * self.scale, True, mask, memory, source_mask)
+        return capped(self.head(x), self.soft_cap)
 
 
 def wants_final_norm(blocks: list[Block]) -> bool:
@@ -199,14 +215,26 @@ def wants_final_norm(blocks: list[Block]) -> bool:
     return blocks[0].final_norm
 
 
-def head(dim: int, outputs: int, tied: nn.Module | None) -> nn.Linear:
-    """The map to logits, without bias; with the weights of an embedding, if one is given."""
-    made = nn.Linear(dim, outputs, bias=False)
+def head(shape: ModelShape, outputs: int, tied: nn.Module | None) -> nn.Module:
+    """The map to logits, with the weights of an embedding, if one is given: a factorised one after W x + b."""
+    if tied is None or shape.embedding_dim is None:
+        return logits_of(shape.dim, outputs, shape.head_bias, tied)
+    narrow = tag(nn.Linear(shape.dim, shape.embedding_dim), "in")
+    return nn.Sequential(narrow, logits_of(shape.embedding_dim, outputs, shape.head_bias, tied))
+
+
+def logits_of(dim: int, outputs: int, bias: bool, tied: nn.Module | None) -> nn.Linear:
+    """One matrix to logits: its own, or an embedding's."""
+    made = nn.Linear(dim, outputs, bias)
+    tag(made, "head")
     if tied is not None:
         made.weight = tied.weight
-    else:
-        tag(made, "head")
     return made
+
+
+def capped(logits: Tensor, cap: float | None) -> Tensor:
+    """cap · tanh(logits / cap), of any shape (Gemma 2, arXiv 2408.00118)."""
+    return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
 def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) -> (B, C)

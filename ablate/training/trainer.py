@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ablate.config.components import resolve
+from ablate.config.components import own_of, resolve
 from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
@@ -93,7 +93,8 @@ class Trainer:
             if self.loop.compile:
                 compile_in_place({self.model, self.average.model})
             optimiser = resolve("optim", self.optim._target_, config.user)
-            self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
+            given = (self.optim.lr, self.optim.betas, self.optim.weight_decay)
+            self.optimiser = optimiser(self.model, *given, **own_of(config, "optim"))
             # Of optim.lr: a group with a rate of its own, as muP or Muon beside Adam give them, keeps it.
             self.shares = [group["lr"] / self.optim.lr for group in self.optimiser.param_groups]
             self.restore()

@@ -98,9 +98,8 @@ def assemble(
         **judged(asked.described, factors, plan.factors, cells, ways),
     )
     axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
-    curves = (
-        table[["cell", "label", "seed", *axes, *metrics, *factors]] if "step" in table else table[["cell", "seed"]][:0]
-    )
+    told = dict.fromkeys(["cell", "label", "seed", *axes, *metrics, *factors])  # a factor may be the cell itself
+    curves = table[[*told]] if "step" in table else table[["cell", "seed"]][:0]
     return Study(manifest, runs, curves.reset_index(drop=True), [*notes, *lost, *missing])
 
 

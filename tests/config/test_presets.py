@@ -85,7 +85,7 @@ def test_presets_are_a_factor_and_a_base_for_others(small):
         "llama + ln",
         "llama + none",
     ]
-    assert list(planned(small, "+preset=glob(gpt*)").manifest.factors.values()) == [["gpt2", "gpt_neox"]]
+    assert list(planned(small, "+preset=glob(gpt*)").manifest.factors.values()) == [["gpt2", "gpt_neox", "gptj"]]
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -121,6 +121,22 @@ def test_parameters(variant: str, names: list[str]) -> None:
     assert [name for name, _ in from_disk(variant).named_parameters()] == names
 
 
+@pytest.mark.parametrize("variant", ["ln", "ln_std", "group", "rms", "prms"])
+def test_without_gain_or_bias_is_with_a_gain_of_one_and_a_bias_of_zero(variant: str) -> None:
+    x, whole = some(4, 5, DIM), from_disk(variant)
+    settings = [key for name, key in (("weight", "gain"), ("bias", "bias")) if hasattr(whole, name)]
+    bare = from_disk(variant, **dict.fromkeys(settings, False))
+    assert not list(bare.parameters())
+    start = bind("norm", read("norm", variant), OFFERED)().double()
+    torch.testing.assert_close(bare(x), start(x), rtol=1e-12, atol=1e-12)
+    for lacking, left in (("gain", ["bias"]), ("bias", ["weight"])):
+        if lacking in settings:
+            made = from_disk(variant, **{lacking: False})
+            assert [name for name, _ in made.named_parameters()] == [name for name in left if hasattr(whole, name)]
+    half = bare.to(torch.bfloat16)(x.bfloat16())
+    assert half.dtype == torch.bfloat16 and half.isfinite().all()
+
+
 def test_every_variant_has_a_formula() -> None:
     known = {*FORMULAS, "bn", "instance", "powernorm"}  # these three: test_norm_running.py and test_norm_power.py
     how = "add it to FORMULAS in tests/model/test_norm.py, with its settings and x̂ of one token as plain numbers"

@@ -11,11 +11,12 @@ from omegaconf import OmegaConf
 from parity.compare import CONTEXT, computed, errors, expected
 from parity.decoders import DECODERS
 from parity.encoders import ENCODERS
+from parity.more_decoders import MORE_DECODERS
 
 from ablate.config.compose import Composer
 from ablate.config.groups import groups, read_groups
 
-FAMILIES = DECODERS | ENCODERS
+FAMILIES = DECODERS | MORE_DECODERS | ENCODERS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +46,8 @@ def test_logits_and_gradients_are_the_references(name, composer):
     assert not {tensor: error for tensor, error in found.items() if not error <= family.tolerance}
 
 
-OTHER = {"tanh": "none", "none": "tanh", "separate": "shared", "head": "all", "all": "head"}
+PAIRS = (("tanh", "none"), ("separate", "shared"), ("head", "all"), ("ln", "rms"))
+OTHER = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
 
 
 def changed(key: str, value: Any) -> Any:
@@ -64,9 +66,10 @@ def mutants() -> Iterator[tuple[str, str]]:
             body = OmegaConf.to_container(OmegaConf.load(groups()["preset"][name]))
             for group in body.keys() - {"defaults", "init"}:
                 for key, value in body[group].items():
-                    if value is not None and (key, value) != ("share", 0.25):
+                    if value is not None and key != "share":
                         yield name, f"{group}.{key}={changed(key, value)}"
-    yield "gpt_neox", "position.share=0.5"
+    yield from (("gpt_neox", "position.share=0.5"), ("gptj", "position.share=0.5"))
+    yield from (("phi", "position.share=0.25"), ("persimmon", "position.share=0.25"))
     yield from (("mistral", "attention.window=6"), ("mistral", f"attention.window={CONTEXT}"))
     yield from (("gemma2", "residual=pre"), ("olmo2", "residual=pre"), ("bart", "residual=res_post"))
     yield from (("gpt2", "ffn=silu"), ("llama", "ffn=geglu"), ("opt", "ffn=gelu"), ("t5", "ffn=silu"))

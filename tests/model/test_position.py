@@ -125,7 +125,68 @@ def test_rope_refuses_an_odd_head_size(head_dim: int) -> None:
         RoPE(head_dim, 10000.0)
 
 
+BASE, TRAINED, LONG = 10000.0, 128, 512
+
+
+def turns(scaling: str | None, length: int) -> tuple[torch.Tensor, float]:
+    """Angle of each pair of 16 features at position 1, and what queries are multiplied by."""
+    rope = RoPE(16, BASE, TRAINED, scaling)
+    rotation = rope.places(some(1, length, 4), True).rotation
+    assert rotation is not None
+    cos, sin = rotation[0][1, :8], rotation[1][1, 8:]
+    return torch.atan2(sin, cos), float(torch.hypot(sin, cos)[0])
+
+
+@pytest.mark.parametrize("scaling", [None, "linear", "ntk", "yarn"])
+def test_scaling_changes_nothing_up_to_the_training_context(scaling: str | None) -> None:
+    for length in (2, TRAINED):
+        rotation = RoPE(16, BASE, TRAINED, scaling).places(some(1, length, 4), True).rotation
+        assert all(map(torch.equal, rotation, RoPE(16, BASE).places(some(1, length, 4), True).rotation))
+
+
+def test_scalings_are_their_papers() -> None:
+    """Four times the context: s = 4."""
+    before, _ = turns(None, LONG)
+    torch.testing.assert_close(turns("linear", LONG)[0], before / 4)
+    ntk = [1 / (BASE * 4 ** (16 / 14)) ** (2 * i / 16) for i in range(8)]
+    torch.testing.assert_close(turns("ntk", LONG)[0], torch.tensor(ntk, dtype=torch.float64))
+    torch.testing.assert_close(turns("ntk", LONG)[0][-1], before[-1] / 4)
+    yarn, length = turns("yarn", LONG)
+    assert length == pytest.approx(0.1 * math.log(4) + 1)
+
+    def pair(count: int) -> float:  # that turns so often in the training context: 128 / (2π · base^(2i/16)) = count
+        return 16 * math.log(TRAINED / (2 * math.pi * count)) / (2 * math.log(BASE))
+
+    first, last = max(0, math.floor(pair(32))), math.ceil(pair(1))
+    for i in range(8):
+        slow = min(1.0, max(0.0, (i - first) / (last - first)))
+        assert float(yarn[i]) == pytest.approx(float(before[i]) * (1 - slow + slow / 4), rel=1e-9)
+    assert yarn[0] == before[0] and float(yarn[-1]) == pytest.approx(float(before[-1]) / 4)
+
+
+def test_impossible_scalings_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"position\.scaling=ntk"):
+        RoPE(2, BASE, TRAINED, "ntk")
+    with pytest.raises(ValueError, match=r"position\.base"):
+        RoPE(16, 1.0, TRAINED, "yarn")
+
+
 # ---- on the embeddings
+
+
+def test_sines_count_from_their_offset() -> None:
+    x, longer = torch.zeros(1, 5, 8).double(), torch.zeros(1, 7, 8).double()
+    assert torch.equal(Sinusoidal(8, 50.0, offset=2).embed(x), Sinusoidal(8, 50.0).embed(longer)[:, 2:])
+    with pytest.raises(ValueError, match=r"position\.offset"):
+        Sinusoidal(8, 50.0, offset=-1)
+
+
+def test_a_scale_multiplies_the_slopes() -> None:
+    one, half = ALiBi(6).places(some(1, 9, 8), True), ALiBi(6, scale=0.5).places(some(1, 9, 8), True)
+    torch.testing.assert_close(half.bias, one.bias / 2)
+    torch.testing.assert_close(half.slopes, one.slopes / 2)
+    with pytest.raises(ValueError, match=r"position\.scale"):
+        ALiBi(6, scale=0.0)
 
 
 def test_sinusoidal_formula() -> None:

@@ -35,6 +35,7 @@ CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 OPTIONS = {
     ("attention", name) for name in ("mha", "gqa", "mqa", "qk_norm", "window", "gated", "differential")
 }  # QK-norm is one
+OPTIONS |= {("cross_attention", "mha")}  # the same class
 NORMED = {("attention", name) for name in ("mla", "retention", "gla", "gated_deltanet", "mamba2")}
 USERS = {"RMSNorm": OPTIONS | NORMED, "LayerNorm": OPTIONS}
 

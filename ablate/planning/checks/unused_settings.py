@@ -13,13 +13,14 @@ from typing import Any
 from ablate.config.components import RESERVED, resolve
 from ablate.config.depth import variants_of
 from ablate.config.errors import BadComponent
-from ablate.config.schema import VARIED, Config
+from ablate.config.schema import OWNED, VARIED, Config
 
 
 def unread(config: Config) -> list[list[str]]:
     """Settings of a cell's components and data that their code never reads, as [key, message]."""
     found = []
     parts = [(group, node) for group in (*VARIED, "data") for node in variants_of(getattr(config, group))]
+    parts += [(name, {"_target_": getattr(config, name)._target_} | config.own(name)) for name in OWNED]
     for group, node in parts:
         user = config.user
         try:

@@ -16,18 +16,20 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import MISSING
 
-from ablate.config.components import argument_problems, offered_names, resolve
+from ablate.config.components import argument_problems, offered_names, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import VARIED, Config, typed
+from ablate.config.schema import OWNED, VARIED, Config, typed
 from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
+from ablate.model.shape import ModelShape
+from ablate.model.transformer import Parts
 from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
@@ -127,8 +129,8 @@ class Validator:
         for group in (*VARIED, "model", "data", "optim", "track"):
             node = getattr(config, group)
             try:
-                if group in ("model", "optim"):  # their arguments are in the typed frame
-                    resolve(group, node._target_, config.user)
+                if group in OWNED:
+                    found += own_problems(group, config)
                     continue
                 for each in variants_of(node) if node or group != "track" else ():
                     rows = argument_problems(group, each, offered_names(group), config.user)
@@ -173,6 +175,21 @@ class Validator:
             found = make() if is_foreign(config) else kept_json("budget", [parts, facts_for_counting(task)], make)
             self.budgets[key] = parse(Budget, found)
         return self.budgets[key]
+
+
+def own_problems(section: str, config: Config) -> list[Problem]:
+    """What is wrong with the arguments that a model form or an optimiser has beside the frame's.  Raises BadComponent.
+
+    An optimiser is given the model, lr, betas and weight_decay in this order, by whatever names.
+    """
+    node, own = getattr(config, section), config.own(section)
+    parameters = parameters_of(resolve(section, node._target_, config.user))
+    if any(each.kind == each.VAR_KEYWORD for each in parameters.values()) and not own:
+        return []
+    shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
+    given = shape if section == "model" else tuple(parameters)[:4]
+    rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
+    return [Problem(*row) for row in rows]
 
 
 def facts_for_counting(task: Any) -> list[Any]:

@@ -1,13 +1,12 @@
-"""Decoders of `transformers`: how each is built in the tests' sizes, and where its weights are in ours.
-
-Those with a tolerance of 1e-5 cast to float32 inside whatever their parameters are.
-"""
+"""Decoders of `transformers`: how each is built in the tests' sizes, and where its weights are in ours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
+import torch
 from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ WIDE, GATED = 4 * DIM, 88  # our FFNs' widths: 88 is 2/3 · 4 · 32, rounded up 
 SHAPE = {"vocab_size": VOCAB, "hidden_size": DIM, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
 NO_SPECIAL = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
 COMMON = SHAPE | NO_SPECIAL | {"max_position_embeddings": CONTEXT, "attn_implementation": "eager"}
-FLOAT32 = 1e-5
+FLOAT32 = torch.float32
 
 
 def made(model: str, config: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -25,9 +24,16 @@ def made(model: str, config: str, **settings: Any) -> Callable[[], nn.Module]:
 
 def built(model: str, config: str, **settings: Any) -> Any:
     """A model of `transformers`, which takes seconds to import, and so not where tests are collected."""
-    import transformers
+    made, described = classes(model, config)
+    return made(described(**settings))
 
-    return getattr(transformers, model)(getattr(transformers, config)(**settings))
+
+def classes(*names: str) -> list[Any]:
+    """Classes of `transformers`, imported while torch's types are as they are."""
+    with patch.object(torch, "float32", FLOAT32), patch.object(torch, "float", FLOAT32):
+        import transformers
+
+        return [getattr(transformers, name) for name in names]
 
 
 def call(reference: nn.Module, inputs: Weights) -> Tensor:
@@ -147,7 +153,7 @@ WHOLE |= {"layer_types": ["full_attention"] * LAYERS}
 DROPOUT = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
 # `eager` casts the softmax to float32 in OPT; scaled_dot_product_attention does not.
 EXACT = {"attn_implementation": "sdpa", "ffn_dim": WIDE, "dropout": 0.0}
-LLAMA_KIND: Any = (made("LlamaForCausalLM", "LlamaConfig", **GATED_FFN), call, llama(BEFORE), "lm", FLOAT32)
+LLAMA_KIND: Any = (made("LlamaForCausalLM", "LlamaConfig", **GATED_FFN), call, llama(BEFORE))
 SIX = {"num_attention_heads": 6, "n_head": 6, "hidden_size": 48}
 
 DECODERS = {
@@ -158,18 +164,16 @@ DECODERS = {
         made("GPTNeoXForCausalLM", "GPTNeoXConfig", intermediate_size=WIDE, num_attention_heads=2),
         call,
         fused(NEOX, 2),
-        tolerance=FLOAT32,
         overrides=("model.heads=2",),
     ),
     "bloom": Family(  # softmax in float32
-        "bloom", made("BloomForCausalLM", "BloomConfig", n_head=HEADS), call, fused(BLOOM, HEADS), tolerance=FLOAT32
+        "bloom", made("BloomForCausalLM", "BloomConfig", n_head=HEADS), call, fused(BLOOM, HEADS)
     ),
     "bloom with six heads": Family(  # no power of two: ALiBi's other slopes
         "bloom",
         made("BloomForCausalLM", "BloomConfig", **SIX),
         call,
         fused(BLOOM, 6),
-        tolerance=FLOAT32,
         overrides=("model.heads=6", "model.dim=48"),
     ),
     # The rest: norms, angles and softmax in float32.
@@ -192,9 +196,6 @@ DECODERS = {
         made("Olmo2ForCausalLM", "Olmo2Config", **GATED_FFN, **rope(5e5), rms_norm_eps=1e-6),
         call,
         llama(AFTER),
-        tolerance=FLOAT32,
     ),
-    "gemma2": Family(
-        "gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **GROUPED, **WHOLE), call, gemma2, tolerance=FLOAT32
-    ),
+    "gemma2": Family("gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **GROUPED, **WHOLE), call, gemma2),
 }

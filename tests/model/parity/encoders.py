@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
-from parity.decoders import FLOAT32, GATED, NO_SPECIAL, WIDE, built, made
+from parity.decoders import GATED, NO_SPECIAL, WIDE, built, made
 from torch import Tensor, nn
 
 
@@ -42,11 +42,44 @@ BERT = {
 }
 
 
-def bert(weights: Weights) -> Weights:
-    """All tokens are of the first segment, whose vector is a part of every position's."""
-    found = renamed(weights, BERT)
-    segment, table = found.pop("segment.weight"), found["position.table.weight"]
-    return found | {"position.table.weight": table + segment[0]}
+ALBERT_BLOCK = {
+    "attention.query": "attention.query",
+    "attention.key": "attention.key",
+    "attention.value": "attention.value",
+    "attention.dense": "attention.out",
+    "attention.LayerNorm": "norms.0",
+    "ffn": "ffn.up",
+    "ffn_output": "ffn.down",
+    "full_layer_layer_norm": "norms.1",
+}
+ALBERT = {
+    f"albert.encoder.albert_layer_groups.{{}}.albert_layers.0.{k}": f"blocks.0.{v}" for k, v in ALBERT_BLOCK.items()
+}
+ALBERT |= {k.replace("bert.", "albert."): v for k, v in BERT.items() if ".embeddings." in k}
+ALBERT |= {"albert.encoder.embedding_hidden_mapping_in": "widen", "predictions": "head"}
+ALBERT |= {"predictions.dense": "head.transform", "predictions.LayerNorm": "head.norm"}
+ELECTRA = {k.replace("bert.", "electra."): v for k, v in BERT.items() if k.startswith("bert.")}
+ELECTRA |= {"electra.embeddings_project": "widen", "generator_lm_head": "head"}
+ELECTRA |= {"generator_predictions.dense": "head.transform", "generator_predictions.LayerNorm": "head.norm"}
+ROBERTA = {k.replace("bert.", "roberta."): v for k, v in BERT.items() if k.startswith("bert.")}
+ROBERTA |= {"lm_head": "head", "lm_head.dense": "head.transform", "lm_head.layer_norm": "head.norm"}
+
+
+def with_segment(table: dict[str, str]) -> Callable[[Weights], Weights]:
+    """BERT and its kin: all tokens are of the first segment, whose vector is a part of every position's."""
+
+    def weights(theirs: Weights) -> Weights:
+        found = renamed(theirs, table)
+        segment, positions = found.pop("segment.weight"), found["position.table.weight"]
+        return found | {"position.table.weight": positions + segment[0]}
+
+    return weights
+
+
+def read_from_zero(reference: nn.Module, inputs: Weights) -> Tensor:
+    """RoBERTa's logits with positions that count padding, too, from the first row of its table."""
+    positions = torch.arange(inputs["tokens"].shape[1])[None]
+    return reference(input_ids=inputs["tokens"], attention_mask=inputs["mask"], position_ids=positions).logits
 
 
 BART_BLOCK = {
@@ -194,19 +227,40 @@ BART_SIZES |= {"d_model": DIM, "dropout": 0.0, "forced_eos_token_id": None, "dec
 
 ENCODERS = {
     "transformer": Family("transformer", TorchTransformer, torch_call, transformer, "seq2seq"),
-    "bert": Family("bert", made("BertForMaskedLM", "BertConfig", **BERT_SIZES), read, bert, "mlm"),
+    "bert": Family("bert", made("BertForMaskedLM", "BertConfig", **BERT_SIZES), read, with_segment(BERT), "mlm"),
+    "roberta": Family(
+        "roberta",
+        made("RobertaForMaskedLM", "RobertaConfig", **BERT_SIZES, layer_norm_eps=1e-5),
+        read_from_zero,
+        with_segment(ROBERTA),
+        "mlm",
+    ),
+    "albert": Family(
+        "albert",
+        made("AlbertForMaskedLM", "AlbertConfig", **BERT_SIZES, embedding_size=16, hidden_act="gelu"),
+        read,
+        with_segment(ALBERT),
+        "mlm",
+    ),
+    "electra": Family(
+        "electra",
+        made("ElectraForMaskedLM", "ElectraConfig", **BERT_SIZES, embedding_size=16),
+        read,
+        with_segment(ELECTRA),
+        "mlm",
+    ),
     "bart": Family(
         "bart", made("BartForConditionalGeneration", "BartConfig", **BART_SIZES), translate, bart, "seq2seq"
     ),
-    # T5: norms in float32.
-    "t5": Family("t5", t5_reference(d_ff=WIDE), translate, t5, "seq2seq", FLOAT32),
+    "t5": Family("t5", t5_reference(d_ff=WIDE), translate, t5, "seq2seq"),
     "t5_v1_1": Family(
         "t5_v1_1",
         t5_v1_1_reference,
         translate,
         t5_v1_1,
         "seq2seq",
-        FLOAT32,
-        ("position.max_distance=20",),  # within these lengths, so that the last bucket holds several distances
+        overrides=(
+            "position.max_distance=20",
+        ),  # within these lengths, so that the last bucket holds several distances
     ),
 }

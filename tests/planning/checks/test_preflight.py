@@ -238,6 +238,7 @@ def test_every_variant_beside_all_others_passes_at_scale_tiny(group: str, tmp_pa
 TASKS = {"decoder": "stdlib", "bert": "mlm", "encoder_decoder": "copy"}
 
 
+QUICK = ("gpt2", "llama", "bert", "albert", "bart", "t5", "t5_v1_1", "transformer")
 FORM_OF = {
     name: next(form for form in TASKS if f"override /model: {form}\n" in file.read_text())
     for name, file in groups()["preset"].items()
@@ -246,10 +247,7 @@ FORM_OF = {
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (form == "decoder" and name not in ("gpt2", "llama")))
-        for name, form in FORM_OF.items()
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FORM_OF],
 )
 def test_every_preset_passes_without_a_word(name: str, tmp_path: Path) -> None:
     task = f"data={TASKS[FORM_OF[name]]}"

@@ -1,0 +1,91 @@
+"""Arguments that a user's model form and optimiser have of their own: keys as those of any component are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.config.errors import PlanError
+from ablate.config.groups import CONF
+from ablate.model.build import build_model
+from ablate.planning.plan import plan_study
+
+PARTS = """
+import torch
+from ablate.model.transformer import Decoder
+
+class Periodic(Decoder):
+    def __init__(self, shape, parts, period: int):
+        super().__init__(shape, parts)
+        self.period = period
+
+    def forward(self, tokens, mask=None):
+        x = self.embed(tokens) * self.scale
+        x = torch.where((torch.arange(tokens.shape[-1]) % self.period == 0)[:, None], x / 2, x)
+        return self.head(self.run(x, True, mask))
+
+def sgd(model, lr: float, betas: list[float], weight_decay: float, momentum: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plans a command of the user's form and optimiser, which stand in a package and a folder of theirs."""
+    name = f"owned_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for group, variant, target, more in [
+        ("model", "decoder", f"{name}.Periodic", "period: 3"),
+        ("optim", "adamw", f"{name}.sgd", "momentum: 0.9"),
+    ]:
+        lines = (CONF / group / f"{variant}.yaml").read_text().splitlines()
+        kept = [line for line in lines if not line.startswith(("#", "_target_"))]
+        (tmp_path / "conf" / group).mkdir(parents=True)
+        text = "\n".join([f"# Mine: {group}.", f"_target_: {target}", more, *kept])
+        (tmp_path / "conf" / group / "mine.yaml").write_text(text)
+
+    def planned(*words: str) -> Any:
+        return plan_study((*small, f"user=[{name}]", "seeds=1", *words), str(tmp_path / "conf"))
+
+    return planned
+
+
+def test_own_keys_are_set_swept_built_and_part_of_the_runs_key(own: Any) -> None:
+    plain = own("model=mine", "optim=mine")
+    assert (plain.manifest.cells[0].config.own("model"), plain.manifest.cells[0].config.own("optim")) == (
+        {"period": 3},
+        {"momentum": 0.9},
+    )
+    swept = own("model=mine", "optim=mine", "model.period=3,4", "optim.momentum=0.5,0.9")
+    assert swept.manifest.factors == {"model.period": [3, 4], "optim.momentum": [0.5, 0.9]}
+    assert len(set(swept.todo)) == 4 and set(plain.todo) < set(swept.todo)
+    periods = {build_model(cell.config, cell.task).period for cell in own("model=mine").study.cells.checked}
+    assert periods == {3}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("model.perid=2", "did you mean model.period?"),
+        ("model.period=2.5", "is not of type int"),
+        ("optim.momentm=0.5", "did you mean optim.momentum?"),
+        ("optim.momentum=much", "is not of type float"),
+    ],
+)
+def test_misspelt_and_misshapen_ones_are_one_line(own: Any, words: str, told: str) -> None:
+    with pytest.raises(PlanError) as error:
+        own("model=mine", "optim=mine", words)
+    assert [told in str(problem) for problem in error.value.problems] == [True]
+
+
+def test_a_variant_without_them_refuses_them(own: Any) -> None:
+    with pytest.raises(PlanError) as error:
+        own("model=mine,decoder", "model.period=2")
+    assert "model=mine" in str(error.value) and "decoder" in str(error.value)
+    with pytest.raises(PlanError) as error:
+        own("optim.momentum=0.5")
+    assert "optim=mine" in str(error.value)
