@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
+from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.config.depth import variants_of
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model, initialised_model
-from ablate.model.experts import grouped_product
 from ablate.model.init import role_of
 from ablate.model.norm import running_norms
 from ablate.model.uncounted import Uncounted, unreached
@@ -32,12 +30,6 @@ OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a c
 IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
 MOST = 10**12  # parameters of a model
 COMPUTED = 10**9  # parameters of a model that is run to be counted, where it cannot be on the meta device
-
-
-@register_flop_formula(grouped_product._opoverload.overloadpacket)
-def of_groups(x: Sequence[int], weight: Sequence[int], *args: Any, **kwargs: Any) -> int:
-    """FLOPs of a grouped product by the shapes of its rows and matrices: each row is in one group."""
-    return 2 * x[0] * weight[-2] * weight[-1]
 
 
 @record

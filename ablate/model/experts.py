@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import register_flop_formula
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}  # W₂ · f(W₁ x)
 GATED: dict[str, Callable[[Tensor], Tensor]] = {
@@ -23,6 +25,7 @@ class Experts(nn.Module):
 
     def __init__(self, count: int, dim: int, hidden: int, expert: Expert):
         super().__init__()
+        register_operators()
         self.activation = (FORMS | GATED)[expert]
         self.gate = matrices(count, dim, hidden, "in") if expert in GATED else None
         self.up = matrices(count, dim, hidden, "in")
@@ -46,13 +49,27 @@ def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
-    made: Tensor = grouped_product(x, weight, ends)
+    made: Tensor = torch.ops.ablate.grouped_product(x, weight, ends)
     return made
 
 
-# Operators of our own: how many rows an expert gets depends on the data, and so would a graph that is compiled of this.
-@torch.library.custom_op("ablate::grouped_product", mutates_args=())
-def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+@functools.cache
+def register_operators() -> None:
+    """Make operators of our own of the two products of groups.
+
+    How many rows an expert gets depends on the data, and so would a graph that is compiled of their loops.
+    """
+    product = torch.library.custom_op("ablate::grouped_product", product_of_groups, mutates_args=())
+    product.register_fake(lambda x, weight, ends: x.new_empty(len(x), weight.shape[-1]))
+    product.register_autograd(rows_and_matrices, setup_context=keep_given)
+    product.register_vmap(one_by_one(product))
+    register_flop_formula(torch.ops.ablate.grouped_product)(flops_of_groups)
+    gradient = torch.library.custom_op("ablate::grouped_gradient", gradient_of_groups, mutates_args=())
+    gradient.register_fake(lambda x, of_rows, ends: x.new_empty(len(ends), x.shape[-1], of_rows.shape[-1]))
+    gradient.register_vmap(one_by_one(gradient))
+
+
+def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """See `grouped`."""
     made = x.new_zeros(len(x), weight.shape[-1])
     for start, end, matrix in groups(ends, weight):
@@ -60,12 +77,16 @@ def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     return made
 
 
-@torch.library.custom_op("ablate::grouped_gradient", mutates_args=())
-def grouped_gradient(x: Tensor, gradient: Tensor, ends: Tensor) -> Tensor:
+def flops_of_groups(x: Sequence[int], weight: Sequence[int], *args: Any, **kwargs: Any) -> int:
+    """FLOPs of the product by the shapes of its rows and matrices: each row is in one group."""
+    return 2 * x[0] * weight[-2] * weight[-1]
+
+
+def gradient_of_groups(x: Tensor, of_rows: Tensor, ends: Tensor) -> Tensor:
     """Of each group xᵀ · gradient: (N, in), (N, out) -> (n, in, out)."""
-    made = x.new_zeros(len(ends), x.shape[-1], gradient.shape[-1])
+    made = x.new_zeros(len(ends), x.shape[-1], of_rows.shape[-1])
     for start, end, matrix in groups(ends, made):
-        torch.mm(x[start:end].t(), gradient[start:end], out=matrix)
+        torch.mm(x[start:end].t(), of_rows[start:end], out=matrix)
     return made
 
 
@@ -75,30 +96,20 @@ def groups(ends: Tensor, of_each: Tensor) -> list[tuple[int, int, Tensor]]:
     return [group for group in zip([0, *found], found, of_each, strict=False) if group[0] < group[1]]
 
 
-@grouped_product.register_fake
-def _shape_of_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    return x.new_empty(len(x), weight.shape[-1])
-
-
-@grouped_gradient.register_fake
-def _shape_of_gradient(x: Tensor, gradient: Tensor, ends: Tensor) -> Tensor:
-    return x.new_empty(len(ends), x.shape[-1], gradient.shape[-1])
-
-
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+def keep_given(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    """Keep what the gradient of `grouped` is made of."""
     ctx.save_for_backward(*inputs)
 
 
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+def rows_and_matrices(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    """The gradients of `grouped` in rows and matrices, where they are asked for."""
     x, weight, ends = ctx.saved_tensors
-    of_x = grouped_product(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
-    return of_x, grouped_gradient(x, gradient, ends) if ctx.needs_input_grad[1] else None, None
+    of_x = torch.ops.ablate.grouped_product(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
+    of_weight = torch.ops.ablate.grouped_gradient(x, gradient, ends) if ctx.needs_input_grad[1] else None
+    return of_x, of_weight, None
 
 
-grouped_product.register_autograd(_backward, setup_context=_keep)
-
-
-def _one_by_one(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
+def one_by_one(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
     """The rule by which vmap calls an operator: for each entry of a stack, one after another."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *given: Tensor) -> tuple[Tensor, int]:
@@ -109,7 +120,3 @@ def _one_by_one(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, 
         return torch.stack([operator(*each) for each in zip(*stacked, strict=True)]), 0
 
     return rule
-
-
-grouped_product.register_vmap(_one_by_one(grouped_product))
-grouped_gradient.register_vmap(_one_by_one(grouped_gradient))
