@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ablate import evidence
-from ablate.config.schema import value_at
+from ablate.config.depth import value_at
 from ablate.config.study_keys import CHOSEN
 from ablate.format import counted, percent, remainder
 from ablate.format.columns import columns

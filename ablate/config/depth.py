@@ -117,6 +117,15 @@ def mapped(node: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, An
     return {name: value if name == LAYERS else change(value) for name, value in node.items()}
 
 
+def value_at(node: Any, path: list[str]) -> Any:
+    """What plain data have at a path, None where there is nothing; of several variants over the layers, the first's."""
+    for name in path:
+        if isinstance(node, dict) and LAYERS in node:
+            node = next((each for each in node.values() if isinstance(each, dict) and name in each), {})
+        node = node.get(name) if isinstance(node, dict) else node[int(name)] if isinstance(node, list) else None
+    return node
+
+
 def patterned(config: Config) -> Iterator[str]:
     """The groups that change over the layers."""
     return (group for group in COMPONENTS if is_patterned(getattr(config, group)))

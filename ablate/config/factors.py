@@ -10,10 +10,11 @@ from typing import Any
 from ablate.config.claim_relations import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
+from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.overrides import parsed as read
-from ablate.config.schema import COMPONENTS, LATER_GROUPS, is_component, value_at
+from ablate.config.schema import COMPONENTS, LATER_GROUPS, is_component
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
 FEW = 4  # factors that the label of a reference spells out

@@ -285,15 +285,6 @@ def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def value_at(node: Any, path: list[str]) -> Any:
-    """What plain data have at a path, None where there is nothing; of several variants over the layers, the first's."""
-    for name in path:
-        if isinstance(node, dict) and LAYERS in node:
-            node = next((each for each in node.values() if isinstance(each, dict) and name in each), {})
-        node = node.get(name) if isinstance(node, dict) else node[int(name)] if isinstance(node, list) else None
-    return node
-
-
 def neutral_groups() -> dict[str, Any]:
     """What the variants of later groups hold that say that all is as it was before."""
     files = groups() if LATER_GROUPS else {}

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.schema import BY_STEPS, value_at
+from ablate.config.depth import value_at
+from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
