@@ -29,6 +29,7 @@ SETTINGS = """\
 ## Settings of variants
 
 `group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`.
+Settings that no YAML holds are added with a plus: [options](models-and-tasks.md#options).
 """
 
 
