@@ -6,12 +6,11 @@ import contextlib
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
-from ablate.cli.monitor.state import Runs, runs_of
-from ablate.cli.monitor.view import counts
+from ablate.cli.monitor.state import Runs
+from ablate.cli.monitor.view import counts, follow
 from ablate.planning.runs import Plan
-from ablate.results.manifest import read_manifest
 from ablate.results.study import Study
 
 TICK = 0.5  # seconds between polls
@@ -25,21 +24,11 @@ class Bar:
         """A warning."""
         warnings.warn(text, stacklevel=2)
 
-    @contextlib.contextmanager
-    def training(self, plan: Plan) -> Iterator[None]:
-        """The bar, from a thread of its own, where anybody sees it."""
+    def training(self, plan: Plan) -> AbstractContextManager[None]:
+        """The bar, where anybody sees it."""
         if not is_seen():
-            yield
-            return
-        manifest, stop = read_manifest(plan.results, plan.manifest.study), threading.Event()
-        runs = runs_of(plan.results, manifest, plan.todo)
-        thread = threading.Thread(target=_show, args=(runs, stop), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(5)
+            return contextlib.nullcontext()
+        return follow(plan.results, plan.manifest.study, plan.todo, _show)
 
     def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
         """Nothing: the study is returned, and shows itself."""

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from ablate.format import duration
 from ablate.format.streams import screen
 from ablate.results.manifest import read_manifest
 
+Show = Callable[[Runs, threading.Event], None]  # until the event is set
 TICK = 0.5  # seconds between polls
 HEARTBEAT = 30.0  # seconds without a plain line after which one says that the sweep is alive
 # The columns of the table, each with the width of a terminal from which on it is shown.
@@ -84,13 +85,13 @@ def endings(runs: Runs) -> list[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def follow(results: Path, study: str, paths: list[str]) -> Iterator[None]:
-    """Show how the runs at `paths` go on, from a thread of its own, until the context ends.
+def follow(results: Path, study: str, paths: list[str], show: Show | None = None) -> Iterator[None]:
+    """Show how the runs at `paths` go on, from a thread of its own, until the context ends; in a manner of one's own.
 
     Enter it before the runs begin.  Raises what `read_manifest` raises; nothing that happens to the view later.
     """
     runs, stop = runs_of(results, read_manifest(results, study), paths), threading.Event()
-    thread = threading.Thread(target=_show, args=(runs, stop), daemon=True)
+    thread = threading.Thread(target=show or _show, args=(runs, stop), daemon=True)
     thread.start()
     try:
         yield
