@@ -45,8 +45,8 @@ BUGS = [
     ),
     Bug(
         "learning rate of the first group only",
-        "for group in self.optimiser.param_groups:",
-        "for group in self.optimiser.param_groups[:1]:",
+        "zip(self.optimiser.param_groups, self.shares, strict=True):",
+        "zip(self.optimiser.param_groups[:1], self.shares, strict=False):",
         "test_five_steps_are_those_of_a_loop_written_by_hand",
     ),
     Bug(
@@ -69,8 +69,8 @@ BUGS = [
     ),
     Bug(
         "vectors decay, too",
-        '"weight_decay": 0.0}',
-        '"weight_decay": weight_decay}',
+        '<= 1], "weight_decay": 0.0}',
+        '<= 1], "weight_decay": weight_decay}',
         "test_every_parameter_is_in_one_group_and_matrices_alone_decay",
     ),
     Bug(

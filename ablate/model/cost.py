@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -43,7 +44,8 @@ class Budget(Record):
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
     unused           components that the model has no place for: norm in residual=rezero
-    active           share of the FFNs' width that a token passes, less than 1 in a mixture of experts
+    widths           of each FFN that says it: its width, and the share of its like that a token passes, less than 1 in
+                     a mixture of experts
     running          whether norms keep running statistics, so that runs end with losses by others, too
     """
 
@@ -54,7 +56,7 @@ class Budget(Record):
     hidden: int | None
     unused: tuple[str, ...]
     running: bool
-    active: float = 1.0
+    widths: tuple[tuple[int, float], ...] = ()
 
     @property
     def core(self) -> int:
@@ -83,16 +85,16 @@ def count(config: Config, task: Any) -> Budget:
         model = initialised_model(config, task, 0)
         flops, said = forward_flops(model, one_example(task))
         said = [*said, "its FLOPs are those of one random example: what it computes depends on the data"]
-    parameters = dict(model.named_parameters())
+    parameters, widths = dict(model.named_parameters()), ffn_widths(model)
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
         notes=[*notes(model), *IDLE * ("cross_attention" in model.unused), *said],
-        hidden=ffn_width(model),
+        hidden=only(width for width, _ in widths),
         unused=model.unused,
         running=bool(running_norms(model)),
-        active=min((getattr(module, "active", 1.0) for module in model.modules()), default=1.0),
+        widths=tuple((width, active) for width, active in widths if isinstance(width, int)),
     )
 
 
@@ -130,11 +132,16 @@ def estimate(config: Config, vocab: int) -> int:
     return int(layers * (4 * shape.dim * heads + 2 * shape.dim * width) + vocab * shape.dim)
 
 
-def ffn_width(model: nn.Module) -> int | None:
-    """What the model's FFNs, the modules called `ffn`, say of their width."""
+def ffn_widths(model: nn.Module) -> list[tuple[Any, float]]:
+    """What each of the model's FFNs, the modules called `ffn`, says of its width, and of the share that is passed."""
     ffns = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "ffn"]
-    widths = {getattr(ffn, "hidden", None) for ffn in ffns}
-    width = widths.pop() if len(widths) == 1 else None
+    return [(getattr(ffn, "hidden", None), getattr(ffn, "active", 1.0)) for ffn in ffns]
+
+
+def only(widths: Iterable[Any]) -> int | None:
+    """The one width of all FFNs, where there is one."""
+    found = {*widths}
+    width = found.pop() if len(found) == 1 else None
     return width if isinstance(width, int) else None
 
 

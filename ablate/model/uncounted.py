@@ -10,6 +10,7 @@ from torch.utils.flop_counter import flop_registry
 
 # Operators of torch that do more than a step for each number, and are no product: scans, solutions, transforms.
 LONG = ("cumsum", "cumprod", "logcumsumexp", "linalg_", "_linalg_", "triangular_solve", "cholesky", "_fft_", "sort")
+SHORT = ("linalg_vector_norm",)  # but for a sum of squares
 
 
 class Uncounted(TorchDispatchMode):
@@ -54,7 +55,7 @@ class Uncounted(TorchDispatchMode):
 def is_long(packet: Any) -> bool:
     """Whether an operator's work is not known to be in proportion to its numbers: one of these, or none of torch's."""
     space, _, name = packet._qualified_op_name.partition("::")
-    return space not in ("aten", "prim", "prims") or name.startswith(LONG)
+    return space not in ("aten", "prim", "prims") or (name.startswith(LONG) and name not in SHORT)
 
 
 def unreached(model: nn.Module) -> list[str]:

@@ -119,12 +119,12 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
     found = lengthen(cell, of_step, target) if how in BY_STEPS else widen(how, cell, target, validator)
     left = remainder(how, found, of_step, target)
-    config = found.config
-    widths = found.budget.hidden, cell.budget.hidden
-    changed = widths[0] / widths[1] if widths[0] and widths[1] else 1  # FFNs of several widths have no one
-    if abs(left.difference) > FAR or not cell.budget.active / EXTREME <= changed <= EXTREME:
+    config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
+    extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
+    if abs(left.difference) > FAR or extreme:
         where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={found.budget.hidden}"
-        message = f"{left_over(left)} against its reference at best, with {where}"
+        why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
+        message = f"{left_over(left)} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
     return found
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from ablate.config.errors import first_line
-from ablate.model.init import role_of
+from ablate.model.init import CONVOLUTIONS, role_of
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 
@@ -44,11 +44,17 @@ class Lion(torch.optim.Optimizer):
                 m.lerp_(parameter.grad, 1 - second)
 
 
-class MuonBesideAdamW(torch.optim.Optimizer):
-    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser: see `muon`."""
+Stacks = Sequence[tuple[nn.Parameter, list[nn.Parameter]]]
 
-    def __init__(self, matrices: torch.optim.Muon, others: AdamW):
-        self.parts = (matrices, others)
+
+class MuonBesideAdamW(torch.optim.Optimizer):
+    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser: see `muon`.
+
+    `stacks` are parameters of many matrices, (n, in, out), with a view of each that Muon has in their place.
+    """
+
+    def __init__(self, matrices: torch.optim.Muon, others: AdamW, stacks: Stacks = ()):
+        self.parts, self.stacks = (matrices, others), stacks
         super().__init__([group for part in self.parts for group in part.param_groups], {})
         self.share_groups()
 
@@ -58,8 +64,17 @@ class MuonBesideAdamW(torch.optim.Optimizer):
 
     def step(self, closure: Any = None) -> None:
         """Take the step of each part."""
+        for stack, views in self.stacks:
+            for view, grad in zip(views, [None] * len(views) if stack.grad is None else stack.grad, strict=True):
+                view.grad = grad
         for part in self.parts:
             part.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, those of stacks among them."""
+        super().zero_grad(set_to_none)
+        for stack, _ in self.stacks:
+            stack.grad = None
 
     def state_dict(self) -> dict[str, Any]:
         """The states of both parts."""
@@ -93,18 +108,23 @@ def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
 
 
 def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
-    """Muon for hidden matrices, AdamW for embeddings, head, vectors and scalars (Jordan 2024).
+    """Muon for hidden matrices, those of each expert too, AdamW for all other parameters (Jordan 2024).
 
     M ← 0.95 M + 0.05 G; W ← W − lr · 0.2 √max(n, m) · NewtonSchulz(0.95 M + 0.05 G) − lr λ W.  By the factor an update
     is as large as AdamW's, so that one rate suits both (Liu 2025, arXiv 2502.16982).  `betas` are those of AdamW.
     """
-    hidden = [p for p in model.parameters() if p.ndim == 2 and role_of(p) in ("in", "out")]
+    kernels = {id(module.weight) for module in model.modules() if isinstance(module, CONVOLUTIONS)}
+    hidden = [
+        p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out") and id(p) not in kernels
+    ]
     if not hidden:
         raise ValueError("optim=muon: the model has no hidden matrix")
     ids = {id(p) for p in hidden}
     others = decaying((p for p in model.parameters() if id(p) not in ids), weight_decay)
-    matrices = torch.optim.Muon(hidden, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-    return MuonBesideAdamW(matrices, AdamW(others, lr=lr, betas=(betas[0], betas[1]), fused=True))
+    stacks = [(p, [nn.Parameter(matrix) for matrix in p.detach()]) for p in hidden if p.ndim == 3]
+    single = [p for p in hidden if p.ndim == 2] + [view for _, views in stacks for view in views]
+    matrices = torch.optim.Muon(single, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+    return MuonBesideAdamW(matrices, AdamW(others, lr=lr, betas=(betas[0], betas[1]), fused=True), stacks)
 
 
 def descend(optimiser: torch.optim.Optimizer) -> None:

@@ -222,7 +222,7 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
     found["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none", "diagnostics": False}
     found["optim"] |= {"schedule": "", "floor": 0.1}
     for name, values in (pair for each in sections for pair in each.items()):
-        found[name] = found[name] | values
+        found[name] = found.get(name, {}) | values
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.model.uncounted import Uncounted
+from ablate.model.uncounted import Uncounted, is_long
 
 
 class Part(nn.Module):
@@ -72,3 +72,7 @@ def test_kernels_of_others_are_named() -> None:
                 return torch.ops.mine.scan(x)
 
         assert "mine::scan" in seen(Kernel()).notes[0]
+
+
+def test_a_norm_of_a_vector_is_a_sum_and_no_long_operator() -> None:
+    assert not is_long(torch.ops.aten.linalg_vector_norm) and is_long(torch.ops.aten.linalg_solve_ex)

@@ -20,6 +20,7 @@ from ablate.config.schema import Config, stored
 from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model.build import build_model
+from ablate.model.ffn import MoE
 from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
 from ablate.planning.plan import Plan, PlanError, plan_study
@@ -48,7 +49,10 @@ def counted(config: Config, how: str, hidden: int | None, task: Task) -> float:
         return sum(p.numel() for p in model.parameters() if role_of(p) not in ("embedding", "head"))
     linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
     dim, layers = config.model.dim, config.model.layers
-    return 2 * sum(m.weight.numel() for m in linear) + 4 * layers * dim * task.context
+    mixtures = [module for module in model.modules() if isinstance(module, MoE)]
+    passed = sum(m.top_k * p.numel() // len(p) for m in mixtures for p in m.experts.parameters())
+    passed += sum(p.numel() for m in mixtures if m.shared for p in m.shared.parameters())
+    return 2 * (sum(m.weight.numel() for m in linear) + passed) + 4 * layers * dim * task.context
 
 
 def brute_force(cell: Cell, how: str, target: float, widths: range) -> int:

@@ -109,3 +109,10 @@ def test_small_copies_have_every_layer_and_the_first_ones_of_large_models_each_v
     large = full(cell._replace(budget=many), 4)
     assert large.config.model.layers == 3 and large.config.attention["_layers_"] == ["window", "window", "mha"]
     assert len(build_model(large.config, StandIn(facts_of(cell.task))).blocks) == 3
+
+
+def test_no_width_of_a_pattern_is_matched_far_from_its_own(plan: Any) -> None:
+    with pytest.raises(PlanError) as error:
+        plan("ffn=mlp,mlp+moe", "match=params", "model.dim=64", "seeds=1", LAYERS)
+    (line,) = lines(error)
+    assert line.startswith("match: mlp+moe") and "ffn.hidden=" in line and "own width" in line

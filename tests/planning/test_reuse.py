@@ -57,19 +57,20 @@ def notes(planned: Plan) -> str:
     return "\n".join([*planned.notes, *(note for cell in planned.manifest.cells for note in cell.notes)])
 
 
-RMS = "ablate.model.norm.RMSNorm"
+RMS = "ablate.model.norm.RMSNorm"  # which attention may use, too
+SCALE = "ablate.model.norm.ScaleNorm"
 
 
 def test_a_changed_definition_trains_its_cells_again_and_says_so(plan, edit):
-    finish(plan("norm=ln,rms", "seeds=2"))
-    edit(RMS)
-    again = plan("norm=ln,rms", "seeds=2")
-    assert len(again.todo) == 2 and {path.split("-")[0] for path in again.todo} == {"rms"}
-    assert f"2 runs of this study were trained with other code ({RMS}); trained again; reuse=any" in notes(again)
+    finish(plan("norm=ln,scale", "seeds=2"))
+    edit(SCALE)
+    again = plan("norm=ln,scale", "seeds=2")
+    assert len(again.todo) == 2 and {path.split("-")[0] for path in again.todo} == {"scale"}
+    assert f"2 runs of this study were trained with other code ({SCALE}); trained again; reuse=any" in notes(again)
     edit("ablate.training.trainer.Trainer")
-    assert len(plan("norm=ln,rms", "seeds=2").todo) == 4
+    assert len(plan("norm=ln,scale", "seeds=2").todo) == 4
     edit(None)
-    assert notes(plan("norm=ln,rms", "seeds=2")) == "", "nothing is missing"
+    assert notes(plan("norm=ln,scale", "seeds=2")) == "", "nothing is missing"
 
 
 def test_nothing_is_said_of_runs_that_the_study_never_had(plan, edit):
@@ -83,16 +84,16 @@ def test_nothing_is_said_of_runs_that_the_study_never_had(plan, edit):
 
 
 def test_any_takes_runs_that_differ_in_code_only(plan, edit):
-    old = finish(plan("norm=ln,rms", "seeds=2"))
-    edit(RMS)
-    taken = plan("norm=ln,rms", "seeds=2", "reuse=any")
+    old = finish(plan("norm=ln,scale", "seeds=2"))
+    edit(SCALE)
+    taken = plan("norm=ln,scale", "seeds=2", "reuse=any")
     assert taken.todo == [] and {run.path for run in taken.manifest.runs} == {run.path for run in old}
     said = [cell.notes for cell in taken.manifest.cells]
-    assert said == [[], [f"2 runs of rms were trained with other code ({RMS} changed), taken by reuse=any"]]
-    assert len(plan("norm=ln,rms", "seeds=3", "reuse=any").todo) == 2
-    assert len(plan("norm=ln,rms", "seeds=2", "reuse=any", "optim.lr=1e-2").todo) == 4
+    assert said == [[], [f"2 runs of scale were trained with other code ({SCALE} changed), taken by reuse=any"]]
+    assert len(plan("norm=ln,scale", "seeds=3", "reuse=any").todo) == 2
+    assert len(plan("norm=ln,scale", "seeds=2", "reuse=any", "optim.lr=1e-2").todo) == 4
     finish(taken)
-    same = plan("norm=ln,rms", "seeds=2")
+    same = plan("norm=ln,scale", "seeds=2")
     assert len(same.todo) == 2 and "2 runs of this study were trained with other code" in notes(same)
 
 

@@ -112,7 +112,7 @@ def test_a_larger_batch_takes_longer_but_for_the_optimiser(monkeypatch: pytest.M
     def update(step: int) -> list[Any]:
         now[0] += 0.07 if step else 100  # the first one loads what the others need
         seconds["optimiser"] += 0.04 if step else 50
-        return [SimpleNamespace(item=lambda: 0.0)]
+        return [{"loss": SimpleNamespace(item=lambda: 0.0)}]
 
     trainer: Any = SimpleNamespace(update=update, seconds=seconds)
     monkeypatch.setattr(sweep_time, "time", SimpleNamespace(perf_counter=lambda: now[0]))

@@ -184,6 +184,29 @@ def test_muon_turns_hidden_matrices_and_leaves_the_rest_to_adamw() -> None:
         assert (seen - seen.diagonal().diag()).abs().max() < 0.05, name
 
 
+def test_muon_takes_each_matrix_of_a_stack_by_itself() -> None:
+    """As it takes them where each is a parameter of its own, and its gradient goes with the others'."""
+    values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)
+    stacked, apart = nn.Module(), nn.Module()
+    stacked.all = nn.Parameter(values.clone())
+    apart.all = nn.ParameterList(matrix.clone() for matrix in values)
+    for model in (stacked, apart):
+        model.vector, model.kernel = nn.Parameter(torch.zeros(2)), nn.Conv1d(2, 2, 3, bias=False)
+        nn.init.ones_(model.kernel.weight)
+    optimisers = [muon(model, 0.1, [0.9, 0.99], 0.5) for model in (stacked, apart)]
+    for _ in range(3):
+        grads = torch.randn(values.shape, generator=made)
+        stacked.all.grad = grads
+        for matrix, grad in zip(apart.all, grads, strict=True):
+            matrix.grad = grad.clone()
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad()
+        assert stacked.all.grad is None
+    assert torch.equal(stacked.all, torch.stack([*apart.all])) and not torch.equal(stacked.all, values)
+    assert all(p.ndim == 2 for p in optimisers[0].parts[0].param_groups[0]["params"])
+
+
 @pytest.mark.parametrize("make", [adamw, lion, muon])
 def test_an_optimiser_goes_on_from_its_state(make: Any) -> None:
     whole, parted = model_of(), model_of()

@@ -371,3 +371,21 @@ def test_each_group_of_an_optimiser_keeps_its_own_rate_in_the_schedule(small, tm
         assert trainer.update(step)[2] == pytest.approx(rate(step, "cosine"))
         rates = [group["lr"] for group in trainer.optimiser.param_groups]
         assert rates == pytest.approx([0.25 * rate(step, "cosine"), rate(step, "cosine")])
+
+
+def test_a_run_of_muon_with_experts_and_later_tokens_goes_on_exactly(small: list[str], tmp_path: Path) -> None:
+    config = configured(small, "optim=muon", "ffn=mlp+moe", "objective=multi_token")
+    whole, first = trainer_of(config, tmp_path / "whole"), trainer_of(config, tmp_path / "parted")
+    before = {name: p.detach().clone() for name, p in whole.model.named_parameters()}
+    expected = [whole.update(step)[0] for step in range(4)]
+    assert {*expected[0]} == {"loss", "multi_token", "balance", "objective"}
+    found = [first.update(step)[0] for step in range(2)]
+    first.log({})
+    first.progress.step = 2
+    first.save()
+    second = trainer_of(config, tmp_path / "parted")
+    found += [second.update(step)[0] for step in range(2, 4)]
+    assert found == expected
+    for name, p in second.model.named_parameters():
+        assert torch.equal(p, whole.model.get_parameter(name)), name
+        assert not torch.equal(p, before[name]) or p.ndim < 2, name

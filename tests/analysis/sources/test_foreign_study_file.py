@@ -55,7 +55,7 @@ def described(folder: Path, **content: Any) -> Asked:
 
 def with_steps(study: Study, file: Path) -> Path:
     """All logged steps of a study with the settings of its runs, as people log them."""
-    given = ["cell", "seed", "label", "status", "batches", "params", *study.manifest.factors]
+    given = ["cell", "seed", "label", "status", "batches", "params"]
     curves = study.curves.drop(columns=["label", "path"]).merge(study.runs[given], on=["cell", "seed"])
     return written(curves, file)
 
