@@ -182,7 +182,7 @@ class MoE(nn.Module):
         return 0.0
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, C)
-        p = self.router(x).softmax(-1)
+        p = self.router(x).softmax(-1, dtype=torch.promote_types(x.dtype, torch.float32))  # a sum in bf16 is no count
         gates, chosen = p.topk(self.top_k, -1)  # (B, T, k)
         if self.gates == "renormalised":
             gates = gates / gates.sum(-1, keepdim=True)
@@ -192,7 +192,7 @@ class MoE(nn.Module):
         rows = x[..., None, :].expand(*chosen.shape, -1).reshape(-1, x.shape[-1])  # of each token one for each choice
         order = chosen.reshape(-1).argsort(stable=True)
         found = self.experts(rows[order], picked.reshape(-1, p.shape[-1]).sum(0).cumsum(0))
-        y = (found[order.argsort()].view(*chosen.shape, -1) * gates[..., None]).sum(-2)
+        y = (found[order.argsort()].view(*chosen.shape, -1) * gates[..., None].to(found.dtype)).sum(-2)
         if self.shared is None:
             return y
         flat = x.reshape(-1, x.shape[-1])

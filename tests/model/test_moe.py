@@ -17,6 +17,7 @@ from ablate.config.components import bind
 from ablate.config.schema import Config
 from ablate.model.build import build_model, initialised_model
 from ablate.model.cost import count
+from ablate.model.ffn import MoE
 from ablate.model.init import Torch, Xavier, draw, initialise, shared_draws
 from ablate.model.objective import auxiliary, terms_of
 from ablate.training.grad_accumulation import backward
@@ -226,3 +227,11 @@ def test_it_is_built_where_nothing_is_computed() -> None:
     with torch.device("meta"):
         model = build_model(configured(), Blank(VOCAB, CONTEXT))
         assert model(some_tokens().to("meta")).shape == (3, CONTEXT, VOCAB)
+
+
+def test_the_balance_loss_is_in_float32_whatever_products_are_in() -> None:
+    x = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0))
+    moe = MoE(16, "relu", 8, 4.0, 8, 4, 2, 0, "renormalised", 0.5).train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = moe(x)
+    assert (moe.balance.dtype, y.dtype) == (torch.float32, torch.bfloat16)
