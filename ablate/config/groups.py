@@ -14,7 +14,7 @@ CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
 ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
-ORDER += ["qk_norm", "nope_lengths", "catalogue_2"]
+ORDER += ["mqar_tuned", "qk_norm", "nope_lengths", "catalogue_2"]
 FIGURES = PACKAGE.parent / "analysis" / "figures" / "kinds"
 
 
