@@ -30,9 +30,10 @@ BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and th
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
 # Every other group: ablate.model.
-PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "ablate.execution.tracking.wandb"}
+PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "schedule": "ablate.training.schedule"}
+PACKAGES |= {"track": "ablate.execution.tracking.wandb"}
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
-KINDS |= {"objective": "ablate.model.objective.Objective"}
+KINDS |= {"objective": "ablate.model.objective.Objective", "schedule": "ablate.training.schedule.Schedule"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
 FUNCTIONS = (*PLACED, "position", "optim")  # groups whose parts may come from functions

@@ -1,9 +1,8 @@
-"""Optimisers and learning-rate schedules."""
+"""Optimisers."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -139,18 +138,3 @@ def descend(optimiser: torch.optim.Optimizer) -> None:
             raise
         said = "out of memory in the optimiser's step: its state does not fit beside the model; write a smaller model"
         raise TooLarge(f"{said} ({first_line(error)})") from None
-
-
-def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: str, floor: float) -> float:
-    """Learning rate of update `step` = 0 … steps − 1.
-
-    lr · (step + 1) / warmup at first, then lr · (floor + (1 − floor) · left), where `left` falls from 1 to 0 with the
-    share x of the steps that are done: (1 + cos πx) / 2 or 1 − x; lr where the schedule is constant.
-    """
-    if step < warmup:
-        return lr * (step + 1) / warmup
-    if schedule == "constant":
-        return lr
-    done = (step - warmup) / max(1, steps - 1 - warmup)
-    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done}[schedule]
-    return lr * (floor + (1 - floor) * left)

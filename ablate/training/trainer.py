@@ -31,7 +31,8 @@ from ablate.training.compiling import Stopwatch, compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
-from ablate.training.optim import descend, learning_rate
+from ablate.training.optim import descend
+from ablate.training.schedule import build_schedule, learning_rate
 from ablate.training.scoring import DocumentLosses
 from ablate.training.weight_averaging import AVERAGES
 
@@ -86,7 +87,7 @@ class Trainer:
             self.task = build_task(config)
             self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
-            self.objective = build_objective(config)
+            self.objective, self.schedule = build_objective(config), build_schedule(config)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model}:
                 use(self.loop.products, model)
@@ -171,7 +172,7 @@ class Trainer:
         with self.timed("forward_backward"):
             losses = self.backward(step, batch)
         with self.timed("optimiser"):
-            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, optim.schedule, optim.floor)
+            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, self.schedule, optim.floor)
             for group, share in zip(self.optimiser.param_groups, self.shares, strict=True):
                 group["lr"] = lr * share
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)

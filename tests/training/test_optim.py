@@ -1,8 +1,7 @@
-"""Parameter groups and schedules."""
+"""Parameter groups and steps."""
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +15,7 @@ from torch import nn
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
 from ablate.model.init import role_of
-from ablate.training.optim import adamw, learning_rate, lion, muon
+from ablate.training.optim import adamw, lion, muon
 
 KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 
@@ -85,57 +84,6 @@ sys.exit("torch._dynamo" in sys.modules)
 def test_a_model_of_vectors_alone_and_of_matrices_alone() -> None:
     assert len(adamw(nn.LayerNorm(4), **KEYS).param_groups) == 1
     assert len(adamw(nn.Linear(4, 4, bias=False), **KEYS).param_groups) == 1
-
-
-def at(step: int, schedule: str = "cosine", steps: int = 101, warmup: int = 10, floor: float = 0.1) -> float:
-    """The learning rate of one update, of a peak of 2."""
-    return learning_rate(step, steps, 2.0, warmup, schedule, floor)
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-def test_warm_up_is_linear_and_reaches_the_peak(schedule: str) -> None:
-    assert [at(step, schedule) for step in range(10)] == pytest.approx([0.2 * (step + 1) for step in range(10)])
-    assert at(9, schedule) == at(10, schedule) == 2.0
-    assert at(0, schedule) > 0  # no update is wasted
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-def test_without_warm_up_it_starts_at_the_peak(schedule: str) -> None:
-    assert at(0, schedule, warmup=0) == 2.0
-
-
-def test_cosine_at_key_steps() -> None:
-    assert at(55) == pytest.approx(0.2 + 1.8 * 0.5)  # half way from 10 to 100
-    assert at(40) == pytest.approx(0.2 + 1.8 * 0.75)  # cos 60° = 1/2
-    assert at(100) == pytest.approx(0.2)
-    assert at(100, floor=0.0) == pytest.approx(0, abs=1e-15) and at(100, floor=1.0) == 2.0
-
-
-def test_linear_at_key_steps() -> None:
-    assert at(55, "linear") == pytest.approx(1.1)
-    assert at(32, "linear") == pytest.approx(2 - 1.8 * 22 / 90)
-    assert at(100, "linear") == pytest.approx(0.2)
-
-
-def test_constant_stays() -> None:
-    assert {at(step, "constant") for step in range(10, 101)} == {2.0}
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-@pytest.mark.parametrize("warmup", [0, 1, 10, 99, 100, 101, 500])
-def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, warmup: int) -> None:
-    rates = [at(step, schedule, warmup=warmup) for step in range(101)]
-    assert all(math.isfinite(rate) and 0 < rate <= 2.0 for rate in rates)
-    peak = min(warmup, 100)
-    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:], reverse=True)
-    if warmup < 100 and schedule != "constant":
-        assert rates[-1] == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_the_shortest_runs_train_at_the_peak_first(steps: int) -> None:
-    assert at(0, steps=steps, warmup=0) == 2.0
-    assert at(steps - 1, steps=steps, warmup=1) == 2.0
 
 
 def model_of(seed: int = 0) -> nn.Module:

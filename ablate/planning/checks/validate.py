@@ -22,7 +22,7 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import OWNED, VARIED, Config, typed
+from ablate.config.schema import NOW_GROUPS, OWNED, VARIED, Config, typed
 from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
@@ -35,6 +35,7 @@ from ablate.planning.checks.user_code import Described, Failed, apart, beside, f
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
+from ablate.training.schedule import schedule_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*VARIED, "model", "data", "user")
@@ -102,6 +103,8 @@ class Validator:
         found += misfits
         found += self.user_problems(config.user) or self.arguments(config)
         checked = None
+        if not found:
+            found += schedule_problems(config)
         if not any(problem.key.split(".")[0] in BUILDING for problem in found):
             config = resolve_auto(config)
             try:
@@ -189,7 +192,7 @@ def own_problems(section: str, config: Config) -> list[Problem]:
     shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
     given = shape if section == "model" else tuple(parameters)[:4]
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
-    return [Problem(*row) for row in rows]
+    return [Problem(key, NOW_GROUPS.get(key, told)) for key, told in rows]
 
 
 def facts_for_counting(task: Any) -> list[Any]:
