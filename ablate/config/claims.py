@@ -246,7 +246,8 @@ def _across(claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str]) ->
     tasks = {task_of.get(cell) for side in sides for cell in side}
     if len(tasks) < 2 or claim.relation == "diverges_more":
         return None
-    return f"its cells have {len(tasks)} tasks, whose scores have no mean; write a claim for each, as in at: {{data: copy}}"
+    why = f"its cells have {len(tasks)} tasks, whose scores have no mean"
+    return f"{why}; write a claim for each, as in at: {{data: copy}}"
 
 
 def _absent(claim: Claim, cells: Sequence[Leveled]) -> str | None:
