@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention")
 TRAINING = ("objective", "schedule")  # groups of how it is trained, beside its optimiser
-VARIED = (*COMPONENTS, *TRAINING)  # groups whose variants are classes that a study compares
+BUILT = (*COMPONENTS, "objective")  # groups that decide a model and the gradient of a batch
+VARIED = (*COMPONENTS, *TRAINING)  # all groups whose variants are classes that a study compares
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
 OWNED = ("model", "optim")  # sections of the frame that hold, beside its keys, those of what they choose
@@ -101,7 +102,7 @@ class Optim:
 
     _target_: str = MISSING
     lr: float = at_least(1e-12, 1000)
-    betas: list[float] = MISSING
+    betas: list[float] | None = MISSING
     weight_decay: float = at_least(0)
     clip: float = at_least(1e-12)
     warmup: int = at_least(0)

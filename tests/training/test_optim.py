@@ -15,7 +15,7 @@ from torch import nn
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
 from ablate.model.init import role_of
-from ablate.training.optim import adamw, lion, muon
+from ablate.training.optim import adafactor, adamw, lion, muon, sgd
 
 KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 
@@ -155,7 +155,105 @@ def test_muon_takes_each_matrix_of_a_stack_by_itself() -> None:
     assert all(p.ndim == 2 for p in optimisers[0].parts[0].param_groups[0]["params"])
 
 
-@pytest.mark.parametrize("make", [adamw, lion, muon])
+PLAIN: dict[str, Any] = KEYS | {"betas": None}
+FACTORED: dict[str, Any] = PLAIN | {"decay": 0.8, "threshold": 1.0, "eps": 1e-3}
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_s_steps(momentum: float, nesterov: bool) -> None:
+    """v ← μ v + g; θ ← θ − lr (v + λ θ), or with g + μ v in place of v; without decay they are torch's."""
+    if nesterov and not momentum:
+        with pytest.raises(ValueError, match=r"optim.nesterov=true needs optim.momentum"):
+            sgd(model_of(), **PLAIN, momentum=momentum, nesterov=nesterov)
+        return
+    model, other = model_of(), model_of()
+    expected = [p.detach().clone().double() for p in model.parameters()]
+    velocities = [torch.zeros_like(p) for p in expected]
+    for step in range(3):
+        for number, (p, v) in enumerate(zip(expected, velocities, strict=True)):
+            g = torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 * step + number)).double()
+            v.mul_(momentum).add_(g)
+            p -= 0.1 * ((g + momentum * v if nesterov else v) + (0.5 if p.ndim > 1 else 0.0) * p)
+    descended(model, sgd(model, **PLAIN, momentum=momentum, nesterov=nesterov), range(3))
+    for p, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.double(), wanted, rtol=1e-5, atol=1e-6)
+    bare = model_of()
+    descended(bare, sgd(bare, 0.1, None, 0.0, momentum, nesterov), range(3))
+    descended(other, torch.optim.SGD(other.parameters(), 0.1, momentum, nesterov=nesterov), range(3))
+    for p, wanted in zip(bare.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_adafactor_s_steps() -> None:
+    """Algorithms 4 and 5 of Shazeer & Stern, written once more: a matrix and a vector, with a rate that is given."""
+    linear = nn.Linear(3, 2).double()
+    x = {name: p.detach().clone() for name, p in linear.named_parameters()}
+    rows, columns, whole = torch.zeros(2).double(), torch.zeros(3).double(), torch.zeros(2).double()
+    optimiser = adafactor(linear, **FACTORED)
+    for t in range(1, 5):
+        beta = 1 - t**-0.8
+        for i, (name, parameter) in enumerate(linear.named_parameters()):
+            g = torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(10 * t + i))
+            parameter.grad = g * 10
+            squares = (10 * g) ** 2 + 1e-30
+            if name == "weight":
+                rows, columns = beta * rows + (1 - beta) * squares.sum(1), beta * columns + (1 - beta) * squares.sum(0)
+                v = rows[:, None] * columns[None] / rows.sum()
+            else:
+                whole = beta * whole + (1 - beta) * squares
+                v = whole
+            u = 10 * g / v.sqrt()
+            u = u / max(1.0, float((u**2).mean().sqrt()))
+            size = max(1e-3, float((x[name] ** 2).mean().sqrt()))
+            x[name] = x[name] * (1 - 0.1 * (0.5 if name == "weight" else 0.0)) - 0.1 * size * u
+        optimiser.step()
+    for name, parameter in linear.named_parameters():
+        torch.testing.assert_close(parameter.detach(), x[name])
+
+
+def test_adafactor_is_torch_s_where_that_does_not_cut_the_rate() -> None:
+    """Which is min(lr, 1 / √t) there, whatever a schedule says: here 3 steps at 0.1, and then 3 at 0.9."""
+    for lr, same in ((0.1, True), (0.9, False)):
+        model, other = model_of(), model_of()
+        descended(model, adafactor(model, **FACTORED | {"lr": lr, "weight_decay": 0.0}), range(3))
+        descended(other, torch.optim.Adafactor(other.parameters(), lr=lr, eps=(1e-15, 1e-3)), range(3))
+        pairs = zip(model.parameters(), other.parameters(), strict=True)
+        assert all(torch.allclose(p, wanted, rtol=1e-4, atol=1e-6) for p, wanted in pairs) == same
+
+
+def test_adafactor_takes_each_matrix_of_a_stack_by_itself() -> None:
+    values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)
+    stacked, apart = nn.Module(), nn.Module()
+    stacked.all, apart.all = nn.Parameter(values.clone()), nn.ParameterList(matrix.clone() for matrix in values)
+    optimisers = [adafactor(model, **FACTORED) for model in (stacked, apart)]
+    for _ in range(3):
+        stacked.all.grad = torch.randn(values.shape, generator=made)
+        for matrix, grad in zip(apart.all, stacked.all.grad, strict=True):
+            matrix.grad = grad.clone()
+        for optimiser in optimisers:
+            optimiser.step()
+    torch.testing.assert_close(stacked.all, torch.stack([*apart.all]))
+
+
+def plain_sgd(model: nn.Module, **keys: Any) -> torch.optim.Optimizer:
+    return sgd(model, **keys | {"betas": None}, momentum=0.9, nesterov=True)
+
+
+def factored(model: nn.Module, **keys: Any) -> torch.optim.Optimizer:
+    return adafactor(model, **FACTORED | keys)
+
+
+@pytest.mark.parametrize("make", [plain_sgd, factored])
+def test_matrices_alone_decay(make: Any) -> None:
+    groups = make(model_of(), **KEYS).param_groups
+    assert {(p.ndim > 1, group["weight_decay"]) for group in groups for p in group["params"]} == {
+        (True, 0.5),
+        (False, 0),
+    }
+
+
+@pytest.mark.parametrize("make", [adamw, lion, muon, plain_sgd, factored])
 def test_an_optimiser_goes_on_from_its_state(make: Any) -> None:
     whole, parted = model_of(), model_of()
     descended(whole, make(whole, **KEYS), range(4))

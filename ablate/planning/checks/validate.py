@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import MISSING
 
-from ablate.config.components import argument_problems, offered_names, parameters_of, resolve
+from ablate.config.components import argument_problems, hints_of, offered_names, own_of, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import NOW_GROUPS, OWNED, VARIED, Config, typed
-from ablate.config.targets import package_problem
+from ablate.config.schema import BUILT, NOW_GROUPS, OWNED, VARIED, Config, typed
+from ablate.config.targets import OURS as OURS_PACKAGES
+from ablate.config.targets import package_problem, within
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
@@ -170,7 +171,7 @@ class Validator:
             size = f"would have about {plain(about)} parameters"
             raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
         whole = config.as_json()
-        parts = {group: whole[group] for group in (*VARIED, "model")}
+        parts = {group: whole[group] for group in (*BUILT, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
             make = partial(counted_or_refused, config, task)
@@ -192,7 +193,29 @@ def own_problems(section: str, config: Config) -> list[Problem]:
     shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
     given = shape if section == "model" else tuple(parameters)[:4]
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
+    if section == "optim" and not rows:
+        rows = optimiser_problems(config)
     return [Problem(key, NOW_GROUPS.get(key, told)) for key, told in rows]
+
+
+def optimiser_problems(config: Config) -> list[tuple[str, str]]:
+    """What is wrong with betas that an optimiser has no use for, or lacks, and with the values of its own keys.
+
+    Its third argument says by its annotation whether it has betas.
+    """
+    optim = config.optim
+    target = resolve("optim", optim._target_, config.user)
+    parameters, own = parameters_of(target), own_of(config, "optim")
+    hint = hints_of(target).get([*parameters, "", "", ""][2], Any)
+    if (hint is type(None)) != (optim.betas is None) and hint is not Any:
+        told = "has none; leave them out" if hint is type(None) else "needs two numbers"
+        return [("optim.betas", f"{target.__name__} {told}")]
+    try:  # ours, which need no more of a model than parameters
+        if own and within(target.__module__, OURS_PACKAGES):
+            target(torch.nn.Linear(2, 2), optim.lr, optim.betas, optim.weight_decay, **own)
+    except ValueError as error:
+        return [("", str(error))]
+    return []
 
 
 def facts_for_counting(task: Any) -> list[Any]:
