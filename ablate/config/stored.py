@@ -35,7 +35,7 @@ def stored(value: object) -> Config:
 
 def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     """A stored configuration with the keys and groups that came later, as all was before."""
-    plain = neutral_groups() | regrouped(plain)
+    plain = neutral_groups() | _moved(regrouped(plain))
     for key, value in LATER.items():
         section, _, name = key.rpartition(".")
         if section in SECTIONS:
@@ -52,3 +52,12 @@ def regrouped(plain: dict[str, Any]) -> dict[str, Any]:
         return plain
     rest = {name: value for name, value in optim.items() if name != "schedule"}
     return plain | {"optim": rest, "schedule": read_plain(groups()["schedule"][word])}
+
+
+def _moved(plain: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the width of its embeddings where it stands now."""
+    if "embedding_dim" not in plain.get("model", {}):
+        return plain
+    model = dict(plain["model"])
+    width = model.pop("embedding_dim")
+    return {"embedding": neutral_groups()["embedding"] | {"width": width}} | plain | {"model": model}

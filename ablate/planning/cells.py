@@ -63,5 +63,7 @@ def one_rate(cells: Cells, tuned: str | None) -> list[str]:
     rates = {row.config.optim.lr for row in cells.rows}
     if "optim" not in keys or "optim.lr" in (*keys, tuned) or len(rates) > 1:
         return []
-    told = f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not another"
+    told = (
+        f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not another"
+    )
     return [f"{told}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own"]
