@@ -17,8 +17,8 @@ from ablate.config.plain_yaml import read_plain
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention", "embedding")
 TRAINING = ("objective", "schedule")  # groups of how it is trained, beside its optimiser
-BUILT = (*COMPONENTS, "objective")  # groups that decide a model and the gradient of a batch
-VARIED = (*COMPONENTS, *TRAINING)  # all groups whose variants are classes that a study compares
+BUILT = (*COMPONENTS, "objective", "parametrization")  # groups that decide a model and the gradient of a batch
+VARIED = (*BUILT, "schedule")  # all groups whose variants are classes that a study compares
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
 OWNED = ("model", "optim")  # sections of the frame that hold, beside its keys, those of what they choose
@@ -38,7 +38,7 @@ LATER |= {"attention.sink": None, "attention.soft_cap": None}
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
 LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
 LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy", "embedding": "learned"}
-LATER_GROUPS |= {"schedule": "cosine"}
+LATER_GROUPS |= {"schedule": "cosine", "parametrization": "standard"}
 SCHEDULES = ("cosine", "linear", "constant")  # that were words of `optim.schedule` before they were a group
 NOW_GROUPS = {"optim.schedule": "is a group of its own; write schedule=linear, say"}  # keys that there were
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
@@ -159,6 +159,7 @@ class Config:
     embedding: Any = MISSING
     objective: Any = MISSING
     schedule: Any = MISSING
+    parametrization: Any = MISSING
     model: Model = dataclasses.field(default_factory=Model)
     data: Any = dataclasses.field(default_factory=dict)
     train: Train = dataclasses.field(default_factory=Train)

@@ -9,14 +9,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from ablate.config.components import hints_of
 from ablate.config.errors import first_line
 from ablate.config.ranges import above, within
 from ablate.model.init import CONVOLUTIONS, role_of
+from ablate.model.parametrization import rate
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 
 class AdamW(torch.optim.AdamW):
     """torch's own, without the wrappers that import its compiler at the first call, which takes as long as torch."""
+
+    rule = "adam"  # by which parametrization=mup sets rates
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
@@ -27,6 +31,8 @@ class AdamW(torch.optim.AdamW):
 
 class Lion(torch.optim.Optimizer):
     """θ ← θ − lr (sign(β₁ m + (1 − β₁) g) + λ θ), then m ← β₂ m + (1 − β₂) g (Chen 2023, arXiv 2302.06675)."""
+
+    rule = "adam"  # of steps whose size gradients do not change
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float]):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
@@ -47,6 +53,7 @@ class Lion(torch.optim.Optimizer):
 class SGD(torch.optim.Optimizer):
     """v ← μ v + g, then θ ← θ − lr (v + λ θ); with Nesterov's momentum g + μ v in place of v (Sutskever 2013)."""
 
+    rule = "sgd"
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
 
     def __init__(self, params: Any, lr: float, momentum: float, nesterov: bool):
@@ -162,19 +169,17 @@ def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[di
     return [group for group in groups if group["params"]]
 
 
-def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
+def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> AdamW:
     """AdamW (Loshchilov & Hutter 2017), fused; matrices decay, vectors and scalars do not."""
     return AdamW(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]), fused=True)
 
 
-def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
+def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> Lion:
     """Lion (Chen 2023, arXiv 2302.06675); matrices decay, vectors and scalars do not."""
     return Lion(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]))
 
 
-def sgd(
-    model: nn.Module, lr: float, betas: None, weight_decay: float, momentum: float, nesterov: bool
-) -> torch.optim.Optimizer:
+def sgd(model: nn.Module, lr: float, betas: None, weight_decay: float, momentum: float, nesterov: bool) -> SGD:
     """Stochastic gradient descent with momentum (Sutskever 2013); matrices decay, vectors and scalars do not."""
     within("optim.momentum", momentum, 0, 1, "[)")
     if nesterov and not momentum:
@@ -214,6 +219,26 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     apart = {id(module.weight) for module in model.modules() if isinstance(module, CONVOLUTIONS)}
     apart |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
     return [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out") and id(p) not in apart]
+
+
+def rule_of(target: Any) -> str | None:
+    """By which rule parametrization=mup sets the rates of an optimiser: the `rule` of the class that is made."""
+    made = target if inspect.isclass(target) else hints_of(target).get("return")
+    found: str | None = getattr(made, "rule", None)
+    return found
+
+
+def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
+    """Split groups so that each parameter has its own share of the rate; rate · weight_decay stays."""
+    groups = []
+    for group in optimiser.param_groups:
+        shares: dict[float, list[Any]] = {}
+        for parameter in group["params"]:
+            shares.setdefault(rate(parameter, rule), []).append(parameter)
+        for share, members in shares.items():
+            own = {"params": members, "lr": group["lr"] * share, "weight_decay": group["weight_decay"] / share}
+            groups.append(group | own)
+    optimiser.param_groups = groups
 
 
 def descend(optimiser: torch.optim.Optimizer) -> None:

@@ -36,8 +36,10 @@ from ablate.planning.checks.user_code import Described, Failed, apart, beside, f
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
+from ablate.training.optim import rule_of
 from ablate.training.schedule import schedule_problems
 
+STANDARD = "ablate.model.parametrization.Standard"
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*VARIED, "model", "data", "user")
 
@@ -210,6 +212,9 @@ def optimiser_problems(config: Config) -> list[tuple[str, str]]:
     if (hint is type(None)) != (optim.betas is None) and hint is not Any:
         told = "has none; leave them out" if hint is type(None) else "needs two numbers"
         return [("optim.betas", f"{target.__name__} {told}")]
+    if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
+        told = f"has no rule for {target.__name__}; there is one for adamw, lion and sgd, and for a class with a `rule`"
+        return [("parametrization", f"{told}, adam or sgd")]
     try:  # ours, which need no more of a model than parameters
         if own and within(target.__module__, OURS_PACKAGES):
             target(torch.nn.Linear(2, 2), optim.lr, optim.betas, optim.weight_decay, **own)
