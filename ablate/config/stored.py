@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ablate.config.groups import groups
-from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import LATER, MISSING, SCHEDULES, SECTIONS, Config, neutral_groups, typed
+from ablate.config.groups import CONF
+from ablate.config.schema import LATER, MISSING, SCHEDULES, SECTIONS, Config, neutral_groups, read_once, typed
 
 
 def stored(value: object) -> Config:
@@ -51,7 +50,7 @@ def regrouped(plain: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(optim, dict) or "schedule" in plain or (word := optim.get("schedule")) not in SCHEDULES:
         return plain
     rest = {name: value for name, value in optim.items() if name != "schedule"}
-    return plain | {"optim": rest, "schedule": read_plain(groups()["schedule"][word])}
+    return plain | {"optim": rest, "schedule": read_once(CONF / "schedule" / f"{word}.yaml")}
 
 
 def _moved(plain: dict[str, Any]) -> dict[str, Any]:
