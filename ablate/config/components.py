@@ -204,6 +204,11 @@ def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
     return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
 
 
+def annotation(target: Callable[..., Any], name: str) -> Any:
+    """The type of one of a constructor's, or a function's, parameters, or of its `return`; Any where none is said."""
+    return hints_of(target).get(name, Any)
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Whether a YAML value is of an annotated type; an int serves as a float, a bool is no number."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):

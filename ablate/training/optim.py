@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import hints_of
+from ablate.config.components import annotation
 from ablate.config.errors import first_line
 from ablate.config.ranges import above, within
 from ablate.model.init import CONVOLUTIONS, role_of
@@ -223,7 +223,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 def rule_of(target: Any) -> str | None:
     """By which rule parametrization=mup sets the rates of an optimiser: the `rule` of the class that is made."""
-    made = target if inspect.isclass(target) else hints_of(target).get("return")
+    made = target if inspect.isclass(target) else annotation(target, "return")
     found: str | None = getattr(made, "rule", None)
     return found
 

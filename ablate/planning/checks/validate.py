@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 import torch
 from omegaconf import MISSING
 
-from ablate.config.components import argument_problems, hints_of, offered_names, own_of, parameters_of, resolve
+from ablate.config.components import argument_problems, offered_names, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import BUILT, NOW_GROUPS, OWNED, VARIED, Config, typed
-from ablate.config.targets import OURS as OURS_PACKAGES
-from ablate.config.targets import package_problem, within
+from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
@@ -32,14 +31,13 @@ from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
 from ablate.planning.checks.kept import kept_json
+from ablate.planning.checks.optimiser import optimiser_problems
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
-from ablate.training.optim import rule_of
 from ablate.training.schedule import schedule_problems
 
-STANDARD = "ablate.model.parametrization.Standard"
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*VARIED, "model", "data", "user")
 
@@ -198,29 +196,6 @@ def own_problems(section: str, config: Config) -> list[Problem]:
     if section == "optim" and not rows:
         rows = optimiser_problems(config)
     return [Problem(key, NOW_GROUPS.get(key, told)) for key, told in rows]
-
-
-def optimiser_problems(config: Config) -> list[tuple[str, str]]:
-    """What is wrong with betas that an optimiser has no use for, or lacks, and with the values of its own keys.
-
-    Its third argument says by its annotation whether it has betas.
-    """
-    optim = config.optim
-    target = resolve("optim", optim._target_, config.user)
-    parameters, own = parameters_of(target), own_of(config, "optim")
-    hint = hints_of(target).get([*parameters, "", "", ""][2], Any)
-    if (hint is type(None)) != (optim.betas is None) and hint is not Any:
-        told = "has none; leave them out" if hint is type(None) else "needs two numbers"
-        return [("optim.betas", f"{target.__name__} {told}")]
-    if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
-        told = f"has no rule for {target.__name__}; there is one for adamw, lion and sgd, and for a class with a `rule`"
-        return [("parametrization", f"{told}, adam or sgd")]
-    try:  # ours, which need no more of a model than parameters
-        if own and within(target.__module__, OURS_PACKAGES):
-            target(torch.nn.Linear(2, 2), optim.lr, optim.betas, optim.weight_decay, **own)
-    except ValueError as error:
-        return [("", str(error))]
-    return []
 
 
 def facts_for_counting(task: Any) -> list[Any]:
