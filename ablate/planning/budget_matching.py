@@ -2,8 +2,8 @@
 the steps.
 
 Widths are multiples of 8, or of 1 where no multiple of 8 comes within 1 %; a cell that is equal as it is stays so.  In
-a pattern over the layers each variant is as wide as it would be in all of them, so that no layer's FFN pays for another;
-layers whose FFN has no width are made up for by the others, in proportion.
+a pattern over the layers each variant is as wide as it would be in all of them, so that no layer's FFN pays for
+another; layers whose FFN has no width are made up for by the others, in proportion.
 """
 
 from __future__ import annotations
@@ -124,7 +124,11 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
     extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
     if abs(left.difference) > FAR or extreme:
-        where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={chosen_at(config.ffn, ['hidden'])}"
+        where = (
+            f"train.steps={config.train.steps}"
+            if how in BY_STEPS
+            else f"ffn.hidden={chosen_at(config.ffn, ['hidden'])}"
+        )
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
         message = f"{left_over(left)} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
@@ -160,7 +164,9 @@ def widen_each(how: str, cell: Checked, target: float, validator: Validator) -> 
 
     @cache
     def at(width: int) -> Checked:
-        own = {name: node[name] | {"hidden": max(1, round(each * width / alone[first]))} for name, each in alone.items()}
+        own = {
+            name: node[name] | {"hidden": max(1, round(each * width / alone[first]))} for name, each in alone.items()
+        }
         return validator.checked(cell.config.with_value("ffn", cell.config.ffn | own), cell.task)
 
     if len(alone) == len(node):

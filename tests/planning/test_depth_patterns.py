@@ -112,7 +112,7 @@ def test_each_variant_of_a_pattern_is_matched_as_wide_as_in_all_layers(plan: Any
 
 def test_layers_without_an_ffn_are_made_up_for_by_the_others(plan: Any) -> None:
     found = plan("ffn=mlp,none+mlp+swiglu", "match=params", "model.dim=64", "seeds=1", LAYERS)
-    reference, cell = found.manifest.cells
+    _, cell = found.manifest.cells
     widths = {name: node["hidden"] for name, node in cell.config.ffn.items() if name in ("mlp", "swiglu")}
     assert abs(cell.matched.difference) < 0.01
     assert widths["mlp"] == pytest.approx(1.5 * 256, rel=0.02) and widths["swiglu"] == pytest.approx(256, rel=0.03)
