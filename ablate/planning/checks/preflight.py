@@ -68,7 +68,8 @@ def duplicates(
     told = set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in duplicate_cells.same_networks(checked, [record["signature"] for record in records], confirmed):
-        told.add(" and ".join(duplicate_cells.names(rows, pair)) + f" make the same network: {why}")
+        both = " and ".join(duplicate_cells.names(rows, pair))
+        told.add(f"{both} make the same network: {why}{duplicate_cells.to_tell_apart(checked, pair)}")
     for pair in duplicate_cells.same_data(checked):
         told.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
     yield from sorted(told)
