@@ -78,7 +78,7 @@ class RoPE(Position):
         return angle * (1 - slow) + angle / longer * slow, (0.1 * math.log(longer) + 1) ** 2
 
     def cut_off(self, angle: Tensor, base: float) -> Tensor:  # (T, R / 2) -> (T, R / 2)
-        """The angles, 0 for pairs that by this base turn less than once in the training context, where those are cut."""
+        """The angles; 0 for pairs that turn less than once in the training context, where those are cut."""
         if not self.cut or self.context is None:
             return angle
         return angle * (angles(2, self.turned, base, angle)[1] * self.context >= 2 * math.pi)
