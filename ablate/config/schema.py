@@ -277,7 +277,7 @@ def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     for key, value in LATER.items():
         section, _, name = key.rpartition(".")
         if section in SECTIONS:
-            if name in SECTIONS[section].__dataclass_fields__:  # the others are some variant's own
+            if name in {field.name for field in dataclasses.fields(SECTIONS[section])}:  # others are a variant's own
                 plain = plain | {section: {name: value} | plain.get(section, {})}
         elif not section:
             plain = {key: value} | plain

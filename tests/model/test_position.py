@@ -468,5 +468,5 @@ def test_impossible_bases_are_refused(variant: str, base: float) -> None:
 @pytest.mark.parametrize("model", ["encoder", "bert", "encoder_decoder"])
 def test_what_grows_towards_later_positions_is_refused_where_all_is_seen(model: str) -> None:
     kind = {"encoder_decoder": "seq2seq"}.get(model, "mlm")
-    with pytest.raises(ValueError, match="XPos reads from left to right, .* choose another position"):
+    with pytest.raises(ValueError, match=r"XPos reads from left to right, .* choose another position"):
         built({"position": "xpos"}, form=(model, kind))
