@@ -69,9 +69,9 @@ def duplicates(
     told = set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in duplicate_cells.same_networks(checked, [record["signature"] for record in records], confirmed):
-        told.add(
-            " and ".join(duplicate_cells.names(rows, pair)) + f" make the same network: {why}{covered(checked, pair)}"
-        )
+        both = " and ".join(duplicate_cells.names(rows, pair))
+        more = covered(checked, pair) + duplicate_cells.to_tell_apart(checked, pair)
+        told.add(f"{both} make the same network: {why}{more}")
     for pair in duplicate_cells.same_data(checked):
         told.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
     yield from sorted(told)

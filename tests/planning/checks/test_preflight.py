@@ -213,6 +213,15 @@ def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
     assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
 
 
+def test_scaling_beyond_the_context_is_compared_where_lengths_are(small: list[str]) -> None:
+    """Equal while training is no duplicate where models are tested on longer sequences; else what to write is told."""
+    sweep = ("+position.scaling=null,linear,yarn", "data.context=16", "seeds=1")
+    told = refused(small, None, *sweep)
+    assert all(SAME in line and "position.scaling" in line and "eval.lengths=[32]" in line for line in told) and told
+    assert SAME in refused(small, None, *sweep, "eval.lengths=[8,16]")[0]
+    assert len(planned(small, None, *sweep, "eval.lengths=[8,32]").manifest.cells) == 3
+
+
 def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
     """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
     from ablate.planning.plan import check_study
