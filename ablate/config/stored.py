@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -38,7 +39,8 @@ def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     for key, value in LATER.items():
         section, _, name = key.rpartition(".")
         if section in SECTIONS:
-            plain = plain | {section: {name: value} | plain.get(section, {})}
+            if name in {field.name for field in dataclasses.fields(SECTIONS[section])}:  # others are a variant's own
+                plain = plain | {section: {name: value} | plain.get(section, {})}
         elif not section:
             plain = {key: value} | plain
     return plain
