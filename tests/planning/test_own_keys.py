@@ -99,4 +99,4 @@ def test_a_variant_without_them_refuses_them(own: Any) -> None:
     assert "model=mine" in str(error.value) and "decoder" in str(error.value)
     with pytest.raises(PlanError) as error:
         own("optim.momentum=0.5")
-    assert "optim=mine" in str(error.value)
+    assert "optim=sgd, mine" in str(error.value)
