@@ -278,7 +278,7 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
         for signature, other in seen:
             assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"
         seen.append((found["signature"], cell))
-    assert SETTINGS.keys() == {"prms"}
+    assert SETTINGS.keys() == {"prms", "factorised"}
 
 
 def same(first: dict[str, str], second: dict[str, str]) -> bool:
