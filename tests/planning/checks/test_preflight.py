@@ -130,6 +130,7 @@ SAME_NETWORKS = {
 @pytest.mark.parametrize("overrides", SAME_NETWORKS)
 def test_one_network_under_two_names_is_refused(overrides: str, small: list[str]) -> None:
     found = refused(small, None, *overrides.split())
+    assert all(("covers the context" in line) == ("window" in overrides) for line in found)
     assert [line.partition(" make the same network")[0] for line in found] == sorted(SAME_NETWORKS[overrides])
 
 
