@@ -41,7 +41,10 @@ LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswit
 LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy", "embedding": "learned"}
 LATER_GROUPS |= {"schedule": "cosine", "parametrization": "standard"}
 SCHEDULES = ("cosine", "linear", "constant")  # that were words of `optim.schedule` before they were a group
-NOW_GROUPS = {"optim.schedule": "is a group of its own; write schedule=linear, say"}  # keys that there were
+NOW_GROUPS = {  # keys that there were
+    "optim.schedule": "is a group of its own; write schedule=linear, say",
+    "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
+}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")

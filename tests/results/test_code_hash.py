@@ -38,6 +38,7 @@ OPTIONS = {
 OPTIONS |= {("cross_attention", "mha")}  # the same class
 NORMED = {("attention", name) for name in ("mla", "retention", "gla", "gated_deltanet", "mamba2")}
 USERS = {"RMSNorm": OPTIONS | NORMED, "LayerNorm": OPTIONS}
+USERS |= {"NoNorm": {("residual", "pre")}}  # in place of its first norm, where that is left out
 USERS |= {"Embedding": CELLS}  # every model that reads ids has one, though the neutral variant is no part of a key
 
 
@@ -150,8 +151,8 @@ SYNTHETIC = users(Synthetic)
         ("Dropout", CELLS),
         ("RunningNorm", users(RunningNorm)),
         ("QuadraticMean", {("norm", "powernorm")}),
-        ("NoNorm", {("norm", "none")}),
-        ("angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope")}),
+        ("NoNorm", {("norm", "none"), ("residual", "pre")}),
+        ("angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope", "xpos")}),
         ("LanguageModelling", TEXTS),
         ("cut", TEXTS),
         ("stdlib_documents", {("data", "stdlib"), ("data", "mlm")}),
