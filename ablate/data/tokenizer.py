@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ablate.data.extra import extra
+from ablate.config.extra import extra
 
 SEPARATOR = "\0"  # ends each document where there are several
 BPE_SIZE = 1024  # of a vocabulary that is not asked for in another size

@@ -276,6 +276,12 @@ def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
     return (KNOWN.get(key) if not tops else None) or _code_of(key, tops)
 
 
+def code_of_part(target: str, user: Iterable[str] = ()) -> str:
+    """A digest of the code that one `_target_` passes through, without that of the loop."""
+    tops = tuple(sorted({package.partition(".")[0] for package in user}))
+    return hashlib.sha256(json.dumps(sorted(sources(tops).needed_by(target).digests)).encode()).hexdigest()
+
+
 @functools.lru_cache(maxsize=1024)
 def _code_of(parts: tuple[tuple[str, str], ...], packages: tuple[str, ...]) -> Code:
     return sources(packages).code(dict(parts))
