@@ -90,7 +90,7 @@ def count(config: Config, task: Any) -> Budget:
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *IDLE * ("cross_attention" in model.unused), *said],
+        notes=[*notes(model), *frozen(model), *IDLE * ("cross_attention" in model.unused), *said],
         hidden=only(width for width, _ in widths),
         unused=model.unused,
         running=bool(running_norms(model)),
@@ -121,6 +121,14 @@ def notes(model: nn.Module) -> list[str]:
     """What a model's components have to say about themselves, once each."""
     noted = [module for module in model.modules() if isinstance(getattr(module, "note", None), str)]
     return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
+
+
+def frozen(model: nn.Module) -> list[str]:
+    """Which parts have parameters that are not trained, and how many are, where not all are."""
+    still = [part for part in model.modules() if any(not p.requires_grad for p in part.parameters(recurse=False))]
+    who = ", ".join(dict.fromkeys(type(part).__name__ for part in still))
+    total, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (True, False))
+    return [f"{who}: frozen; {trained:,} of its model's {total:,} parameters are trained"] if who else []
 
 
 def estimate(config: Config, vocab: int) -> int:
