@@ -16,7 +16,7 @@ from ablate.config.depth import variants_of
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model, initialised_model
-from ablate.model.init import role_of
+from ablate.model.init import drawn_as
 from ablate.model.norm import running_norms
 from ablate.model.uncounted import Uncounted, unreached
 
@@ -89,7 +89,7 @@ def count(config: Config, task: Any) -> Budget:
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
-        shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
+        shapes={name: (drawn_as(p), tuple(p.shape)) for name, p in parameters.items()},
         notes=[*notes(model), *frozen(model), *IDLE * ("cross_attention" in model.unused), *said],
         hidden=only(width for width, _ in widths),
         unused=model.unused,

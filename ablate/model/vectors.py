@@ -26,7 +26,7 @@ class Pretrained(Embedding):
     def __init__(self, vocab: int, dim: int, width: int | None, frozen: bool, shared: bool):
         super().__init__(vocab, dim, width, frozen)
         self.shared = shared
-        self.weight.trained_before = True  # type: ignore[attr-defined]
+        self.weight.trained_before = True
 
     @property
     def note(self) -> str:
@@ -43,7 +43,7 @@ class Pretrained(Embedding):
         raise NotImplementedError
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float | None:
-        """About how many CPU-seconds `vectors` takes, by a trial on a part of its work; None where that is not known."""
+        """About how many CPU-seconds `vectors` takes, by a trial on a part; None where not known."""
         return None
 
     @torch.no_grad()

@@ -79,11 +79,12 @@ def run_key(config: Config, seed: int, fingerprint: str) -> str:
 def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     """All that a run's numbers come from.  No part of the key are `source` and `definitions`."""
     used = code_of(config)
-    libraries = library_versions(own_name(config.embedding["_target_"]))
+    versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
+    versions |= library_versions(own_name(config.embedding["_target_"]))
     return Provenance(
         format=FORMAT,
         numbers=settings_of(config, seed),
-        versions={"torch": torch_version(), "numpy": numpy.__version__, "threads": 1} | libraries,
+        versions=versions,
         data=fingerprint,
         source=by_own_names(config.data),
         study=config.study if config.apart else None,

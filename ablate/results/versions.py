@@ -26,7 +26,7 @@ def torch_version() -> str:
 
 @functools.cache
 def library_versions(name: str) -> dict[str, str]:
-    """The versions of the libraries that the numbers of a class, by its own name, depend on; "" of one that is lacking."""
+    """The versions of the libraries that the numbers of a class, by its own name, depend on; "" if lacking."""
     return {library: _version(library) for library in LIBRARIES.get(name, ())}
 
 

@@ -33,7 +33,7 @@ from ablate.training.evaluation import final_evaluation, following, measure, set
 from ablate.training.grad_accumulation import backward_by_parts
 from ablate.training.optim import descend, learning_rate
 from ablate.training.scoring import DocumentLosses
-from ablate.training.vectors import begin_with_vectors
+from ablate.training.vectors import begin_with_vectors, initial_seed
 from ablate.training.weight_averaging import AVERAGES
 
 # By the host's clock: a GPU that works meanwhile is waited for where a loss is read, and then only.
@@ -78,7 +78,7 @@ class Trainer:
         with self.timed("setup"):
             self.run, self.loop, self.optim = run, config.train, config.optim
             self.keep_checkpoint = config.keep == "all"
-            init_seed = seed if config.seed.init is None else config.seed.init
+            init_seed = initial_seed(config, seed)
             self.data_seed = data_seed(config.seed, seed)
             self.device = torch.device(self.loop.device)
             self.setting = setting_of(config)

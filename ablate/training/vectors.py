@@ -51,6 +51,11 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
     return found.cpu_seconds
 
 
+def initial_seed(config: Config, seed: int) -> int:
+    """The seed of a run's initial draws."""
+    return seed if config.seed.init is None else config.seed.init
+
+
 def is_pretrained(config: Config) -> bool:
     """Whether the embedding of a configuration begins with vectors."""
     return hasattr(resolve("embedding", config.embedding["_target_"], config.user), "vectors")
@@ -109,7 +114,6 @@ def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: 
 
 def kept(file: Path) -> Vectors | None:
     """The vectors of a file; None where there is none, or what there is is damaged."""
-    with contextlib.suppress(*DAMAGED):
-        with np.load(io.BytesIO(unsealed_archive(file.read_bytes()))) as archive:
-            return Vectors(archive["rows"], float(archive["cpu_seconds"]))
+    with contextlib.suppress(*DAMAGED), np.load(io.BytesIO(unsealed_archive(file.read_bytes()))) as archive:
+        return Vectors(archive["rows"], float(archive["cpu_seconds"]))
     return None
