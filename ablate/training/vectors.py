@@ -17,7 +17,7 @@ from torch import nn
 from ablate.config.components import resolve
 from ablate.config.schema import Config, neutral_groups
 from ablate.data.corpus import DAMAGED, alone, cache_folder
-from ablate.model.vectors import Pretrained
+from ablate.model.vectors.pretrained import Pretrained
 from ablate.results.atomic import write_atomic
 from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.code_hash import code_of_part

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ablate.config import extra as extra_module
 from ablate.config.extra import extra
-from ablate.data import extra as extra_module
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
 from ablate.data.text import Text

@@ -10,7 +10,7 @@ import numpy as np
 
 from ablate.config.extra import extra
 from ablate.config.ranges import at_least
-from ablate.model.vectors import Pretrained
+from ablate.model.vectors.pretrained import Pretrained
 
 LONGEST = 10_000  # ids of a sentence; gensim leaves out what comes after
 TRIAL = 50_000  # ids that a trial goes over

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
-from ablate.model.vectors import Pretrained
+from ablate.model.vectors.pretrained import Pretrained
 
 CLIP = 1.0  # norm of a gradient
 TRIAL = 5  # steps
