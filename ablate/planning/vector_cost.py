@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from ablate.config.components import bind
 from ablate.config.schema import Config, neutral_groups
 from ablate.data.build import build_task
 from ablate.format import counted
-from ablate.model.build import offered, shape
+from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan
 from ablate.results.tables import as_planned, own_name
-from ablate.training.vectors import initial_seed, is_pretrained, kept, place
+from ablate.training.vectors import initial_seed, is_pretrained, kept, place, tables_of
 
 SECONDS = 30.0  # that a trial may take
 
@@ -58,8 +57,7 @@ def sets_of(wanted: list[tuple[Config, int]]) -> list[Sets]:
         if not is_pretrained(config):
             continue
         task = build_task(config)
-        given = offered(shape(config, task)) | {"vocab": task.vocab}
-        table, text = bind("embedding", config.embedding, given, config.user)(), task.training_text()
+        table, text = tables_of(build_model(config, task))[0], task.training_text()
         kind, file = str(place(table, config, text, 0)), place(table, config, text, initial_seed(config, seed))
         tables[kind] = (table, text, own_name(config.embedding["_target_"]))
         found = kept(file)

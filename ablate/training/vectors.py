@@ -41,7 +41,7 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
     """Put the vectors of a seed of initial draws into a model: the CPU-seconds that they took, None where none belong
     there.
     """
-    tables = [module for module in model.modules() if isinstance(module, Pretrained)]
+    tables = tables_of(model)
     if not tables:
         return None
     text = task.training_text()
@@ -49,6 +49,11 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
     for table in tables:
         table.begin_with(found.rows)
     return found.cpu_seconds
+
+
+def tables_of(model: nn.Module) -> list[Pretrained]:
+    """The embeddings of a model that begin with vectors."""
+    return [module for module in model.modules() if isinstance(module, Pretrained)]
 
 
 def initial_seed(config: Config, seed: int) -> int:
