@@ -90,7 +90,7 @@ def count(config: Config, task: Any) -> Budget:
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (drawn_as(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *frozen(model), *IDLE * ("cross_attention" in model.unused), *said],
+        notes=[*notes(model), *frozen(model), *for_training(model), *IDLE * ("cross_attention" in model.unused), *said],
         hidden=only(width for width, _ in widths),
         unused=model.unused,
         running=bool(running_norms(model)),
@@ -129,6 +129,15 @@ def frozen(model: nn.Module) -> list[str]:
     who = ", ".join(dict.fromkeys(type(part).__name__ for part in still))
     total, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (True, False))
     return [f"{who}: frozen; {trained:,} of its model's {total:,} parameters are trained"] if who else []
+
+
+def for_training(model: nn.Module) -> list[str]:
+    """What to say of blocks for later tokens, which no evaluation passes."""
+    spared = sum(p.numel() for block in getattr(model, "later", ()) for p in block.parameters())
+    told = f"{spared:,} of its parameters, and their FLOPs, are of blocks for later tokens, which serve training alone"
+    return [f"{told}; match= counts them as any other, so that what is evaluated is the smaller for them"] * bool(
+        spared
+    )
 
 
 def estimate(config: Config, vocab: int) -> int:
