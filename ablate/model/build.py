@@ -25,7 +25,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
 from ablate.model.objective import Objective
 from ablate.model.placebo import initialise_as
-from ablate.model.residual import Sublayers
+from ablate.model.residual import Sublayers, mixes_values
 from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
 
@@ -59,6 +59,8 @@ def build_model(config: Config, task: Any) -> nn.Module:
     def across(layer: int) -> nn.Module:
         found = at(layer, make["cross_attention"])
         crossing.append(found(attention=at(layer, make["attention"])) if follows(found) else found())
+        if not follows(found) and mixes_values(crossing[-1]):
+            raise BadComponent("cross_attention.value_residual", "is of attention to the sequence itself; leave it out")
         return crossing[-1]
 
     def block(layer: int, cross: bool = False) -> nn.Module:

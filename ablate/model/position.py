@@ -14,11 +14,13 @@ from ablate.model.init import embedding
 
 
 class Places(NamedTuple):
-    """What self-attention is told of positions, made once for all layers of a forward pass."""
+    """What self-attention is told of positions, made once for all layers of a forward pass; and the values of the
+    first layer, where it mixes them into its own."""
 
     rotation: tuple[Tensor, Tensor] | None = None  # cosines and signed sines (T, R) for the first R features
     bias: Tensor | None = None  # added to the scores, broadcast to (B, H, T, T)
     slopes: Tensor | None = None  # (H,), where the bias is −slope · |t − s|, for kernels that compute it themselves
+    values: Tensor | None = None  # (B, H, T, D)
 
 
 class Position(nn.Module):

@@ -17,6 +17,17 @@ from ablate.model.shape import Shape
 Step = Callable[[Tensor], Tensor]
 
 
+class Stream(NamedTuple):
+    """What goes from block to block.
+
+    x       the residual stream (B, T, C); a style that keeps several of them has one axis more
+    values  those of the first layer's attention (B, H, T, D), once it made them, where later ones mix them in
+    """
+
+    x: Tensor
+    values: Tensor | None = None
+
+
 class Sublayers(NamedTuple):
     """What a block joins, and what makes the norms around it; `cross_attention` where it attends to a memory."""
 
@@ -31,6 +42,7 @@ class Block(nn.Module):
 
     final_norm: bool  # whether the stack needs a norm after its last block
     norms_each = 1  # norms per sublayer
+    streams = 1  # residual streams that go from block to block
 
     def __init__(self, shape: Shape, sublayers: Sublayers):
         super().__init__()
@@ -40,26 +52,62 @@ class Block(nn.Module):
         self.norms = nn.ModuleList(norm() for _ in range(self.norms_each * count))
         self.dropouts = nn.ModuleList(Dropout(shape.dropout) for _ in range(count))
 
+    def enter(self, x: Tensor) -> Stream:
+        """What goes into the first block, of embeddings (B, T, C)."""
+        return Stream(x)
+
+    def leave(self, stream: Stream) -> Tensor:
+        """What comes out of a block, as the stack ends with it: (B, T, C)."""
+        return stream.x
+
     def forward(
         self,
-        x: Tensor,  # (B, T, C)
+        stream: Stream,
         places: Places,
         causal: bool,
         mask: Tensor | None = None,  # (B, T)
         memory: Tensor | None = None,  # (B, S, C)
         memory_mask: Tensor | None = None,  # (B, S)
-    ) -> Tensor:  # (B, T, C)
-        sublayers: list[Step] = [partial(self.attention, places=places, causal=causal, mask=mask)]
+    ) -> Stream:
+        values = stream.values
+
+        def attend(x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
+            nonlocal values
+            if not mixes_values(self.attention):
+                return self.attention(x, places=places, causal=causal, mask=mask)
+            values = self.attention.values(x) if values is None else values
+            return self.attention(x, places=places._replace(values=values), causal=causal, mask=mask)
+
+        sublayers: list[Step] = [attend]
         if self.cross_attention is not None:
             seen = {"places": Places(), "causal": False, "mask": memory_mask, "memory": memory}
             sublayers.append(partial(self.cross_attention, **seen))
         if self.ffn is not None:
             sublayers.append(partial(self.ffn, mask=mask) if self.masks_ffn else self.ffn)
-        return self.wire(x, sublayers, [partial(norm, mask=mask) for norm in self.norms])
+        x = self.wire(stream.x, sublayers, [partial(norm, mask=mask) for norm in self.norms])
+        return Stream(x, values)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
         """Join the sublayers, each a function of x alone."""
         raise NotImplementedError
+
+
+def mixes_values(attention: nn.Module) -> bool:
+    """Whether an attention takes part in a value residual."""
+    return getattr(attention, "value_residual", None) is not None
+
+
+def connect_values(blocks: Sequence[Block]) -> None:
+    """Have the attention of later layers mix in the first one's values, where it asks for it.  Raises ValueError."""
+    first, *later = (block.attention for block in blocks)
+    told = "attention.value_residual mixes in the values of the first layer"
+    for attention in later:
+        if mixes_values(attention) and not mixes_values(first):
+            raise ValueError(f"{told}, whose {type(first).__name__} hands on none; begin with one that does")
+        if mixes_values(attention):
+            attention.follow()
+    if mixes_values(first) and not any(map(mixes_values, later)):
+        raise ValueError(f"{told}, and no later one does; write model.layers=2, or a pattern with later ones that do")
 
 
 class PreNorm(Block):
