@@ -211,7 +211,7 @@ def run_hydra() -> None:
     import hydra
 
     from ablate.config.compose import CONF
-    from ablate.config.schema import register
+    from ablate.config.hydra_frame import register
 
     register()
     hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(lambda config: None)()

@@ -201,13 +201,14 @@ def _twice(at: Any, sides: Any) -> Iterator[str]:
 
 
 def applicable(
-    claims: dict[str, Claim], cells: Sequence[Leveled], running: Sequence[bool] = ()
+    claims: dict[str, Claim], cells: Sequence[Leveled], running: Sequence[bool] = (), tasks: Sequence[str] = ()
 ) -> tuple[dict[str, Claim], list[Problem]]:
     """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's.
 
-    `running` says of each cell, where that is known, whether its norms keep running statistics.
+    `running` says of each cell, where that is known, whether its norms keep running statistics, `tasks` which it has.
     """
     without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
+    task_of = dict(zip((cell.id for cell in cells), tasks, strict=False))
     kept: dict[str, Claim] = {}
     problems: list[Problem] = []
     for name, claim in claims.items():
@@ -219,8 +220,8 @@ def applicable(
         elif both:
             label = next(cell.label for cell in cells if cell.id in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
-        elif lacking := _lacking(claim, sides, without):
-            problems.append(Problem(f"claims.{name}", lacking))
+        elif wrong := _lacking(claim, sides, without) or _across(claim, sides, task_of):
+            problems.append(Problem(f"claims.{name}", wrong))
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
             problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
@@ -238,6 +239,15 @@ def _lacking(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -
         if metric.partition("@")[0] in special and found:
             return f"metric: {found[0]} has no {metric}, as its norms keep no running statistics"
     return None
+
+
+def _across(claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str]) -> str | None:
+    """Why the scores of sides cannot be compared: they are those of several tasks.  Counts of runs that diverge can."""
+    tasks = {task_of.get(cell) for side in sides for cell in side}
+    if len(tasks) < 2 or claim.relation == "diverges_more":
+        return None
+    why = f"its cells have {len(tasks)} tasks, whose scores have no mean"
+    return f"{why}; write a claim for each, as in at: {{data: copy}}"
 
 
 def _absent(claim: Claim, cells: Sequence[Leveled]) -> str | None:

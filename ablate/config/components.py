@@ -25,6 +25,7 @@ NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the
 SHAPE = ("shape", *NUMBERS)
 PLACE = ("layer",)  # what groups that stand in the layers are offered beside the shape
 BESIDE = ("attention",)  # and what attends across stacks, which may be another of these
+TABLE = ("vocab",)  # and an embedding
 WIRING = ("sublayers",)  # and a residual style beside both
 BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
@@ -107,7 +108,8 @@ def offered_names(group: str) -> tuple[str, ...]:
     if group == "data":
         return ("kind",)
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
-    return (*shape, *PLACE * (group in PLACED), *WIRING * (group == "residual"), *BESIDE * (group == "cross_attention"))
+    also = {"residual": WIRING, "cross_attention": BESIDE, "embedding": TABLE}.get(group, ())
+    return (*shape, *PLACE * (group in PLACED), *also)
 
 
 def own_of(config: Config, section: str) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from ablate.config.components import parameters_of, resolve
 from ablate.config.depth import is_pattern, names_of
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, Groups
+from ablate.config.hydra_frame import register, writable
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
-from ablate.config.schema import LAYERS, OWNED, PLACED, Config, register, typed, writable
+from ablate.config.schema import LAYERS, OWNED, PLACED, Config, typed
 from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.

@@ -9,18 +9,15 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ablate.config.groups import groups
 from ablate.config.plain_yaml import read_plain
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
-COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention")
+COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention", "embedding")
 VARIED = (*COMPONENTS, "objective")  # groups whose variants are classes that a study compares
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
@@ -34,13 +31,13 @@ LARGEST_SEED = 2**53
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
 LATER |= dict.fromkeys(("norm.gain", "norm.bias", "position.offset", "position.scale", "position.scaling"))
-LATER |= {"model.embedding_dim": None, "model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
+LATER |= {"model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
 LATER |= {"model.head_dim": None}
 LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
 LATER |= {"attention.sink": None, "attention.soft_cap": None, "attention.value_residual": None}
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
 LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
-LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy"}
+LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy", "embedding": "learned"}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
@@ -70,7 +67,6 @@ class Model:
     scale_embeddings: bool = MISSING
     norm_embeddings: bool = MISSING
     share_layers: bool = MISSING
-    embedding_dim: int | None = dataclasses.field(default=None, metadata={"range": (1, 1_000_000)})
     share_embeddings: bool = True
     head_bias: bool = False
     soft_cap: float | None = dataclasses.field(default=None, metadata={"range": (1e-6, 1e6)})
@@ -158,6 +154,7 @@ class Config:
     attention: Any = MISSING
     init: Any = MISSING
     cross_attention: Any = MISSING
+    embedding: Any = MISSING
     objective: Any = MISSING
     model: Model = dataclasses.field(default_factory=Model)
     data: Any = dataclasses.field(default_factory=dict)
@@ -275,7 +272,7 @@ def stored(value: object) -> Config:
 
 def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     """A stored configuration with the keys and groups that came later, as all was before."""
-    plain = neutral_groups() | plain
+    plain = neutral_groups() | _moved(plain)
     for key, value in LATER.items():
         section, _, name = key.rpartition(".")
         if section in SECTIONS:
@@ -283,6 +280,15 @@ def _filled(plain: dict[str, Any]) -> dict[str, Any]:
         elif not section:
             plain = {key: value} | plain
     return plain
+
+
+def _moved(plain: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the width of its embeddings where it stands now."""
+    if "embedding_dim" not in plain.get("model", {}):
+        return plain
+    model = dict(plain["model"])
+    width = model.pop("embedding_dim")
+    return {"embedding": neutral_groups()["embedding"] | {"width": width}} | plain | {"model": model}
 
 
 def neutral_groups() -> dict[str, Any]:
@@ -305,24 +311,3 @@ def with_value(node: Any, path: list[str], value: Any) -> Any:
     if isinstance(node, dict):
         return node | {name: with_value(node.get(name) or {}, rest, value) if rest else value}
     return dataclasses.replace(node, **{name: with_value(getattr(node, name), rest, value) if rest else value})
-
-
-@functools.cache
-def register() -> None:
-    """Put the frame into Hydra's store, where `conf/config.yaml` takes it from."""
-    from hydra.core.config_store import ConfigStore
-
-    ConfigStore.instance().store(name="schema", node=writable(Config))
-
-
-def writable(frame: Any) -> DictConfig:
-    """A frame as OmegaConf composes it: what is frozen in Python is not while it is put together."""
-    from omegaconf import DictConfig, OmegaConf
-
-    node: DictConfig = OmegaConf.structured(frame)
-    for part in (node, *(node._get_node(key) for key in node)):
-        if isinstance(part, DictConfig):
-            OmegaConf.set_readonly(part, None)
-    for name in OWNED if frame is Config else ():
-        OmegaConf.set_struct(node[name], False)  # variants may add their own
-    return node

@@ -22,7 +22,9 @@ from ablate.config.components import (
 )
 from ablate.config.depth import layer_of
 from ablate.config.errors import BadComponent
+from ablate.config.ranges import at_least
 from ablate.config.schema import Config
+from ablate.model.embedding import Embedding, check_tied
 from ablate.model.objective import Objective
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers, mixes_values
@@ -50,11 +52,17 @@ def build_model(config: Config, task: Any) -> nn.Module:
     table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # what stands beside an embedding is as wide
     make["embed_norm"] = each_layer(config, "norm", table | dict.fromkeys(PLACE))
     make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(BESIDE))
-    norms, crossing = list[nn.Module](), list[nn.Module]()
+    norms, crossing, tables = list[nn.Module](), list[nn.Module](), list[nn.Module]()
 
     def norm(layer: int | None = None, of: str = "norm") -> nn.Module:
         norms.append(at(layer, make[of])())
         return norms[-1]
+
+    def embedding() -> nn.Module:
+        tables.append(make_table())
+        if whole.tie_embeddings:
+            check_tied(tables[-1], whole.vocab, whole.table_dim)
+        return tables[-1]
 
     def across(layer: int) -> nn.Module:
         found = at(layer, make["cross_attention"])
@@ -69,7 +77,9 @@ def build_model(config: Config, task: Any) -> nn.Module:
         return at(layer, make["residual"])(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
 
     position = bind("position", config.position, table, user)
-    parts = Parts(block, partial(block, cross=True), norm, position, partial(norm, of="embed_norm"))
+    make_table = bind("embedding", config.embedding, given | {"vocab": whole.vocab}, user)
+    beside = partial(norm, of="embed_norm")
+    parts = Parts(block, partial(block, cross=True), norm, position, beside, embedding)
     form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
@@ -79,9 +89,17 @@ def build_model(config: Config, task: Any) -> nn.Module:
         model = form(**wanted, **own_of(config, "model"))
     if whole.later_tokens and not getattr(model, "later", None):
         raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
+    if not tables and not is_plain(config):
+        raise BadComponent("embedding", "changes nothing: this model reads no ids, and has no table; leave it out")
     idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
     model.unused = tuple(group for group, without in idle.items() if without)  # what the others leave no place for
     return model
+
+
+def is_plain(config: Config) -> bool:
+    """Whether embeddings are as wide as the model and trained, as where nothing is said of them."""
+    target = resolve("embedding", config.embedding["_target_"], config.user)
+    return target is Embedding and not (config.embedding["width"] or config.embedding["frozen"])
 
 
 def build_objective(config: Config) -> Objective:
@@ -120,6 +138,7 @@ def shape(config: Config, task: Any) -> ModelShape:
     return ModelShape(
         **{key: value for key, value in vars(model).items() if key not in RESERVED}
         | {"tie_embeddings": ties(config, task), "head_dim": model.head_dim or model.dim // model.heads},
+        embedding_dim=width_of(config),
         context=task.context,
         encoder_layers=model.layers * ("encoder" in stacks),
         decoder_layers=model.layers * ("decoder" in stacks),
@@ -129,6 +148,12 @@ def shape(config: Config, task: Any) -> ModelShape:
         pool=task.kind == "classification",
         later_tokens=later_tokens(config, task),
     )
+
+
+def width_of(config: Config) -> int | None:
+    """Features of a row of the embedding, where it is asked for other than the model's.  Raises ValueError."""
+    width = config.embedding.get("width")
+    return None if width is None else at_least("embedding.width", width, 1)
 
 
 def later_tokens(config: Config, task: Any) -> int:

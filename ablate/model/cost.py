@@ -91,7 +91,7 @@ def count(config: Config, task: Any) -> Budget:
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *outside(model, config), *IDLE * ("cross_attention" in model.unused), *said],
+        notes=[*told_of(model, config), *said],
         hidden=only(width for width, _ in widths),
         unused=model.unused,
         running=bool(running_norms(model)),
@@ -124,6 +124,12 @@ def notes(model: nn.Module) -> list[str]:
     return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
 
 
+def told_of(model: nn.Module, config: Config) -> list[str]:
+    """What there is to say of a model beside its counts."""
+    idle = IDLE * ("cross_attention" in model.unused)
+    return [*notes(model), *outside(model, config), *frozen(model), *idle]
+
+
 def outside(model: nn.Module, config: Config) -> list[str]:
     """Of norms that differ over the layers, which one those outside of the layers are."""
     if not is_patterned(config.norm):
@@ -132,6 +138,14 @@ def outside(model: nn.Module, config: Config) -> list[str]:
     found = [norm for norm in OUTSIDE if any(name.endswith(f".{norm}") for name in names)]
     told = f"{' and '.join(found)} outside of the layers: norm={config.norm[LAYERS][-1]}, as in the last one"
     return [told] if found else []
+
+
+def frozen(model: nn.Module) -> list[str]:
+    """Which parts have parameters that are not trained, and how many are, where not all are."""
+    still = [part for part in model.modules() if any(not p.requires_grad for p in part.parameters(recurse=False))]
+    who = ", ".join(dict.fromkeys(type(part).__name__ for part in still))
+    total, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (True, False))
+    return [f"{who}: frozen; {trained:,} of its model's {total:,} parameters are trained"] if who else []
 
 
 def estimate(config: Config, vocab: int) -> int:

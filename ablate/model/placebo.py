@@ -19,10 +19,11 @@ OTHER_DATA = 10**9  # added to the seed of the batches: a range that no run uses
 # The first of these on the way to a parameter says whose it is; what else lies in a block is the residual style's.
 PLACES = {"attention": "attention", "cross_attention": "attention", "ffn": "ffn", "position": "position"}
 PLACES |= {"norm": "norm", "norms": "norm", "embed_norm": "norm", "final_norm": "norm"}
+PLACES |= {"embed": "embedding", "source_embed": "embedding", "widen": "embedding"}
 
 
 def component_of(name: str) -> str | None:
-    """The component that a parameter, by its dotted name, belongs to; None for embedding and head."""
+    """The component that a parameter, by its dotted name, belongs to; None for the head."""
     path = name.split(".")
     return next(
         (PLACES[part] for part in path if part in PLACES), "residual" if {"blocks", "later"} & {*path} else None

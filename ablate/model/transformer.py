@@ -12,7 +12,7 @@ from torch.nn.functional import gelu
 
 from ablate.config.errors import BadComponent
 from ablate.model.dropout import Dropout
-from ablate.model.init import embedding, tag
+from ablate.model.init import tag
 from ablate.model.norm import running_norms
 from ablate.model.position import Position
 from ablate.model.residual import Block, Stream, connect_values
@@ -31,6 +31,7 @@ class Parts(NamedTuple):
     norm: Callable[[], nn.Module]
     position: Callable[[], Position]
     embed_norm: Callable[[], nn.Module]
+    embedding: Callable[[], nn.Module]
 
 
 class Stack(nn.Module):
@@ -95,7 +96,7 @@ class Decoder(Stack):
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__(shape, parts)
         self.scale, self.soft_cap = shape.embedding_scale, shape.soft_cap
-        self.embed = embedding(shape.vocab, shape.table_dim, "embedding")
+        self.embed = parts.embedding()
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
@@ -134,8 +135,7 @@ class Encoder(Stack):
         if told := one_way(self.modules()):
             raise ValueError(f"{told} reads from left to right, and an encoder all positions; choose another attention")
         self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
-        width = shape.table_dim
-        self.embed = embedding(shape.vocab, width, "embedding") if ids else tag(nn.Linear(shape.features, width), "in")
+        self.embed = parts.embedding() if ids else tag(nn.Linear(shape.features, shape.table_dim), "in")
         self.head = head(shape, shape.outputs, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T[, features]) -> see the class
@@ -185,8 +185,8 @@ class EncoderDecoder(nn.Module):
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__()
         self.scale, self.soft_cap = shape.embedding_scale, shape.soft_cap
-        self.embed = embedding(shape.vocab, shape.table_dim, "embedding")
-        self.source_embed = None if shape.share_embeddings else embedding(shape.vocab, shape.table_dim, "embedding")
+        self.embed = parts.embedding()
+        self.source_embed = None if shape.share_embeddings else parts.embedding()
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
         if told := one_way(block.cross_attention for block in self.decoder.blocks):

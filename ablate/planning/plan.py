@@ -102,7 +102,8 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     """
     settings, design = composition.settings, composition.design
     asked = design.command.asked
-    claims, left = applicable(asked.claims, cells.rows, [cell.budget.running for cell in cells.checked])
+    running = [cell.budget.running for cell in cells.checked]
+    claims, left = applicable(asked.claims, cells.rows, running, [row.task for row in cells.rows])
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)

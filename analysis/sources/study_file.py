@@ -176,7 +176,7 @@ def judged(
     if not problems:
         problems = [told for name, claim in claims.items() for told in _unmeasured(name, claim, metrics)]
     if not problems:
-        claims, problems = evidence.applicable(claims, cells)
+        claims, problems = evidence.applicable(claims, cells, tasks=[cell.task for cell in cells])
     if problems:
         (key, message), more = problems[0], len(problems) - 1
         loose = "; no design holds these cells, so that they are levels of one factor, variant: name those"

@@ -186,6 +186,18 @@ def test_claims_without_cells_of_their_own_are_not_applicable():
     assert "both sides hold swiglu + rms" in why(diagonal, CELLS)
 
 
+def test_scores_of_several_tasks_are_not_compared():
+    tasks = [f"{cell.levels['norm']} task" for cell in CELLS]
+
+    def why(claim: dict[str, Any]) -> list[str]:
+        return [found.message for found in applicable({"a": typed(claim)}, CELLS, tasks=tasks)[1]]
+
+    (found,) = why(GOOD)
+    assert found.startswith("its cells have 2 tasks") and "at: {" in found
+    assert why({"less": [{"norm": "rms"}, {"norm": "ln"}]}) and why(RANKED)
+    assert why(GOOD | {"at": {"norm": "ln"}}) == why({"diverges_more": GOOD["less"]}) == []
+
+
 def test_a_side_without_running_statistics_has_no_loss_by_others():
     running = [cell.levels["norm"] != "ln" for cell in CELLS]
 

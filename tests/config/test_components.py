@@ -54,7 +54,8 @@ def cells() -> list[dict[str, Any]]:
         names = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
         assert names, f"conf/{group} holds no variant"
         found += [CONFIG | {group: component(group, name)} for name in names if name != REFERENCE[group]]
-    return found
+    own_head = {"model": CONFIG["model"] | {"tie_embeddings": False}}  # a frozen embedding cannot be the head
+    return [cell | own_head if cell["embedding"]["frozen"] else cell for cell in found]
 
 
 def name_of(config: dict[str, Any]) -> str:

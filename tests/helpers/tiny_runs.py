@@ -114,9 +114,9 @@ def configurations(text: Path) -> Iterator[tuple[str, Config]]:
     for group in COMPONENTS:
         for variant in sorted(groups()[group]):
             chosen = component(group, variant) | NARROW.get(variant, {})
-            yield f"{group}={variant}", causal.with_value(group, chosen)
+            yield f"{group}={variant}", choosing(causal, group, chosen)
             if not getattr(resolve(group, chosen["_target_"]), "causal_only", False):
-                yield f"{group}={variant} encoder_decoder", crossing.with_value(group, chosen)
+                yield f"{group}={variant} encoder_decoder", choosing(crossing, group, chosen)
     for name, words in FORMS.items():
         yield name, configuration(text, *words)
     for task, words in TASKS.items():
@@ -126,6 +126,12 @@ def configurations(text: Path) -> Iterator[tuple[str, Config]]:
         yield f"preset={name}", configuration(text, *task, f"+preset={name}")
     for name, words in SETTINGS.items():
         yield name, configuration(text, *words)
+
+
+def choosing(config: Config, group: str, chosen: dict[str, Any]) -> Config:
+    """A configuration with another variant; a frozen embedding leaves the head its own matrix."""
+    tied = config.model.tie_embeddings and not chosen.get("frozen", False)
+    return config.with_value(group, chosen).with_value("model.tie_embeddings", tied)
 
 
 def trained(config: Config, folder: Path) -> dict[str, list[str]]:

@@ -78,7 +78,7 @@ def test_chaos_is_below_a_millionth_and_moves_every_drawn_matrix(plan):
 
 def test_names_say_whose_a_parameter_is():
     owners = {
-        "embed.weight": None,
+        "embed.weight": "embedding",
         "head.weight": None,
         "blocks.0.attention.query.weight": "attention",
         "decoder.blocks.1.cross_attention.out.weight": "attention",

@@ -184,6 +184,18 @@ def test_muon_turns_hidden_matrices_and_leaves_the_rest_to_adamw() -> None:
         assert (seen - seen.diagonal().diag()).abs().max() < 0.05, name
 
 
+def test_muon_leaves_the_map_of_numeric_inputs_to_adamw() -> None:
+    config = typed(
+        CONFIG | {"model": CONFIG["model"] | {"_target_": "ablate.model.transformer.Encoder", "tie_embeddings": False}}
+    )
+    model = initialised_model(config, Blank(16, kind="classification", outputs=4, features=6), 0)
+    matrices, others = (
+        {id(p) for group in part.param_groups for p in group["params"]} for part in muon(model, **KEYS).parts
+    )
+    assert id(model.embed.weight) in others and not {id(model.embed.weight), id(model.head.weight)} & matrices
+    assert id(model.blocks[0].ffn.up.weight) in matrices
+
+
 def test_muon_takes_each_matrix_of_a_stack_by_itself() -> None:
     """As it takes them where each is a parameter of its own, and its gradient goes with the others'."""
     values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)

@@ -21,6 +21,7 @@ LAYERS = 2  # sharing layers, and scaling by depth, need two
 VOCAB = 512
 CONTEXT = 1024
 SHORTEST = 16  # positions
+WIDTHS = ("ffn", "embedding")  # groups whose whole numbers are widths
 WORK = 1.5e8  # parameters · positions of a batch, about what is tried out in half a second
 WIDE = 2e7  # parameters up to which a cell is tried out in all its depth, to confirm
 
@@ -60,8 +61,8 @@ def reach(cells: list[Checked]) -> int:
 
 
 def whole_numbers(config: Config) -> set[int]:
-    """The whole numbers of the components that can stand for positions; an FFN's are widths."""
-    values = [value for group in COMPONENTS if group != "ffn" for value in flat(getattr(config, group)).values()]
+    """The whole numbers of the components that can stand for positions; an FFN's and an embedding's are widths."""
+    values = [value for group in COMPONENTS if group not in WIDTHS for value in flat(getattr(config, group)).values()]
     return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ablate.config.schema import SECTIONS, Tune, writable
+from ablate.config.hydra_frame import writable
+from ablate.config.schema import SECTIONS, Tune
 from ablate.format.settings import is_number
 from ablate.planning.earlier_runs import read_earlier
 

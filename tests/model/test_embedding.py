@@ -1,0 +1,211 @@
+"""Embeddings: what each variant is, in every model form, against products of its own; what cannot be the head, too."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from empty_task import Blank
+from test_variants import (
+    CONTEXT,
+    FORMS,
+    SETTINGS,
+    VOCAB,
+    built,
+    configuration,
+    jitter,
+    loss_of,
+    read,
+    some_inputs,
+    variants,
+    without_formula,
+)
+from torch import Tensor, nn
+
+from ablate.config.components import bind
+from ablate.config.errors import BadComponent
+from ablate.model.build import build_model
+from ablate.model.cost import count
+from ablate.model.embedding import Embedding
+from ablate.training.optim import adamw, lion, muon
+from ablate.training.weight_averaging import EMA
+
+forms = pytest.mark.parametrize("form", FORMS, ids="-".join)
+WIDTH = SETTINGS["factorised"]["width"]
+LM, SEQ2SEQ = ("decoder", "lm"), ("encoder_decoder", "seq2seq")
+KNOWN = ("learned", "random", "factorised")
+EACH = [(form, name) for form in FORMS for name in KNOWN]
+each = pytest.mark.parametrize(
+    ("form", "name"), EACH, ids=lambda value: value if isinstance(value, str) else "-".join(value)
+)
+
+
+def names(model: nn.Module) -> set[str]:
+    return {name for name, _ in model.named_parameters()}
+
+
+def of_form(name: str, form: tuple[str, str]) -> Any:
+    """The model of a variant in a form, with a head of its own."""
+    return built({"embedding": name}, form=form, tie_embeddings=False)
+
+
+def test_every_variant_is_tested_here() -> None:
+    told = without_formula("embedding", KNOWN, "write one for {name} here, and its name into KNOWN")
+    assert not told, told
+
+
+@pytest.mark.parametrize("name", variants("embedding"))
+def test_a_row_is_the_product_of_a_one_and_the_table(name: str) -> None:
+    table = bind("embedding", read("embedding", name) | {"width": 5}, {"vocab": 7, "dim": 4})().double()
+    table.weight.data.copy_(torch.randn(7, 5, generator=torch.Generator().manual_seed(0)))
+    ids = torch.tensor([[0, 6, 3], [3, 3, 1]])
+    ones = nn.functional.one_hot(ids, 7).double()
+    torch.testing.assert_close(table(ids), ones @ table.weight)
+    assert table(ids).dtype == torch.float64
+
+
+def test_learned_is_the_table_that_torch_has() -> None:
+    mine = bind("embedding", read("embedding", "learned"), {"vocab": 7, "dim": 4})()
+    assert list(mine.state_dict()) == ["weight"] and mine.weight.shape == (7, 4)
+    theirs = nn.Embedding(7, 4)
+    mine.load_state_dict(theirs.state_dict())
+    ids = torch.tensor([[2, 2, 5]])
+    for table in (mine, theirs):
+        table(ids).square().sum().backward()
+    assert torch.equal(mine(ids), theirs(ids)) and torch.equal(mine.weight.grad, theirs.weight.grad)
+
+
+@each
+def test_every_form_trains_all_but_a_frozen_table(form: tuple[str, str], name: str) -> None:
+    model = of_form(name, form)
+    loss_of(model, some_inputs(form)).backward()
+    still = {key for key, p in model.named_parameters() if not p.requires_grad}
+    assert still == ({"embed.weight"} if name == "random" else set())
+    assert {key for key, p in model.named_parameters() if p.grad is None} == still
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@forms
+def test_a_frozen_table_has_the_draws_of_a_learned_one(form: tuple[str, str]) -> None:
+    learned, random = of_form("learned", form), of_form("random", form)
+    assert all(torch.equal(x, y) for x, y in zip(learned.parameters(), random.parameters(), strict=True))
+    assert names(learned) == names(random)
+    assert not torch.equal(
+        random.embed.weight, built({"embedding": "random"}, 1, form, tie_embeddings=False).embed.weight
+    )
+
+
+@pytest.mark.parametrize("optimiser", [adamw, lion, muon])
+def test_no_optimiser_nor_decay_moves_a_frozen_table(optimiser: Any) -> None:
+    model = of_form("random", LM)
+    average, before = EMA(model, 100), {name: p.detach().clone() for name, p in model.named_parameters()}
+    steps = optimiser(model, 1e-2, [0.9, 0.95], 0.5)
+    for step in range(2):
+        loss_of(model, some_inputs(LM, seed=step)).backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        assert norm.isfinite() and norm > 0
+        steps.step()
+        average.update(step)
+        steps.zero_grad(set_to_none=True)
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert "embed.weight" not in moved and {"head.weight", "blocks.0.ffn.up.weight"} <= moved
+    assert torch.equal(average.model.embed.weight, before["embed.weight"])
+    again = of_form("random", LM)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again.embed.weight, before["embed.weight"]) and not again.embed.weight.requires_grad
+
+
+def test_many_runs_with_frozen_tables_are_one_program() -> None:
+    models = [built({"embedding": "random"}, seed, tie_embeddings=False) for seed in (0, 1)]
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+    tokens, plain = some_inputs(LM)["tokens"], copy.deepcopy(models[0]).to("meta")
+
+    def one(weights: dict[str, Tensor], kept: dict[str, Tensor]) -> Tensor:
+        found: Tensor = torch.func.functional_call(plain, (weights, kept), (tokens,))
+        return found
+
+    found = torch.func.vmap(one)(parameters, buffers)
+    torch.testing.assert_close(found, torch.stack([model(tokens) for model in models]))
+
+
+@forms
+def test_a_frozen_table_cannot_be_the_head(form: tuple[str, str]) -> None:
+    if form[1] == "classification":
+        return
+    with pytest.raises(BadComponent, match=r"frozen.*model\.tie_embeddings=false") as caught:
+        built({"embedding": "random"}, form=form, tie_embeddings=True)
+    assert caught.value.key == "embedding"
+
+
+class Hashed(nn.Module):
+    """An embedding of one's own: no row for each id."""
+
+    def __init__(self, vocab: int, dim: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(vocab // 2 + 1, dim))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table[ids // 2]
+
+
+def test_an_embedding_of_ones_own_is_the_head_only_where_it_has_a_matrix() -> None:
+    task, own = Blank(VOCAB, CONTEXT), {"_target_": f"{__name__}.Hashed", "_partial_": True}
+    config = configuration(tie_embeddings=False)
+    config = type(config)(**{**vars(config), "embedding": own, "user": [__name__]})
+    assert build_model(config, task).embed.table.shape == (VOCAB // 2 + 1, 16)
+    with pytest.raises(BadComponent, match=r"Hashed has no matrix of 13 × 16 .*tie_embeddings=false"):
+        build_model(config.with_value("model.tie_embeddings", True), task)
+
+
+def test_numbers_have_no_table() -> None:
+    task = Blank(VOCAB, CONTEXT, "classification", 5)
+    task.features = 3
+    assert not isinstance(build_model(configuration({"model": "encoder"}), task).embed, Embedding)
+    for name in ("random", "factorised"):
+        with pytest.raises(BadComponent, match="no ids") as caught:
+            build_model(configuration({"model": "encoder", "embedding": name}, tie_embeddings=False), task)
+        assert caught.value.key == "embedding"
+
+
+@pytest.mark.parametrize("width", [0, -3])
+def test_a_width_is_at_least_one(width: int) -> None:
+    config = configuration().with_value("embedding.width", width)
+    with pytest.raises(ValueError, match=r"embedding\.width"):
+        build_model(config, Blank(VOCAB, CONTEXT))
+
+
+def test_what_is_frozen_counts_and_is_said() -> None:
+    task = Blank(VOCAB, CONTEXT)
+    learned, random = (count(configuration({"embedding": name}, tie_embeddings=False), task) for name in KNOWN[:2])
+    assert random.params == learned.params and random.core == learned.core and not learned.notes
+    assert [note for note in random.notes if f"{random.params:,}" in note and f"{random.params - 13 * 16:,}" in note]
+
+
+@forms
+def test_factorised_embeddings_have_positions_and_norm_of_their_own_width(form: tuple[str, str]) -> None:
+    kind = {"position": "learned", "embedding": "factorised"}
+    model = built(kind, form=form, norm_embeddings=True)
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    assert shapes["embed.weight"] == (VOCAB, WIDTH)
+    assert {shape[-1] for name, shape in shapes.items() if "position.table" in name or "embed_norm" in name} == {WIDTH}
+    assert {shape for name, shape in shapes.items() if name.endswith("widen.weight")} == {(16, WIDTH)}
+    loss_of(model, some_inputs(form)).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_a_tied_factorised_head_is_the_embedding_after_one_matrix() -> None:
+    model = jitter(built({"embedding": "factorised"}), 0.1)
+    tokens = some_inputs(("decoder", "lm"))["tokens"]
+    x = model.run(model.embed(tokens), True, None)
+    narrow = x @ model.head[0].weight.T + model.head[0].bias
+    torch.testing.assert_close(model(tokens), narrow @ model.embed.weight.T)
+
+
+def test_source_and_target_have_embeddings_of_their_own() -> None:
+    model = built(form=SEQ2SEQ, share_embeddings=False)
+    assert names(model) - names(built(form=SEQ2SEQ)) == {"source_embed.weight"}
+    inputs = some_inputs(SEQ2SEQ)
+    model.embed.weight.data.zero_()
+    assert model.encode(inputs["source"]).any() and not torch.equal(model.embed.weight, model.source_embed.weight)
