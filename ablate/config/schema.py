@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ablate.config.groups import groups
+from ablate.config.groups import CONF
 from ablate.config.plain_yaml import read_plain
 
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
@@ -293,8 +293,10 @@ def _moved(plain: dict[str, Any]) -> dict[str, Any]:
 
 def neutral_groups() -> dict[str, Any]:
     """What the variants of later groups hold that say that all is as it was before."""
-    files = groups() if LATER_GROUPS else {}
-    return {group: read_plain(files[group][variant]) for group, variant in LATER_GROUPS.items()}
+    return {group: read_once(CONF / group / f"{variant}.yaml") for group, variant in LATER_GROUPS.items()}
+
+
+read_once = functools.cache(read_plain)  # every run's key and every stored configuration asks
 
 
 def with_value(node: Any, path: list[str], value: Any) -> Any:

@@ -44,9 +44,10 @@ class Corpus:
     ends: dict[str, np.ndarray]  # split -> (documents,), one past the last token
     by_document: bool  # whole documents were assigned to splits; else each was cut by position
     yardsticks: dict[str, float]
-    bytes_per_token: dict[str, float]  # split -> bytes of UTF-8 that a token stands for
+    bytes_per_token: dict[str, float]  # split -> bytes of UTF-8 that a token stands for; empty where text is lost
     tokenizer: str
     state: str  # what decoding needs beside the tokenizer's name
+    unknown: dict[str, float]  # split -> share of the words that are not in the vocabulary, where there is such
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text that ids stand for."""
@@ -116,6 +117,7 @@ def _read(folder: Path) -> Corpus:
         meta["bytes_per_token"],
         meta["tokenizer"],
         state,
+        meta.get("unknown", {}),
     )
 
 
@@ -126,11 +128,16 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: in
     streams = {split: np.concatenate([empty, *found]) for split, found in coded.ids.items()}
     ends = {split: np.cumsum([len(ids) for ids in found], dtype=int).tolist() for split, found in coded.ids.items()}
     meta: dict[str, Any] = {"tokenizer": tokenizer, "vocab": coded.vocab, "names": names, "ends": ends}
-    meta |= {"by_document": by_document, "alphabet": coded.state if tokenizer == "char" else ""}
+    meta |= {"by_document": by_document, "alphabet": "" if tokenizer == "bpe" else coded.state}
     meta["yardsticks"] = yardsticks(streams["train"], streams["test"], coded.vocab)
-    meta["bytes_per_token"] = {
-        split: sum(map(_size, pieces[split])) / len(stream) for split, stream in streams.items() if len(stream)
-    }
+    there = {split: stream for split, stream in streams.items() if len(stream)}
+    if tokenizer == "word":  # what is lost on words is no code length of the text: no bits per byte
+        meta["bytes_per_token"] = {}
+        meta["unknown"] = {split: float((stream == 0).mean()) for split, stream in there.items()}
+    else:
+        meta["bytes_per_token"] = {
+            split: sum(map(_size, pieces[split])) / len(stream) for split, stream in there.items()
+        }
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as making:
         for split, stream in streams.items():
             np.save(Path(making) / f"{split}.npy", stream)

@@ -1,4 +1,4 @@
-"""From pieces of text to ids and back: bytes, characters, or byte-level byte-pair encoding."""
+"""From pieces of text to ids and back: bytes, characters, byte-level byte-pair encoding, or words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ablate.data import words
 from ablate.data.extra import extra
 
 SEPARATOR = "\0"  # ends each document where there are several
-BPE_SIZE = 1024  # of a vocabulary that is not asked for in another size
-LEAST = 257  # every byte, and the end of a document
+SIZES = {"bpe": 1024, "word": 8192}  # of a vocabulary that is not asked for in another size
+LEAST = {"bpe": (257, "the bytes and the end of a text"), "word": (3, "<unk>, the end of a text and a word")}
 CHUNK = 1_000_000  # characters that are encoded at once: an id takes a hundred bytes on the way
 
 
@@ -22,7 +23,7 @@ class Coded(NamedTuple):
 
     ids: dict[str, list[np.ndarray]]
     vocab: int
-    state: str  # char: the alphabet in order of its ids; bpe: the tokenizer as JSON
+    state: str  # char: the alphabet in order of its ids; word: the words likewise, as JSON; bpe: the tokenizer as JSON
 
 
 Pieces = dict[str, list[Any]]  # split -> bytes (byte) or str
@@ -32,13 +33,17 @@ def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
     """The vocabulary size to train, None where nothing is trained.  Raises ValueError for what does not go together."""
     if tokenizer not in CODECS:
         raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; write one of {', '.join(CODECS)}")
-    if tokenizer != "bpe":
+    if tokenizer not in SIZES:
         if vocab_size is not None:
-            raise ValueError(f"data.vocab_size={vocab_size} is for data.tokenizer=bpe, not {tokenizer}; leave it null")
+            chosen = " or ".join(SIZES)
+            raise ValueError(
+                f"data.vocab_size={vocab_size} is for data.tokenizer={chosen}, not {tokenizer}; leave it null"
+            )
         return None
-    if vocab_size is not None and vocab_size < LEAST:
-        raise ValueError(f"data.vocab_size={vocab_size} is too small; the bytes and the end of a text take {LEAST}")
-    return vocab_size or BPE_SIZE
+    least, what = LEAST[tokenizer]
+    if vocab_size is not None and vocab_size < least:
+        raise ValueError(f"data.vocab_size={vocab_size} is too small; {what} take {least}")
+    return vocab_size or SIZES[tokenizer]
 
 
 def units(name: str, text: bytes, tokenizer: str) -> Any:
@@ -120,14 +125,30 @@ def chunks(text: str, size: int) -> list[str]:
     return re.findall(rf"(?s).{{{size},}}?(?<=\S)\n(?=\S)|.+", text)
 
 
-CODECS: dict[str, Callable[[Pieces, int | None], Coded]] = {"byte": _bytes, "char": _characters, "bpe": _pairs}
+def _words(pieces: Pieces, vocab_size: int | None) -> Coded:
+    assert vocab_size
+    known = words.vocabulary(pieces["train"], vocab_size, SEPARATOR)
+    numbered = {word: i for i, word in enumerate(known)}
+    ids = {split: [words.encode(piece, numbered) for piece in found] for split, found in pieces.items()}
+    return Coded(ids, len(known), json.dumps(known))
+
+
+CODECS: dict[str, Callable[[Pieces, int | None], Coded]] = {
+    "byte": _bytes,
+    "char": _characters,
+    "bpe": _pairs,
+    "word": _words,
+}
 
 
 def decode(ids: Sequence[int], tokenizer: str, state: str) -> str:
-    """The text that ids stand for; bytes that are no UTF-8 show as U+FFFD."""
+    """The text that ids stand for; bytes that are no UTF-8 show as U+FFFD, words have single spaces between them."""
     if tokenizer == "byte":
         return bytes(ids).decode(errors="replace")
     if tokenizer == "char":
         return "".join(state[i] for i in ids)
+    if tokenizer == "word":
+        known = json.loads(state)
+        return " ".join(known[i] for i in ids)
     library = extra("tokenizers", "data.tokenizer=bpe")
     return library.Tokenizer.from_str(state).decode(list(ids), skip_special_tokens=False)

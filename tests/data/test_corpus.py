@@ -103,8 +103,8 @@ def test_characters_are_code_points() -> None:
 def test_what_cannot_be_tokenised_is_named() -> None:
     with pytest.raises(ValueError, match=r"data\.tokenizer=char.*bad\.txt \(byte 3\).*data\.tokenizer=byte"):
         load_corpus([Document("good.txt", b"abc"), Document("bad.txt", b"abc\xff")], "char")
-    with pytest.raises(ValueError, match=r"data\.tokenizer='word'.*byte, char, bpe"):
-        load_corpus(some_documents(), "word")
+    with pytest.raises(ValueError, match=r"data\.tokenizer='words'.*byte, char, bpe, word"):
+        load_corpus(some_documents(), "words")
 
 
 # ---- the cache

@@ -116,7 +116,7 @@ def test_the_size_is_what_is_asked_for() -> None:
 
 @pytest.mark.parametrize("tokenizer", ["byte", "char"])
 def test_a_size_that_has_no_effect_is_refused(tokenizer: str) -> None:
-    with pytest.raises(ValueError, match=rf"^data\.vocab_size=500 is for data\.tokenizer=bpe, not {tokenizer}"):
+    with pytest.raises(ValueError, match=rf"^data\.vocab_size=500 is for data\.tokenizer=bpe or word, not {tokenizer}"):
         load_corpus(library(), tokenizer, 500)
 
 

@@ -47,7 +47,7 @@ def factors_of(name: str, tier: str | None) -> dict[str, Any]:
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str | None], Plan]]:
     """Plans a study file in a tier, once, but for what is measured on this machine.
 
-    Tiers, which are large, are planned at two layers where depth is no factor, and without trying small models out: it
+    Tiers, which are large, are planned at one layer where depth is no factor, and without trying small models out: it
     would look at the same components as without a tier.
     """
     folder = tmp_path_factory.mktemp("experiments")
@@ -57,7 +57,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str,
         words = [f"+experiment={name}", f"results_dir={folder}", "dry_run=true"]
         if tier is None:
             return api.plan(words)
-        shallow = ["model.layers=2"] * ("model.layers" not in factors_of(name, tier))
+        shallow = ["model.layers=1"] * ("model.layers" not in factors_of(name, tier))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plan_, "try_out", lambda rows, checked, settings: [])
             return api.plan([*words, f"tier={tier}", *shallow])

@@ -192,10 +192,11 @@ def test_what_came_after_the_first_release_says_what_was_so_before() -> None:
 def test_a_later_key_counts_where_it_is_not_as_before(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "plain.yaml").write_text("# Plain.\n_target_: ablate.model.mixer.Plain\nsize: 2\n")
+    (tmp_path / "mixer").mkdir()
+    (tmp_path / "mixer" / "plain.yaml").write_text("# Plain.\n_target_: ablate.model.mixer.Plain\nsize: 2\n")
     monkeypatch.setattr(identity, "LATER", {"train.extra": 0.5, "norm.offset": 0, "far": [1]})
     monkeypatch.setattr(schema, "LATER_GROUPS", {"mixer": "plain"})
-    monkeypatch.setattr(schema, "groups", lambda: {"mixer": {"plain": tmp_path / "plain.yaml"}})
+    monkeypatch.setattr(schema, "CONF", tmp_path)
     mixer = {"_target_": "ablate.model.elsewhere.Plain", "size": 2}
     same = altered(altered(config, "train", "extra", 0.5), "norm", "offset", 0)
     same = altered(altered(same, "", "far", [1]), "", "mixer", mixer)
