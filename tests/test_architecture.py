@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, run_module
+from conftest import ROOT, SHAPE, run_module
 
 from ablate.config.citations import cited, entries
 from ablate.config.groups import CONF, groups
@@ -245,7 +245,9 @@ def test_a_new_variant_is_one_class_and_one_yaml_and_nothing_else(tmp_path):
     environment = {"PYTHONPATH": ""}  # the copy, not the checkout
     shown = run_module("ablate", "--help", cwd=tmp_path, **environment).stdout
     assert "MaxNorm: x / max|x| · g." in shown
-    swept = run_module("ablate", "-m", "norm=ln,max", "ffn=mlp,gelu", "dry_run=true", cwd=tmp_path, **environment)
+    swept = run_module(
+        "ablate", "-m", "norm=ln,max", "ffn=mlp,gelu", *SHAPE, "dry_run=true", cwd=tmp_path, **environment
+    )
     assert swept.returncode == 0 and "max + gelu" in swept.stdout, swept.stderr
 
 

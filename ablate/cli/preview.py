@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ablate import evidence
-from ablate.config.depth import value_at
+from ablate.config.depth import chosen_at
 from ablate.config.study_keys import CHOSEN
 from ablate.format import counted, percent, remainder
 from ablate.format.columns import columns
@@ -86,7 +86,7 @@ def matched(plan: Plan, cell: Cell) -> tuple[str, ...]:
     found = matching(plan)
     if not found:
         return ()
-    return str(value_at(cell.config.as_json(), found[0].split("."))), remainder(
+    return str(chosen_at(cell.config.as_json(), found[0].split("."))), remainder(
         cell.matched.difference
     ) if cell.matched else ""
 

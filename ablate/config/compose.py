@@ -67,6 +67,7 @@ class Composer:
 
         Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set beside it.
         """
+        overrides = [*overrides, *self.patterns_of_preset(overrides)]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
         groups = tuple(text for text in overrides if self._shapes(text))
@@ -82,6 +83,18 @@ class Composer:
         group = self.group_of(text)
         choice = chosen(text) if group in PLACED else ""
         return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
+
+    def patterns_of_preset(self, overrides: list[str]) -> list[str]:
+        """The patterns over the layers that a preset has for groups of which nothing else is chosen."""
+        preset = tuple(text for text in overrides if self.group_of(text) == "preset")
+        own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
+        taken = {self.group_of(text) for text in overrides}
+        return [f"{group}={pattern}" for group, pattern in own.items() if group not in taken]
+
+    def pattern_in(self, config: DictConfig) -> dict[str, str]:
+        """The pattern of each group of a composed preset that has one."""
+        nodes = {group: config.get(group) or {} for group in PLACED}
+        return {group: node[LAYERS] for group, node in nodes.items() if node.get(LAYERS)}
 
     def each_variant(self, groups: Iterable[str]) -> Iterator[tuple[str, ...]]:
         """These choices of groups with each variant of a pattern in its place."""
@@ -244,14 +257,24 @@ class Composer:
         return self.texts[text]
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
-        """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""
+        """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have.
+
+        A variant of the preset's own pattern over the layers keeps all but what only others of the pattern have.
+        """
         preset = tuple(text for text in groups if self.group_of(text) == "preset")
         if not preset or preset == groups:
             return
-        own, plain = self.chosen(preset)[1], self.chosen(tuple(text for text in groups if text not in preset))[0]
-        for group in (group for group, choice in choices.items() if group in config and choice != own.get(group)):
+        (own, chosen), plain = self.chosen(preset), self.chosen(tuple(t for t in groups if t not in preset))[0]
+        patterns = self.pattern_in(own)
+        for group, choice in choices.items():
+            if group not in config or (choice == chosen.get(group) and group not in patterns):
+                continue
+            others = names_of(patterns.get(group, ""), self.known[group])
+            lacking = (config[group] or {}).keys() - (plain[group] or {}).keys()
+            if choice in others:
+                lacking &= {LAYERS, *(key for name in others for key in self.file(f"{group}={name}"))}
             with open_dict(config):
-                for key in (config[group] or {}).keys() - (plain[group] or {}).keys():
+                for key in lacking:
                     del config[group][key]
 
     def _shapes(self, text: str) -> bool:

@@ -126,6 +126,17 @@ def value_at(node: Any, path: list[str]) -> Any:
     return node
 
 
+def chosen_at(node: Any, path: list[str]) -> Any:
+    """What plain data have at a path; where variants over the layers differ in it, in words: mlp 256, swiglu 168."""
+    *above, name = path
+    for each in above:
+        node = node.get(each)
+    found = {variant: own[name] for variant, own in node.items() if isinstance(own, dict) and name in own}
+    if not is_patterned(node) or len({*found.values()}) == 1:
+        return value_at(node, [name])
+    return ", ".join(f"{variant} {value}" for variant, value in found.items())
+
+
 def patterned(config: Config) -> Iterator[str]:
     """The groups that change over the layers."""
     return (group for group in COMPONENTS if is_patterned(getattr(config, group)))

@@ -31,9 +31,10 @@ LARGEST_SEED = 2**53
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
 LATER |= dict.fromkeys(("norm.gain", "norm.bias", "position.offset", "position.scale", "position.scaling"))
+LATER |= dict.fromkeys(("position.local_base", "position.cut", "residual.first_norm", "model.transform_bias"))
 LATER |= {"model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
 LATER |= {"model.head_dim": None}
-LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "window", "gate")}
+LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "gain", "window", "gate")}
 LATER |= {"attention.sink": None, "attention.soft_cap": None, "attention.value_residual": None}
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
 LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
@@ -276,7 +277,8 @@ def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     for key, value in LATER.items():
         section, _, name = key.rpartition(".")
         if section in SECTIONS:
-            plain = plain | {section: {name: value} | plain.get(section, {})}
+            if name in {field.name for field in dataclasses.fields(SECTIONS[section])}:  # others are a variant's own
+                plain = plain | {section: {name: value} | plain.get(section, {})}
         elif not section:
             plain = {key: value} | plain
     return plain

@@ -176,11 +176,11 @@ def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
     if reason and not small:
         return reason
     note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)
+    note += [seen_words(row.collapse)] * (not small and row.collapse.some and not row.diverged)
     if small:
         note += ["by a margin written after results"] * (not margin.registered)
         return small[0], "; ".join(filter(None, (small[1], *note)))
     note += [f"inside the margin, but n < {SEEDS}"] * (row.n < SEEDS and inside(row))
-    note += [seen_words(row.collapse)] * (row.collapse.some and not row.diverged)
     zero = row.low <= 0 <= row.high
     word = "undecided" if zero else "better" if (row.high < 0) == row.lower_is_better else "worse"
     return word, "; ".join(note)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.depth import value_at
+from ablate.config.depth import chosen_at
 from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
@@ -162,7 +162,7 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     if how == "none" or cell.matched is None:
         return {}
     chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
-    found = {"match": how, "chosen": chosen, "chosen_value": value_at(cell.config.as_json(), chosen.split("."))}
+    found = {"match": how, "chosen": chosen, "chosen_value": chosen_at(cell.config.as_json(), chosen.split("."))}
     return found | {"match_difference": cell.matched.difference}
 
 

@@ -174,7 +174,7 @@ def conclude(made: Attempt, run: Run, cell: Cell) -> str:
     trainer, files = made.trainer, made.files
     if trainer and files:
         files[run.metrics_file.name] = trainer.metrics.written()
-    took = round(time.process_time() - made.began, 2)
+    took = round(time.process_time() - made.began + (trainer.earlier if trainer else 0.0), 2)
     result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
     try:
         write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)

@@ -29,6 +29,7 @@ class GQA(Attention):
 
     qk_norm    rms, ln: queries and keys pass a norm before their product (Dehghani 2023, arXiv 2302.05442)
     over, eps  of that norm: each `head`'s features by themselves, or `all` of a projection (OLMo 2); 1e-6
+    gain       whether that norm has one (nanochat: none)
     window     of its own sequence a query sees the positions less than so many away (Beltagy 2020, arXiv 2004.05150)
     gate       σ(W_gate x) ⊙ what is found, before W_out: one of each `feature`, or each `head` (Qiu 2025, 2505.06708)
     sink       one more key of value 0, whose score is `learned`, one number per head and at first 0 (gpt-oss 2025), or
@@ -53,6 +54,7 @@ class GQA(Attention):
         qk_norm: Literal["rms", "ln"] | None = None,
         over: Literal["head", "all"] | None = None,
         eps: float | None = None,
+        gain: bool | None = None,
         window: int | None = None,
         gate: Literal["feature", "head"] | None = None,
         sink: Literal["learned", "zero"] | None = None,
@@ -74,7 +76,7 @@ class GQA(Attention):
         self.key = tag(nn.Linear(dim, kv_heads * head_dim, either(key_bias, bias)), "in")
         self.value = tag(nn.Linear(dim, kv_heads * head_dim, either(value_bias, bias)), "in")
         self.out = tag(nn.Linear(heads * head_dim, dim, either(out_bias, bias)), "out")
-        self.query_norm, self.key_norm = self.norms(qk_norm or self.qk_norm, over, eps)
+        self.query_norm, self.key_norm = self.norms(qk_norm or self.qk_norm, over, eps, gain)
         self.gate = self.make_gate(shape, gate or self.gated, bias)
         if window is not None:
             self.window = at_least("attention.window", window, 1)
@@ -86,16 +88,19 @@ class GQA(Attention):
         elif sink == "zero":
             self.register_buffer("sink", torch.zeros(heads), persistent=False)
 
-    def norms(self, kind: str | None, over: str | None, eps: float | None) -> tuple[nn.Module | None, nn.Module | None]:
+    def norms(
+        self, kind: str | None, over: str | None, eps: float | None, gain: bool | None
+    ) -> tuple[nn.Module | None, nn.Module | None]:
         """Those of queries and keys, where there are any."""
-        if kind is None and (over, eps) != (None, None):
-            raise ValueError("attention.over and attention.eps are of a norm; write attention.qk_norm=rms, or ln")
+        if kind is None and (over, eps, gain) != (None, None, None):
+            told = "attention.over, attention.eps and attention.gain are of a norm"
+            raise ValueError(f"{told}; write attention.qk_norm=rms, or ln")
         self.over = over or "head"
         if kind is None:
             return None, None
         sizes = (self.head_dim if self.over == "head" else layer.out_features for layer in (self.query, self.key))
         query, key = (
-            {"rms": RMSNorm, "ln": LayerNorm}[kind](int(size), 1e-6 if eps is None else eps) for size in sizes
+            {"rms": RMSNorm, "ln": LayerNorm}[kind](int(size), 1e-6 if eps is None else eps, gain) for size in sizes
         )
         return query, key
 
@@ -115,7 +120,7 @@ class GQA(Attention):
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """See Attention."""
-        query, key = (rotate(part, places.rotation) for part in (self.queries(x), self.keys(memory)))
+        query, key = map(rotate, (self.queries(x), self.keys(memory)), places.rotations(self.window))
         return query, self.repeat_kv(key), self.mixed(memory, places)
 
     def values(self, x: Tensor) -> Tensor:
@@ -232,11 +237,11 @@ class Differential(GQA):
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (B, 2 · H, T, D / 2), both halves of a head beside one another, values (B, 2 · H, T, D)."""
-        rotation = places.rotation
-        rotation = None if rotation is None else thinned(rotation, rotation[0].shape[-1] // 2)
         query, key = (
-            rotate(part.unflatten(-1, (-1, self.half)).transpose(-3, -2), rotation)
-            for part in (self.query(x), self.key(memory))
+            rotate(
+                part.unflatten(-1, (-1, self.half)).transpose(-3, -2), turn and thinned(turn, turn[0].shape[-1] // 2)
+            )
+            for part, turn in zip((self.query(x), self.key(memory)), places.rotations(), strict=True)
         )
         key = key.unflatten(-3, (-1, 2)).repeat_interleave(self.groups, -4).flatten(-4, -3)
         return query, key, self.split_heads(self.value(memory)).repeat_interleave(2 * self.groups, -3)

@@ -162,6 +162,11 @@ def later_tokens(config: Config, task: Any) -> int:
     if task.kind not in objective.kinds:
         kinds = " or ".join(objective.kinds)
         raise BadComponent("objective", f"{type(objective).__name__} is for {kinds} tasks, and data is {task.kind}")
+    if objective.later >= task.context:
+        told = f"after the next one there are at most {task.context - 1} in a context of {task.context}"
+        raise BadComponent(
+            "objective", f"{type(objective).__name__} predicts {objective.later} later tokens, and {told}"
+        )
     return objective.later
 
 

@@ -127,7 +127,7 @@ def notes(model: nn.Module) -> list[str]:
 def told_of(model: nn.Module, config: Config) -> list[str]:
     """What there is to say of a model beside its counts."""
     idle = IDLE * ("cross_attention" in model.unused)
-    return [*notes(model), *outside(model, config), *frozen(model), *idle]
+    return [*notes(model), *outside(model, config), *frozen(model), *for_training(model), *idle]
 
 
 def outside(model: nn.Module, config: Config) -> list[str]:
@@ -146,6 +146,15 @@ def frozen(model: nn.Module) -> list[str]:
     who = ", ".join(dict.fromkeys(type(part).__name__ for part in still))
     total, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (True, False))
     return [f"{who}: frozen; {trained:,} of its model's {total:,} parameters are trained"] if who else []
+
+
+def for_training(model: nn.Module) -> list[str]:
+    """What to say of blocks for later tokens, which no evaluation passes."""
+    spared = sum(p.numel() for block in getattr(model, "later", ()) for p in block.parameters())
+    told = f"{spared:,} of its parameters, and their FLOPs, are of blocks for later tokens, which serve training alone"
+    return [f"{told}; match= counts them as any other, so that what is evaluated is the smaller for them"] * bool(
+        spared
+    )
 
 
 def estimate(config: Config, vocab: int) -> int:

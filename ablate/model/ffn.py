@@ -182,7 +182,7 @@ class MoE(nn.Module):
         return 0.0
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, C)
-        p = self.router(x).softmax(-1, dtype=torch.promote_types(x.dtype, torch.float32))  # a sum in bf16 is no count
+        p = self.scores(x).softmax(-1)
         gates, chosen = p.topk(self.top_k, -1)  # (B, T, k)
         if self.gates == "renormalised":
             gates = gates / gates.sum(-1, keepdim=True)
@@ -197,6 +197,12 @@ class MoE(nn.Module):
             return y
         flat = x.reshape(-1, x.shape[-1])
         return y + self.shared(flat, torch.full((1,), len(flat), device=x.device)).view(x.shape)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """R x, (B, T, C) -> (B, T, n), in at least float32, whatever autocast says: in bf16 experts tie."""
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):  # of the meta device it knows nothing
+            return F.linear(x.to(dtype), self.router.weight.to(dtype))
 
 
 def balance(p: Tensor, picked: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, n), (B, T, k, n), (B, T) -> ()

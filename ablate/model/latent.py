@@ -49,12 +49,12 @@ class MLA(Attention):
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (B, H, T, D + rope_dim), values (B, H, S, D)."""
-        rotation = None if places.rotation is None else thinned(places.rotation, self.rope_dim)
+        of_query, of_key = (turn and thinned(turn, self.rope_dim) for turn in places.rotations())
         if self.query_down is not None and self.query_norm is not None:
             x = self.query_norm(self.query_down(x))
         query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(-3, -2)
         plain, turned = query.split((self.head_dim, self.rope_dim), -1)
         latent = self.latent_norm(self.latent(memory))
         key, value = self.split_heads(self.key(latent)), self.split_heads(self.value(latent))
-        shared = rotate(self.turned_key(memory)[..., None, :, :], rotation).expand(*key.shape[:-1], -1)
-        return torch.cat((plain, rotate(turned, rotation)), -1), torch.cat((key, shared), -1), value
+        shared = rotate(self.turned_key(memory)[..., None, :, :], of_key).expand(*key.shape[:-1], -1)
+        return torch.cat((plain, rotate(turned, of_query)), -1), torch.cat((key, shared), -1), value

@@ -1,40 +1,22 @@
 """Position encodings.  One can act in three places, each a no-op by default: on the embeddings, on queries and keys,
-and on the attention scores."""
+and on the attention scores.
+
+Here: those of the first and the last.  Those that turn queries and keys are in `rotary.py`.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.config.ranges import above, at_least
 from ablate.model.init import embedding
+from ablate.model.places import Places, Position, angles
+from ablate.model.rotary import PartialRoPE, RoPE, XPos, rotate, thinned
 
-
-class Places(NamedTuple):
-    """What self-attention is told of positions, made once for all layers of a forward pass; and the values of the
-    first layer, where it mixes them into its own."""
-
-    rotation: tuple[Tensor, Tensor] | None = None  # cosines and signed sines (T, R) for the first R features
-    bias: Tensor | None = None  # added to the scores, broadcast to (B, H, T, T)
-    slopes: Tensor | None = None  # (H,), where the bias is −slope · |t − s|, for kernels that compute it themselves
-    values: Tensor | None = None  # (B, H, T, D)
-
-
-class Position(nn.Module):
-    """No position encoding (NoPE; Kazemnejad 2023, arXiv 2305.19466), and the contract of all others."""
-
-    extrapolates = True  # whether it has an answer for positions beyond those that it was trained on
-
-    def embed(self, x: Tensor) -> Tensor:
-        """Change the embeddings (B, T, C)."""
-        return x
-
-    def places(self, x: Tensor, causal: bool) -> Places:
-        """What the attention over the stream (B, T, C) is told."""
-        return Places()
+__all__ = ["PartialRoPE", "Places", "Position", "RoPE", "XPos", "rotate", "thinned"]
 
 
 class Sinusoidal(Position):
@@ -70,90 +52,6 @@ class Learned(Position):
         if x.shape[-2] > self.table.num_embeddings:
             raise ValueError(f"position=learned has {self.table.num_embeddings} positions, not {x.shape[-2]}")
         return x + self.table.weight[: x.shape[-2]]
-
-
-class RoPE(Position):
-    """Turns the pair (x_i, x_{i+D/2}) of queries and keys by the angle t / base^(2i/D) (Su 2021, arXiv 2104.09864).
-
-    `scaling` is for sequences that are s > 1 times as long as the training context; up to that it changes nothing:
-
-    linear  all angles / s (Chen 2023, arXiv 2306.15595)
-    ntk     base · s^(D/(D−2)): the slowest pair turns as with `linear`, the fastest as before (Peng 2023, 2309.00071)
-    yarn    angles / s of pairs that turn less than once in the training context, as before of those that turn more
-            than 32 times, a blend between; queries and keys are 0.1 · ln s + 1 times as long (Peng 2023)
-    """
-
-    def __init__(
-        self,
-        head_dim: int,
-        base: float,
-        context: int | None = None,
-        scaling: Literal["linear", "ntk", "yarn"] | None = None,
-    ):
-        super().__init__()
-        if head_dim % 2:
-            raise ValueError(
-                f"heads of {head_dim} features (model.head_dim, or model.dim / model.heads) must be even "
-                "for position=rope, which turns pairs of features"
-            )
-        if scaling == "ntk" and head_dim < 4:
-            raise ValueError("position.scaling=ntk needs two pairs of features to turn; choose linear or yarn")
-        if scaling == "yarn":
-            above("position.base", base, 1)
-        self.turned, self.base = head_dim, at_least("position.base", base, 1)
-        self.context, self.scaling = context, scaling
-
-    def places(self, x: Tensor, causal: bool) -> Places:  # rotation: two of (T, R)
-        angle, length = self.scaled(x)
-        cos, sin = length * angle.cos(), length * angle.sin()
-        return Places(rotation=(torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)))
-
-    def scaled(self, x: Tensor) -> tuple[Tensor, float]:
-        """Angles (T, R / 2) at the length of the stream (B, T, C), and what queries and keys are multiplied by."""
-        size = x.shape[-2]
-        if self.scaling is None or self.context is None or size <= self.context:
-            return angles(size, self.turned, self.base, x), 1.0
-        longer = size / self.context
-        if self.scaling == "ntk":
-            return angles(size, self.turned, self.base * longer ** (self.turned / (self.turned - 2)), x), 1.0
-        angle = angles(size, self.turned, self.base, x)
-        if self.scaling == "linear":
-            return angle / longer, 1.0
-        slow = self.slow(angle, self.context)
-        return angle * (1 - slow) + angle / longer * slow, 0.1 * math.log(longer) + 1
-
-    def slow(self, like: Tensor, context: int) -> Tensor:
-        """YaRN's share of interpolation of each pair (R / 2,): 1 from one turn in the training context down, 0 from 32.
-
-        Between these two it is linear in the pair's number, as in the paper's code.
-        """
-
-        def pair(turns: int) -> float:
-            return self.turned * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(self.base))
-
-        first, last = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), self.turned - 1)
-        numbers = torch.arange(self.turned // 2, device=like.device, dtype=like.dtype)
-        return ((numbers - first) / max(last - first, 1e-3)).clamp(0, 1)
-
-
-class PartialRoPE(RoPE):
-    """RoPE on the first `share` of each head's features; the others carry no position (GPT-NeoX; Black 2022)."""
-
-    def __init__(
-        self,
-        head_dim: int,
-        base: float,
-        share: float,
-        context: int | None = None,
-        scaling: Literal["linear", "ntk", "yarn"] | None = None,
-    ):
-        turned = int(head_dim * share)
-        if turned % 2 or not 2 <= turned <= head_dim:
-            raise ValueError(
-                f"position.share={share} of a head of {head_dim} features would turn {turned} of them; "
-                f"write a share that gives an even number from 2 to {head_dim}"
-            )
-        super().__init__(turned, base, context, scaling)
 
 
 class ALiBi(Position):
@@ -215,42 +113,6 @@ class T5Bias(Position):
         far = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
         side = 0 if causal else count * (offset > 0)
         return torch.where(distance < exact, distance, far) + side
-
-
-def angles(length: int, dim: int, base: float, like: Tensor, first: int = 0) -> Tensor:
-    """t / base^(2i/dim) of `length` positions t from `first`, i < dim/2: (length, dim/2).
-
-    In at least float32: bf16 cannot count past 256.
-    """
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    frequency = base ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
-    return torch.outer(torch.arange(first, first + length, device=like.device, dtype=dtype), frequency)
-
-
-def rotate(x: Tensor, rotation: tuple[Tensor, Tensor] | None) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
-    """Turn the pairs (x_i, x_{i+R/2}) of the first R features; the others stay."""
-    if rotation is None:
-        return x
-    cos, sin = rotation
-    size = cos.shape[-1]
-    y = x[..., :size].to(cos.dtype).contiguous()  # or else every product below runs over rows of D numbers
-    y = torch.addcmul(y * cos, y.roll(size // 2, -1), sin).to(x.dtype)
-    return y if size == x.shape[-1] else torch.cat((y, x[..., size:]), -1)
-
-
-def thinned(rotation: tuple[Tensor, Tensor], size: int) -> tuple[Tensor, Tensor]:
-    """A rotation by the same base of `size` features, every (R / size)-th angle of R's: base^(−2jk/R) where k = R/size.
-
-    Raises ValueError where that gives no pairs.
-    """
-    turned = rotation[0].shape[-1]
-    if size < 2 or size % 2 or turned % size:
-        raise ValueError(
-            f"position turns {turned} features of a head, attention is to turn {size} by the same base: "
-            "that must be an even number which divides the other"
-        )
-    cos, sin = (part[..., :: turned // size] for part in rotation)
-    return cos, sin
 
 
 def doubled(places: Places) -> Places:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.model.dropout import Dropout
+from ablate.model.norm import NoNorm
 from ablate.model.position import Places
 from ablate.model.shape import Shape
 
@@ -111,9 +112,17 @@ def connect_values(blocks: Sequence[Block]) -> None:
 
 
 class PreNorm(Block):
-    """x ← x + f(norm(x)) for each sublayer f, and a norm after the last block (Xiong 2020, arXiv 2002.04745)."""
+    """x ← x + f(norm(x)) for each sublayer f, and a norm after the last block (Xiong 2020, arXiv 2002.04745).
+
+    With `first_norm` false the first block's first sublayer reads x as it is (ModernBERT, arXiv 2412.13663).
+    """
 
     final_norm = True
+
+    def __init__(self, shape: Shape, sublayers: Sublayers, layer: int | None = None, first_norm: bool | None = None):
+        super().__init__(shape, sublayers)
+        if first_norm is False and layer == 0:
+            self.norms[0] = NoNorm()
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
         """See the class."""

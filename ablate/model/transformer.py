@@ -52,6 +52,8 @@ class Stack(nn.Module):
         for one, other in pairwise(blocks) if shape.share_layers else []:
             share_parameters(one, other)
         self.blocks, self.later = nn.ModuleList(blocks), nn.ModuleList(later)
+        if getattr(self.position, "local_base", None) and not any(windows_of(blocks)):
+            self.position.note = "its local_base is of no matter: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
             raise ValueError("objective=multi_token has heads that share the last norm, whose statistics would mix")
@@ -132,8 +134,8 @@ class Encoder(Stack):
             raise ValueError(
                 "norm=instance sets the mean over positions, which a classifier reads, to 0; choose another"
             )
-        if told := one_way(self.modules()):
-            raise ValueError(f"{told} reads from left to right, and an encoder all positions; choose another attention")
+        refuse_one_way("position", [self.position])
+        refuse_one_way("attention", self.modules())
         self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
         self.embed = parts.embedding() if ids else tag(nn.Linear(shape.features, shape.table_dim), "in")
         self.head = head(shape, shape.outputs, self.embed if shape.tie_embeddings else None)
@@ -144,15 +146,19 @@ class Encoder(Stack):
 
 
 class BERT(Encoder):
-    """Encoder whose head is norm(gelu(W x + b)) · Eᵀ + c, with the embedding E (Devlin 2018, arXiv 1810.04805)."""
+    """Encoder whose head is norm(gelu(W x + b)) · Eᵀ + c, with the embedding E (Devlin 2018, arXiv 1810.04805).
+
+    With `transform_bias` false b is 0 (ModernBERT, arXiv 2412.13663).
+    """
 
     kinds = ("mlm",)
 
-    def __init__(self, shape: ModelShape, parts: Parts):
+    def __init__(self, shape: ModelShape, parts: Parts, transform_bias: bool | None = None):
         super().__init__(shape, parts)
         if shape.head_bias:
             raise ValueError("model=bert has a bias in its head as it is; leave out model.head_bias=true")
-        self.head = BERTHead(shape, parts.embed_norm(), self.embed if shape.tie_embeddings else None)
+        tied = self.embed if shape.tie_embeddings else None
+        self.head = BERTHead(shape, parts.embed_norm(), tied, transform_bias is not False)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, outputs)
         return capped(self.head(self.run(self.embed(tokens) * self.scale, False, mask), mask), self.soft_cap)
@@ -161,9 +167,9 @@ class BERT(Encoder):
 class BERTHead(nn.Module):
     """norm(gelu(W x + b)), as wide as an embedding, to logits with a bias: (B, T, C) -> (B, T, outputs)."""
 
-    def __init__(self, shape: ModelShape, norm: nn.Module, tied: nn.Module | None):
+    def __init__(self, shape: ModelShape, norm: nn.Module, tied: nn.Module | None, bias: bool):
         super().__init__()
-        self.transform, self.norm = tag(nn.Linear(shape.dim, shape.table_dim), "in"), norm
+        self.transform, self.norm = tag(nn.Linear(shape.dim, shape.table_dim, bias), "in"), norm
         self.out = logits_of(shape.table_dim, shape.outputs, False, tied)
         self.bias = nn.Parameter(torch.zeros(shape.outputs))
         self.bias.role, self.bias.fan_in = "bias", shape.table_dim
@@ -189,6 +195,7 @@ class EncoderDecoder(nn.Module):
         self.source_embed = None if shape.share_embeddings else parts.embedding()
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
+        refuse_one_way("position", [self.encoder.position])
         if told := one_way(block.cross_attention for block in self.decoder.blocks):
             raise ValueError(f"{told} reads its own sequence alone, and no source; write cross_attention=mha beside it")
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
@@ -209,6 +216,11 @@ class EncoderDecoder(nn.Module):
         """Logits (B, T, vocab) of the token after each of (B, T)."""
         x = self.decoder.run(self.embed(tokens) * self.scale, True, mask, memory, source_mask)
         return capped(self.head(x), self.soft_cap)
+
+
+def windows_of(blocks: list[Block]) -> list[int | None]:
+    """The window of each block's attention."""
+    return [getattr(block.attention, "window", None) for block in blocks]
 
 
 def wants_final_norm(blocks: list[Block]) -> bool:
@@ -253,6 +265,12 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
         return x.mean(-2)
     real = mask[..., None].to(x.dtype)
     return (x * real).sum(-2) / real.sum(-2).clamp(min=1)
+
+
+def refuse_one_way(group: str, parts: Iterable[nn.Module]) -> None:
+    """Raise ValueError for what an encoder cannot have."""
+    if told := one_way(parts):
+        raise ValueError(f"{told} reads from left to right, and an encoder all positions; choose another {group}")
 
 
 def one_way(parts: Iterable[nn.Module]) -> str | None:

@@ -1,7 +1,9 @@
 """Cells held equal to their reference: in parameters or FLOPs by the width of the FFN, in training FLOPs or seconds by
 the steps.
 
-Widths are multiples of 8, or of 1 where no multiple of 8 comes within 1 %; a cell that is equal as it is stays so.
+Widths are multiples of 8, or of 1 where no multiple of 8 comes within 1 %; a cell that is equal as it is stays so.  In
+a pattern over the layers each variant is as wide as it would be in all of them, so that no layer's FFN pays for
+another; layers whose FFN has no width are made up for by the others, in proportion.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from ablate.config.depth import variants_of
+from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
-from ablate.config.schema import BY_STEPS, VARIED
+from ablate.config.schema import BY_STEPS, LAYERS, VARIED
 from ablate.config.study_keys import CHOSEN
 from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Validator
@@ -122,7 +124,11 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
     extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
     if abs(left.difference) > FAR or extreme:
-        where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={found.budget.hidden}"
+        where = (
+            f"train.steps={config.train.steps}"
+            if how in BY_STEPS
+            else f"ffn.hidden={chosen_at(config.ffn, ['hidden'])}"
+        )
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
         message = f"{left_over(left)} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
@@ -130,15 +136,42 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
 
 
 def widen(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
-    """A cell with the FFN width that comes nearest to a target."""
+    """A cell with the FFN width, or the width of each variant of a pattern, that comes nearest to a target."""
+    if WIDTH[how](cell) == target:
+        return cell
+    return (widen_each if is_patterned(cell.config.ffn) else nearest)(how, cell, target, validator)
+
+
+def nearest(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
+    """A cell with the one width of all its FFNs that comes nearest to a target."""
 
     @cache
     def at(width: int) -> Checked:
         return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
 
-    if WIDTH[how](cell) == target:
-        return cell
     return at(nearest_width(lambda width: WIDTH[how](at(width)), target, cell.budget.hidden or STEP))
+
+
+def widen_each(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
+    """A cell whose FFNs change over the layers, with the widths that the module's first lines tell of."""
+    node = {name: settings for name, settings in cell.config.ffn.items() if name != LAYERS}
+    alone: dict[str, int] = {}
+    for name in (name for name, settings in node.items() if "hidden" in settings):
+        in_all = validator.checked(cell.config.with_value("ffn", node[name]), cell.task)
+        found = widen(how, in_all, target, validator).config.ffn["hidden"]
+        alone[name] = found or nearest(how, in_all, target, validator).config.ffn["hidden"]  # an FFN may not say it
+    first = next(iter(alone))
+
+    @cache
+    def at(width: int) -> Checked:
+        own = {
+            name: node[name] | {"hidden": max(1, round(each * width / alone[first]))} for name, each in alone.items()
+        }
+        return validator.checked(cell.config.with_value("ffn", cell.config.ffn | own), cell.task)
+
+    if len(alone) == len(node):
+        return at(alone[first])
+    return at(nearest_width(lambda width: WIDTH[how](at(width)), target, alone[first]))
 
 
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:

@@ -52,5 +52,6 @@ def describe_task(task: Any) -> TaskFacts:
 def slow_starts(configs: list[Config]) -> list[str]:
     """What to say about learning rates that are still warming up when training ends."""
     late = {(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}
-    said = [f"optim.warmup={warmup} is not over when training ends (train.steps={steps})" for warmup, steps in late]
+    why = "trained all the same, with a learning rate that never stops rising"
+    said = [f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}" for warmup, steps in late]
     return sorted(said)[:1]

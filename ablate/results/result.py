@@ -71,9 +71,9 @@ class Result(Record):
 
     `files` are the files beside it as they were written, `documents` the test split's by the name of the split,
     `seconds` by phase with their total (older ones have `train` for all of a step), `resumed` how often it went on
-    from a checkpoint, `cpu_seconds` what its process took of the CPU since then. `step_seconds`, the mean of
-    training steps after the first few, and `tokens_per_second` with it say something about speed where `timing` is
-    isolated: the runs of one `sitting` were trained one after another.
+    from a checkpoint, `cpu_seconds` what its processes took of the CPU, but for what a killed one did after its last
+    checkpoint. `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` with it say
+    something about speed where `timing` is isolated: the runs of one `sitting` were trained one after another.
     """
 
     status: Status

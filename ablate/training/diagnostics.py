@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -52,12 +51,13 @@ def diagnosed(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) 
     targets = held_out.targets[:size].to(setting.device)
     F.cross_entropy(logits.float().flatten(0, -2), targets.flatten()).backward()
     parts = {name: module for name, module in copied.named_modules() if isinstance(module, Block) or name == "embed"}
-    return {f"diag/grad_norm/{name}": grad_norm(module.parameters()) for name, module in parts.items()} | found
+    norms = {f"diag/grad_norm/{name}": gradients(module) for name, module in parts.items()}
+    return {name: math.hypot(*each) for name, each in norms.items() if each} | found
 
 
-def grad_norm(parameters: Iterable[nn.Parameter]) -> float:
-    """The norm of all gradients together."""
-    return math.hypot(*(float(p.grad.float().norm()) for p in parameters if p.grad is not None))
+def gradients(module: nn.Module) -> list[float]:
+    """The norm of each gradient of a module; none of what serves training alone, or is frozen."""
+    return [float(p.grad.float().norm()) for p in module.parameters() if p.grad is not None]
 
 
 def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:

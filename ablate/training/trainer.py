@@ -64,6 +64,7 @@ class Progress:
     accumulation: int = 1  # parts that each batch is taken in, for want of memory
     timed: int = 0  # steps after the warm-up
     timed_seconds: float = 0.0  # that those took, without evaluations
+    cpu_seconds: float = 0.0  # of the CPU, that all processes took until they wrote it
 
 
 class Trainer:
@@ -71,6 +72,7 @@ class Trainer:
 
     def __init__(self, run: Run, config: Config, seed: int):
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.began = time.process_time()
         self.counted = 0.0  # of the seconds of steps, those until the last one
         self.progress = Progress()
         self.documents = DocumentLosses()
@@ -98,6 +100,7 @@ class Trainer:
             # Of optim.lr: a group with a rate of its own, as muP or Muon beside Adam give them, keeps it.
             self.shares = [group["lr"] / self.optim.lr for group in self.optimiser.param_groups]
             self.restore()
+            self.earlier = self.progress.cpu_seconds  # of the processes that it goes on from
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
 
     @contextmanager
@@ -248,6 +251,7 @@ class Trainer:
             with self.timed("wait"):
                 torch.cuda.synchronize()
         with self.timed("checkpoint"):
+            self.progress.cpu_seconds = self.earlier + time.process_time() - self.began
             self.progress.offset, self.progress.logged = self.metrics.offset(), self.metrics.written().sha256
             state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
             state["average"] = self.average.state_dict()

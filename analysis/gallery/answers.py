@@ -16,7 +16,9 @@ ORDER = ("supported", "contradicted", "better", "worse", "equivalent", "negligib
 
 def answer(case: Case, figure: str = "") -> str:
     """The answer of a figure of a study; of one that is neither of claims nor of effects, that of the study."""
-    return (of_claims(case) if figure != "effects" else "") or of_effects(case)
+    found = (of_claims(case) if figure != "effects" else "") or of_effects(case)
+    given = evidence.given(case.study.manifest)
+    return f"{found.removesuffix('.')}, {given}." if given and not case.effects.empty else found
 
 
 def of_claims(case: Case) -> str:

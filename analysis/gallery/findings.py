@@ -16,6 +16,7 @@ from analysis.writing.sections import counts
 from analysis.writing.sentences import where
 from analysis.writing.sheet import Sheet, inline, markdown, paragraph
 
+LOST = "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."
 SHEETS = ("claims", "effects", "cells")
 
 
@@ -23,7 +24,7 @@ def page(files: Iterable[StudyFile]) -> str:
     """The verdicts of all studies and what they are worth, then a section per study."""
     files = list(files)
     total = verdicts.page(each.case for file in files for each in file.trained)
-    found = ["## All verdicts, and the false ones among them", total] if total else []
+    found = ["## All verdicts, and the false ones among them", f"{total}\n\n{LOST}"] if total else []
     return "\n\n".join([*found, *(part for file in files for part in _sections(file))])
 
 

@@ -36,9 +36,10 @@ def variants(given: Given, found: Findings) -> None:
     for number, group in enumerate(COMPONENTS):
         for turn, variant in enumerate(sorted(groups()[group])):
             node = read_plain(groups()[group][variant]) | NARROW.get(variant, {})
-            for form in given.pick([list(FORMS)[(number + turn) % len(FORMS)]], FORMS):
+            cells = placed(references, group, node)
+            for form in given.pick([list(cells)[(number + turn) % len(cells)]], cells):
                 for dropout in given.pick([0.1 * (turn % 2)], [0.0, 0.1]):
-                    config = references[form].with_value(group, node).with_value("model.dropout", dropout)
+                    config = cells[form].with_value("model.dropout", dropout)
                     name = f"{group}={variant}, {form}, dropout {dropout}"
                     apart, used = compared(given, found, f"c{count}", name, config)
                     worst, count = max(worst, apart), count + 1
@@ -48,6 +49,26 @@ def variants(given: Given, found: Findings) -> None:
     found.tell(kernels={kernel: len(names) for kernel, names in kernels.items()}, kernels_of=kernels)
     if given.device == "cuda":
         found.expect("cudnn" not in "".join(kernels), f"cuDNN's attention is used: {kernels}")
+
+
+def placed(references: dict[str, Any], group: str, node: dict[str, Any]) -> dict[str, Any]:
+    """A variant in each form that can do with it, and with what it needs there.
+
+    What reads from left to right stands in no encoder, and beside another attention across stacks; a table that is
+    frozen beside a head of its own.
+    """
+    from ablate.config.components import resolve
+    from ablate.config.groups import groups
+    from ablate.config.plain_yaml import read_plain
+
+    cells = {form: config.with_value(group, node) for form, config in references.items()}
+    if group == "embedding":
+        return {form: config.with_value("model.tie_embeddings", False) for form, config in cells.items()}
+    if group == "attention" and getattr(resolve(group, node["_target_"]), "causal_only", False):
+        across, both = read_plain(groups()["cross_attention"]["mha"]), "encoder-decoder, masks"
+        cells = {form: config for form, config in cells.items() if form != "encoder"}
+        return cells | {both: cells[both].with_value("cross_attention", across)}
+    return cells
 
 
 def compared(given: Given, found: Findings, folder: str, name: str, config: Any) -> tuple[float, list[str] | None]:

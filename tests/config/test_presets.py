@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from conftest import latest
 from omegaconf import OmegaConf
 
 from ablate.config.citations import cited
 from ablate.config.compose import Composed, Composer
+from ablate.config.depth import variants_of
 from ablate.config.groups import CONF, defaults, first_line, groups, read_groups
-from ablate.config.schema import COMPONENTS, LATER_GROUPS
+from ablate.config.schema import COMPONENTS, LATER_GROUPS, LAYERS
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.manifest import read_manifest
 
@@ -71,6 +73,25 @@ def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_res
     assert composer.compose(["+preset=gpt2"]).config.ffn["approximate"] == "tanh"
 
 
+def test_a_preset_has_a_pattern_over_the_layers(composer):
+    whole = composer.compose(["+preset=gemma2"])
+    assert whole.choices["attention"] == whole.config.attention[LAYERS] == "window+gqa"
+    assert [whole.config.attention[name]["soft_cap"] for name in ("window", "gqa")] == [50.0, 50.0]
+    assert "window" in whole.config.attention["window"] and "window" not in whole.config.attention["gqa"]
+
+
+def test_a_variant_of_the_presets_pattern_keeps_its_settings(composer):
+    """What a preset's local layers bring, one thing at a time; another variant keeps what its YAML has."""
+    for choice in ("gqa", "window", "3window+gqa"):
+        found = composer.compose(["+preset=gemma2", f"attention={choice}"]).config.attention
+        for settings in variants_of(found):
+            assert settings["soft_cap"] == 50.0 and settings["kv_heads"] == 2 and LAYERS not in settings
+    other = composer.compose(["+preset=gemma2", "attention=mha"]).config.attention
+    assert other.keys() == {"_target_", "_partial_", "bias", "scale"}
+    capped = composer.compose(["+preset=gemma2", "attention.soft_cap=20", "attention.window=6"]).config.attention
+    assert [capped[name]["soft_cap"] for name in ("window", "gqa")] == [20, 20] and capped["window"]["window"] == 6
+
+
 def test_presets_are_a_factor_and_a_base_for_others(small):
     plan = planned(small, "+preset=gpt2,llama")
     assert plan.manifest.factors == {"preset": ["gpt2", "llama"]}
@@ -91,7 +112,7 @@ def test_presets_are_a_factor_and_a_base_for_others(small):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
     try:
-        assert planned(small, f"+preset={name}").manifest.cells[0].params > 0
+        assert planned(latest(*small, "model.layers=2"), f"+preset={name}").manifest.cells[0].params > 0
     except PlanError as error:
         assert "override /model: decoder" not in groups()["preset"][name].read_text(), error
         assert len(error.problems) == 1 and "; write model=" in str(error)

@@ -56,7 +56,7 @@ TASKS = {
 }
 TEXTS = ("data=text", "data=mlm")
 PRESETS = dict.fromkeys(["bart", "t5", "t5_v1_1", "transformer"], SOURCES)
-PRESETS |= dict.fromkeys(["bert", "albert", "electra", "roberta"], FORMS["bert"])
+PRESETS |= dict.fromkeys(["bert", "albert", "electra", "roberta", "modernbert"], FORMS["bert"])
 SETTINGS = {
     "dropout": ["model.dropout=0.2"],
     "untied": ["model.tie_embeddings=false", "model.scale_embeddings=true"],

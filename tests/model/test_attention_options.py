@@ -163,6 +163,7 @@ def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
         ({"window": 0}, r"attention\.window must be ≥ 1"),
         ({"over": "all"}, r"attention\.qk_norm"),
         ({"eps": 1e-6}, r"attention\.qk_norm"),
+        ({"gain": False}, r"attention\.qk_norm"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], told: str) -> None:

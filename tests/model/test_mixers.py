@@ -239,6 +239,14 @@ def test_a_mixer_states_what_counting_products_does_not_see() -> None:
     per_token = 2 * matrices + 3 * CONTEXT * keys + 2 * CONTEXT * values
     without = count(configuration({"attention": "gla", "ffn": "none"}, layers=1), Blank()).flops_per_token
     assert without == per_token + 2 * 16 * VOCAB
+    causal, whole = (
+        count(configuration({"model": form, "attention": "linear", "ffn": "none"}, layers=1), Blank(kind=kind))
+        for form, kind in (("decoder", "lm"), ("encoder", "mlm"))
+    )
+    head = 8 * 9 * 2  # of a head's state, read or written: keys times values with their normaliser
+    assert whole.flops_per_token == 2 * 4 * 16 * 16 + 2 * 2 * head + 2 * 16 * VOCAB, "over both directions no chunks"
+    scores = 2 * 2 * CONTEXT * (8 + 9)
+    assert causal.flops_per_token == 2 * 4 * 16 * 16 + scores + 2 * (CONTEXT + 2 * 8) + 2 * 16 * VOCAB
     longer = [configuration({"attention": "mamba2"}).with_value("attention.convolution", n) for n in (4, 5)]
     four, five = (count(config, Blank()).flops_per_token for config in longer)
     assert five - four == 2 * 2 * (64 + 64 + 32)  # layers, FLOPs, features

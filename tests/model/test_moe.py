@@ -229,6 +229,18 @@ def test_it_is_built_where_nothing_is_computed() -> None:
         assert model(some_tokens().to("meta")).shape == (3, CONTEXT, VOCAB)
 
 
+def test_routing_is_in_float32_whatever_products_are_in() -> None:
+    """Each step of it: rounded to bf16 these scores would tie, and other experts would be picked."""
+    x = torch.ones(1, 1, 16)
+    moe = MoE(16, "relu", 8, 4.0, 8, 4, 1, 0, "plain", 0.0)
+    with torch.no_grad():
+        moe.router.weight.copy_((1 + torch.tensor([0, 1, 3, 2]) * 2.0**-12)[:, None].expand(4, 16))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = moe.scores(x)
+    assert torch.equal(scores, x @ moe.router.weight.T) and scores.argmax() == 2
+    assert scores.unique().numel() == 4 and scores.bfloat16().unique().numel() == 1
+
+
 def test_the_balance_loss_is_in_float32_whatever_products_are_in() -> None:
     x = torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(0))
     moe = MoE(16, "relu", 8, 4.0, 8, 4, 2, 0, "renormalised", 0.5).train()

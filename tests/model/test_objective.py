@@ -17,6 +17,7 @@ from ablate.config.components import bind
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
 from ablate.model.build import build_model, build_objective, initialised_model
+from ablate.model.cost import count
 from ablate.model.objective import IGNORE, Objective, auxiliary, terms_of
 
 
@@ -99,6 +100,20 @@ def test_later_tokens_are_read_from_what_the_last_block_reads() -> None:
         other.blocks[-1] = model.later[i]
         assert torch.equal(later, other(tokens)) and not torch.equal(later, logits)
     assert len(model.later_logits) == 2
+
+
+def test_a_plan_says_what_serves_training_alone() -> None:
+    [note] = count(multi_token(), Blank(VOCAB, CONTEXT)).notes
+    model = initialised_model(multi_token(), Blank(VOCAB, CONTEXT), 0)
+    spared = sum(p.numel() for name, p in model.named_parameters() if name.startswith("later."))
+    assert f"{spared:,} of its parameters" in note and "training alone" in note and "match=" in note
+    assert not count(configuration(), Blank(VOCAB, CONTEXT)).notes
+
+
+def test_more_later_tokens_than_a_context_has_are_refused() -> None:
+    build_model(multi_token(), Blank(VOCAB, 3))
+    with pytest.raises(BadComponent, match=r"2 later tokens.*context of 2"):
+        build_model(multi_token(), Blank(VOCAB, 2))
 
 
 def test_what_training_leaves_is_taken_away() -> None:

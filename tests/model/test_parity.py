@@ -11,12 +11,14 @@ from omegaconf import OmegaConf
 from parity.compare import CONTEXT, computed, errors, expected
 from parity.decoders import DECODERS
 from parity.encoders import ENCODERS
+from parity.local_layers import LOCAL_LAYERS
 from parity.more_decoders import MORE_DECODERS
 
 from ablate.config.compose import Composer
 from ablate.config.groups import groups, read_groups
+from ablate.config.schema import LAYERS
 
-FAMILIES = DECODERS | MORE_DECODERS | ENCODERS
+FAMILIES = DECODERS | MORE_DECODERS | LOCAL_LAYERS | ENCODERS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,8 +68,11 @@ def mutants() -> Iterator[tuple[str, str]]:
             body = OmegaConf.to_container(OmegaConf.load(groups()["preset"][name]))
             for group in body.keys() - {"defaults", "init"}:
                 for key, value in body[group].items():
-                    if value is not None and key != "share":
+                    if value is not None and key not in ("share", LAYERS):
                         yield name, f"{group}.{key}={changed(key, value)}"
+    yield from (("gemma2", "attention=gqa+window"), ("gemma2", "attention=window"))
+    yield from (("gemma3", "attention=4window+gqa+window"), ("gemma3", "attention.window=6"))
+    yield from (("modernbert", "attention=2mha+window"), ("modernbert", "attention.window=4"))
     yield from (("gpt_neox", "position.share=0.5"), ("gptj", "position.share=0.5"))
     yield from (("phi", "position.share=0.25"), ("persimmon", "position.share=0.25"))
     yield from (("mistral", "attention.window=6"), ("mistral", f"attention.window={CONTEXT}"))

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from empty_task import some_shape
-from test_variants import read, variants
+from test_variants import built, read, variants
 from torch import Tensor, nn
 
 from ablate.config.components import bind
+from ablate.model.attention import MHA, MLA
 from ablate.model.build import offered
-from ablate.model.position import ALiBi, Learned, PartialRoPE, Places, Position, RoPE, Sinusoidal, T5Bias, rotate
+from ablate.model.position import ALiBi, Learned, PartialRoPE, Places, Position, RoPE, Sinusoidal, T5Bias, XPos, rotate
 
 OFFERED = offered(some_shape(16))
 every = pytest.mark.parametrize("variant", variants("position"))
@@ -129,19 +130,20 @@ BASE, TRAINED, LONG = 10000.0, 128, 512
 
 
 def turns(scaling: str | None, length: int) -> tuple[torch.Tensor, float]:
-    """Angle of each pair of 16 features at position 1, and what queries are multiplied by."""
-    rope = RoPE(16, BASE, TRAINED, scaling)
-    rotation = rope.places(some(1, length, 4), True).rotation
-    assert rotation is not None
-    cos, sin = rotation[0][1, :8], rotation[1][1, 8:]
-    return torch.atan2(sin, cos), float(torch.hypot(sin, cos)[0])
+    """Angle of each pair of 16 features at position 1, and what scores are multiplied by."""
+    places = RoPE(16, BASE, TRAINED, scaling).places(some(1, length, 4), True)
+    assert places.rotation is not None
+    cos, sin = places.rotation[0][1, :8], places.rotation[1][1, 8:]
+    torch.testing.assert_close(torch.hypot(sin, cos), torch.ones(8, dtype=torch.float64))
+    return torch.atan2(sin, cos), places.factor or 1.0
 
 
 @pytest.mark.parametrize("scaling", [None, "linear", "ntk", "yarn"])
 def test_scaling_changes_nothing_up_to_the_training_context(scaling: str | None) -> None:
     for length in (2, TRAINED):
-        rotation = RoPE(16, BASE, TRAINED, scaling).places(some(1, length, 4), True).rotation
-        assert all(map(torch.equal, rotation, RoPE(16, BASE).places(some(1, length, 4), True).rotation))
+        places = RoPE(16, BASE, TRAINED, scaling).places(some(1, length, 4), True)
+        assert all(map(torch.equal, places.rotation, RoPE(16, BASE).places(some(1, length, 4), True).rotation))
+        assert places.factor is None
 
 
 def test_scalings_are_their_papers() -> None:
@@ -151,8 +153,8 @@ def test_scalings_are_their_papers() -> None:
     ntk = [1 / (BASE * 4 ** (16 / 14)) ** (2 * i / 16) for i in range(8)]
     torch.testing.assert_close(turns("ntk", LONG)[0], torch.tensor(ntk, dtype=torch.float64))
     torch.testing.assert_close(turns("ntk", LONG)[0][-1], before[-1] / 4)
-    yarn, length = turns("yarn", LONG)
-    assert length == pytest.approx(0.1 * math.log(4) + 1)
+    yarn, factor = turns("yarn", LONG)
+    assert factor == pytest.approx((0.1 * math.log(4) + 1) ** 2)
 
     def pair(count: int) -> float:  # that turns so often in the training context: 128 / (2π · base^(2i/16)) = count
         return 16 * math.log(TRAINED / (2 * math.pi * count)) / (2 * math.log(BASE))
@@ -164,11 +166,93 @@ def test_scalings_are_their_papers() -> None:
     assert yarn[0] == before[0] and float(yarn[-1]) == pytest.approx(float(before[-1]) / 4)
 
 
+@pytest.mark.parametrize("attention", ["mha", "mla"])
+def test_the_factor_of_yarn_is_of_whole_scores(attention: str) -> None:
+    """Of the features that no position turns, too: softmax(factor · Q Kᵀ · scale), as the paper has it."""
+    shape = some_shape(16)
+    made = MHA(shape, False, None) if attention == "mha" else MLA(shape, None, None, 4, False, None, 1e-6)
+    made, position = made.double(), PartialRoPE(8, BASE, 0.5, 6, "yarn")
+    x = some(2, 24, 16)
+    places = position.places(x, True)
+    assert places.factor == pytest.approx((0.1 * math.log(24 / 6) + 1) ** 2)
+    query, key, value = made.project(x, x, places)
+    scores = places.factor * made.scale * query @ key.mT
+    shares = scores.masked_fill(torch.ones(24, 24).triu(1).bool(), -math.inf).softmax(-1)
+    torch.testing.assert_close(made(x, places, True), made.out(made.merge_heads(shares @ value)))
+
+
 def test_impossible_scalings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"position\.scaling=ntk"):
         RoPE(2, BASE, TRAINED, "ntk")
     with pytest.raises(ValueError, match=r"position\.base"):
         RoPE(16, 1.0, TRAINED, "yarn")
+
+
+def angles_of(rotation: Any) -> Tensor:
+    """The angles (T, pairs) of a rotation."""
+    cos, sin = rotation
+    half = cos.shape[-1] // 2
+    return torch.atan2(sin[:, half:], cos[:, :half])
+
+
+@pytest.mark.parametrize("length", [10, 40])
+def test_a_cut_leaves_what_turns_less_than_once_in_training_unturned(length: int) -> None:
+    """At 24 positions base 100^(−2i/8) is 1, 0.316, 0.1 and 0.0316 a position; 2π / 24 is 0.262.  At any length."""
+    angle = angles_of(RoPE(8, 100.0, 24, cut=True).places(some(1, length, 4), True).rotation)
+    plain = angles_of(RoPE(8, 100.0, 24).places(some(1, length, 4), True).rotation)
+    assert torch.equal(angle[:, :2], plain[:, :2]) and not angle[:, 2:].any() and plain[1:, 2:].all()
+
+
+def test_a_cut_is_by_what_pairs_turned_in_training() -> None:
+    """Whatever a scaling makes of them later."""
+    for scaling in ("linear", "ntk", "yarn"):
+        cut, plain = (RoPE(8, 100.0, 24, scaling, cut=cut).places(some(1, 96, 4), True) for cut in (True, None))
+        assert cut.factor == plain.factor and torch.equal(cut.rotation[0][:, :2], plain.rotation[0][:, :2])
+        assert not angles_of(cut.rotation)[:, 2:].any()
+
+
+def test_a_cut_of_all_pairs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"position\.cut=true .* context of 6"):
+        RoPE(8, 100.0, 6, cut=True)
+
+
+def test_layers_with_a_window_turn_by_their_own_base() -> None:
+    """As a RoPE of that base, at any length; scaling is for the others."""
+    x = some(1, 40, 4)
+    places = RoPE(8, 1e6, 24, "linear", local_base=100.0).places(x, True)
+    near, far = RoPE(8, 100.0).places(x, True).rotation, RoPE(8, 1e6, 24, "linear").places(x, True).rotation
+    for of_layer in places.rotations(5):
+        assert all(map(torch.equal, of_layer, near))
+    for of_layer in places.rotations(None):
+        assert all(map(torch.equal, of_layer, far))
+    alone = RoPE(8, 1e6).places(x, True)
+    assert alone.rotations(5) == alone.rotations(None) == (alone.rotation, alone.rotation)
+    with pytest.raises(ValueError, match=r"position\.local_base"):
+        RoPE(8, 100.0, local_base=0.0)
+
+
+def test_xpos_scores_are_the_paper_s() -> None:
+    """Re Σ_i conj(k_i) q_i · ζ_i^((t − s) / span) · e^(i (t − s) θ_i), pair by pair in complex numbers."""
+    size, span, gamma, length = 8, 5.0, 0.4, 9
+    query, key = some(length, size), some(length, size, seed=1)
+    places = XPos(size, 100.0, span, gamma).places(some(1, length, 4), True)
+    of_query, of_key = places.rotations()
+    found = rotate(query[None, None], of_query)[0, 0] @ rotate(key[None, None], of_key)[0, 0].T
+    for t in range(length):
+        for s in range(t + 1):
+            score = 0.0
+            for i in range(size // 2):
+                q, k = (complex(float(x[i]), float(x[i + size // 2])) for x in (query[t], key[s]))
+                zeta = (2 * i / size + gamma) / (1 + gamma)
+                turn = cmath.exp(1j * (t - s) / 100.0 ** (2 * i / size))
+                score += (q * turn * k.conjugate()).real * zeta ** ((t - s) / span)
+            assert float(found[t, s]) == pytest.approx(score, rel=1e-10)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("span", 0.0), ("gamma", -1.0)])
+def test_xpos_refuses_what_does_not_fall(setting: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"position\.{setting}"):
+        XPos(8, 100.0, **{"span": 512.0, "gamma": 0.4, setting: value})
 
 
 # ---- on the embeddings
@@ -379,3 +463,10 @@ def test_impossible_bases_are_refused(variant: str, base: float) -> None:
     make = bind("position", read("position", variant) | {"base": base}, OFFERED)
     with pytest.raises(ValueError, match=r"position\.base"):
         make()
+
+
+@pytest.mark.parametrize("model", ["encoder", "bert", "encoder_decoder"])
+def test_what_grows_towards_later_positions_is_refused_where_all_is_seen(model: str) -> None:
+    kind = {"encoder_decoder": "seq2seq"}.get(model, "mlm")
+    with pytest.raises(ValueError, match=r"XPos reads from left to right, .* choose another position"):
+        built({"position": "xpos"}, form=(model, kind))

@@ -75,11 +75,14 @@ FORMS = [(form, kind) for form in variants("model") for kind in resolve("model",
 SETTINGS: dict[str, dict[str, Any]] = {"prms": {"share": 0.5}, "factorised": {"width": 6}}
 
 
-ONE_WAY = {
-    name
-    for name in variants("attention")
-    if getattr(resolve("attention", read("attention", name)["_target_"]), "causal_only", False)
-}
+def one_way(group: str) -> set[str]:
+    """The variants of a group that read from left to right alone."""
+    return {
+        name for name in variants(group) if getattr(resolve(group, read(group, name)["_target_"]), "causal_only", False)
+    }
+
+
+ONE_WAY, ONE_WAY_POSITIONS = one_way("attention"), one_way("position")
 
 
 def admits(form: tuple[str, str], cell: dict[str, str]) -> bool:
@@ -87,6 +90,8 @@ def admits(form: tuple[str, str], cell: dict[str, str]) -> bool:
     and nothing across stacks, with what reads from left to right."""
     if form[1] == "classification" and cell.get("norm") == "instance":
         return False
+    if cell.get("position") in ONE_WAY_POSITIONS:
+        return form[0] == "decoder"
     across = form[1] == "seq2seq" and cell.get("cross_attention") == "mha"
     return form[0] == "decoder" or across or cell.get("attention") not in ONE_WAY
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ablate.cli.preview import preview
 from ablate.config.errors import PlanError
 from ablate.model.build import build_model
 from ablate.planning.checks.small_models import StandIn, facts_of, full, small
@@ -104,11 +105,26 @@ def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan: Any) -> N
     assert {type(norm).__name__ for norm in (model.embed_norm, model.final_norm)} == {"RMSNorm"}
 
 
-def test_widths_are_matched_with_one_width_for_all_that_have_one(plan: Any) -> None:
-    manifest = plan("ffn=mlp,mlp+swiglu", "match=params", "model.dim=64", "seeds=1", LAYERS).manifest
-    node = manifest.cells[1].config.ffn
-    assert node["mlp"]["hidden"] == node["swiglu"]["hidden"] < manifest.cells[0].config.ffn["hidden"]
-    assert abs(manifest.cells[1].matched.difference) < 0.02
+def test_each_variant_of_a_pattern_is_matched_as_wide_as_in_all_layers(plan: Any) -> None:
+    words = ("match=params", "model.dim=64", "seeds=1", LAYERS)
+    found = plan("ffn=mlp,swiglu,moe,mlp+swiglu,mlp+moe...", *words)
+    reference, swiglu, moe, half, sparse = found.manifest.cells
+    assert half.config.ffn["mlp"]["hidden"] == reference.config.ffn["hidden"] == 256
+    assert half.config.ffn["swiglu"]["hidden"] == swiglu.config.ffn["hidden"] < 256
+    assert sparse.config.ffn["moe"]["hidden"] == moe.config.ffn["hidden"]
+    assert all(abs(cell.matched.difference) < 0.01 for cell in (half, sparse))
+    model = built(next(each for each in found.study.cells.checked if each.config == half.config))
+    sizes = [sum(p.numel() for p in block.ffn.parameters()) for block in model.blocks]
+    assert max(sizes) / min(sizes) < 1.01, "no layer pays for another"
+    assert f"mlp 256, swiglu {swiglu.config.ffn['hidden']}" in preview(found)
+
+
+def test_layers_without_an_ffn_are_made_up_for_by_the_others(plan: Any) -> None:
+    found = plan("ffn=mlp,none+mlp+swiglu", "match=params", "model.dim=64", "seeds=1", LAYERS)
+    _, cell = found.manifest.cells
+    widths = {name: node["hidden"] for name, node in cell.config.ffn.items() if name in ("mlp", "swiglu")}
+    assert abs(cell.matched.difference) < 0.01
+    assert widths["mlp"] == pytest.approx(1.5 * 256, rel=0.02) and widths["swiglu"] == pytest.approx(256, rel=0.03)
 
 
 def test_small_copies_have_every_layer_and_the_first_ones_of_large_models_each_variant(plan: Any) -> None:
@@ -122,9 +138,9 @@ def test_small_copies_have_every_layer_and_the_first_ones_of_large_models_each_v
 
 def test_no_width_of_a_pattern_is_matched_far_from_its_own(plan: Any) -> None:
     with pytest.raises(PlanError) as error:
-        plan("ffn=mlp,mlp+moe", "match=params", "model.dim=64", "seeds=1", LAYERS)
+        plan("ffn=mlp,none...+mlp", "match=params", "model.dim=64", "seeds=1", LAYERS)
     (line,) = lines(error)
-    assert line.startswith("match: mlp+moe") and "ffn.hidden=" in line and "own width" in line
+    assert line.startswith("match: none...+mlp") and "ffn.hidden=" in line and "own width" in line
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ except KeyboardInterrupt:
 
 def test_an_interrupted_call_continues_from_its_checkpoint(small: list[str], tmp_path: Path) -> None:
     """From a program that is no module and has no guard, as a notebook's kernel has none; it goes on afterwards."""
-    steps = ["train.steps=3000" if word.startswith("train.steps") else word for word in small]
+    steps = ["train.steps=1000" if word.startswith("train.steps") else word for word in small]
     more = [word for word in steps if not word.startswith("train.eval_every")]
-    command = [sys.executable, "-c", DRIVER, *more, "train.eval_every=3000", "train.parallel=1"]
+    command = [sys.executable, "-c", DRIVER, *more, "train.eval_every=1000", "train.parallel=1"]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=importing(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

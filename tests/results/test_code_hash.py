@@ -38,6 +38,7 @@ OPTIONS = {
 OPTIONS |= {("cross_attention", "mha")}  # the same class
 NORMED = {("attention", name) for name in ("mla", "retention", "gla", "gated_deltanet", "mamba2")}
 USERS = {"RMSNorm": OPTIONS | NORMED, "LayerNorm": OPTIONS}
+USERS |= {"Embedding": CELLS}  # every model that reads ids has one, though the neutral variant is no part of a key
 
 
 def with_edits(*edits: tuple[Path, str]) -> Sources:

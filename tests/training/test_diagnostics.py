@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from test_components import CONFIG, component
 from test_evaluation import CPU, SETTING, VOCAB, Cycles, model, same, state
 from torch import Tensor, nn
 from units import run_unit
 
+from ablate.config.schema import typed
+from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
 from ablate.planning.plan import plan_study
 from ablate.planning.units import write_plan
@@ -34,6 +37,14 @@ def test_gradients_by_layer(held_out) -> None:
     for name in ("embed", "blocks.0", "blocks.1"):
         squares = sum(float(p.grad.double().square().sum()) for p in made.get_submodule(name).parameters())
         assert found[f"diag/grad_norm/{name}"] == pytest.approx(math.sqrt(squares), rel=1e-5)
+
+
+def test_what_serves_training_alone_shows_no_gradients(held_out) -> None:
+    objective = component("objective", "multi_token") | {"tokens": 3}
+    found = diagnose(
+        initialised_model(typed(CONFIG | {"objective": objective}), Cycles(VOCAB), 0), held_out, 5, SETTING
+    )
+    assert "diag/grad_norm/blocks.1" in found and not [name for name in found if "later" in name]
 
 
 def test_activations_by_layer(held_out) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import pickle
@@ -18,6 +19,7 @@ from units import run_unit
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.planning.plan import plan_study
 from ablate.planning.units import write_plan
+from ablate.results.checksum import unsealed_archive
 from ablate.results.run import Run
 
 LONG = ["train.steps=24", "train.eval_every=8", "train.log_every=4", "train.checkpoint_seconds=0", "seeds=1"]
@@ -63,9 +65,12 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     rows, first = rows_of(run), run.result()
     assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"].loss
     run.result_file.unlink()
+    archive = io.BytesIO(unsealed_archive(run.checkpoint_file.read_bytes()))
+    earlier = torch.load(archive, weights_only=True)["progress"]["cpu_seconds"]
     status, run = train(plan)
     again = run.result()
     assert (status, rows_of(run), again.resumed) == ("done", rows, 1)
+    assert again.cpu_seconds >= round(earlier, 2) > 0, "what the first process took of the CPU counts, too"
     assert (again.final, again.documents) == (first.final, first.documents)
 
 

@@ -129,7 +129,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         outcome,
         why,
         final,
-        [*_notes(row, relation), *[seen_words(fallen)] * bool(fallen.seen and not row.diverged)],
+        [*[seen_words(fallen)] * bool(fallen.seen and not row.diverged), *_notes(row, relation)],
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
         unless if relation in BOUNDED else None,
         assumed(row.n),

@@ -29,6 +29,7 @@ class LinearAttention(nn.Module):
         self.heads, self.eps = shape.heads, above("attention.eps", eps, 0)
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, width, bias), "in") for _ in range(3))
         self.out = tag(nn.Linear(width, shape.dim, bias), "out")
+        self.sums = CausalSums(shape.heads, shape.head_dim)
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
@@ -40,14 +41,26 @@ class LinearAttention(nn.Module):
         value = F.pad(value.to(dtype), (0, 1), value=1)  # what is added up beside the values is the normaliser
         with as_given(x):
             if causal:
-                found = by_head(query, key, value, torch.zeros_like(query[..., 0]))
+                found = self.sums(*(y.transpose(-3, -2) for y in (query, key, value)))
             else:
                 found = query @ (key.transpose(-2, -1) @ value)
         return self.out(merge_heads(found[..., :-1] / (found[..., -1:] + self.eps)))
 
+
+class CausalSums(nn.Module):
+    """S_tᵀ q_t, S_t = Σ_{s ≤ t} k_s v_sᵀ: (B, T, H, D), (B, T, H, D), (B, T, H, V) -> (B, H, T, V)."""
+
+    def __init__(self, heads: int, features: int):
+        super().__init__()
+        self.heads, self.features = heads, features
+
+    def forward(self, *given: Tensor) -> Tensor:
+        query, key, value = (y.transpose(-3, -2) for y in given)
+        return by_head(query, key, value, torch.zeros_like(query[..., 0]))
+
     def stated_flops(self, batch: int, length: int) -> int:
         """Of what stands for decays here, all of them 1."""
-        return decaying_flops(batch, length, self.heads, self.key.out_features // self.heads)
+        return decaying_flops(batch, length, self.heads, self.features)
 
 
 def features(x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Retention(GatedOutput):
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
         made = (self.query(x), self.key(x), real(self.value(x), mask))
         query, key, value = (split_heads(y, self.heads) for y in made)
-        query, key = (rotate(y, places.rotation) for y in (query * query.shape[-1] ** -0.5, key))
+        query, key = map(rotate, (query * query.shape[-1] ** -0.5, key), places.rotations())
         dtype = torch.promote_types(x.dtype, torch.float32)
         heads = torch.arange(self.heads, device=x.device, dtype=dtype)
         decay = torch.log1p(-(2 ** (-5 - heads)))[:, None].expand(query.shape[:-1])

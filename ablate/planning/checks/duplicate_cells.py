@@ -69,7 +69,9 @@ def same_networks(
     seen: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
         rest = without(cell.config, (*VARIED, "model"))
-        late = beside(cell.config, partial(late_settings, cell.config))
+        late = beside(cell.config, partial(settings_named, cell.config, "late"))
+        if reaches_beyond(cell):
+            late += beside(cell.config, partial(settings_named, cell.config, "beyond_context"))
         others = seen.setdefault(json.dumps([rest, cell.task.fingerprint, late], sort_keys=True), [])
         first = next((j for j in others if alike(signatures[j], signatures[i])), None)
         if first is None:
@@ -89,13 +91,29 @@ def alike(first: Signature, second: Signature) -> bool:
     return all(abs(x - y) <= ROUNDING * abs(one[0]) for one, other in pairs for x, y in zip(one, other, strict=True))
 
 
-def late_settings(config: Config) -> list[Any]:
-    """Settings that need not act in two steps: those that a component's class names in `late`."""
+def reaches_beyond(cell: Checked) -> bool:
+    """Whether a cell is tested on sequences longer than its context."""
+    return any(cell.task.span(length) > cell.task.context for length in cell.config.eval.lengths)
+
+
+def to_tell_apart(checked: list[Checked], pair: Pair) -> str:
+    """What to write where two cells differ in a setting that acts beyond the context alone; nothing for others."""
+    first, second = (
+        beside(checked[i].config, partial(settings_named, checked[i].config, "beyond_context")) for i in pair
+    )
+    found = next((f"{group}.{key}" for group, key, value in first if [group, key, value] not in second), None)
+    longer = 2 * checked[pair[0]].task.context
+    told = f"{found} acts beyond the training context alone; to compare it write eval.lengths=[{longer}]"
+    return f"; {told}" if found else ""
+
+
+def settings_named(config: Config, where: str) -> list[Any]:
+    """Settings that a component's class names in `late`, which need not act in two steps, or in `beyond_context`."""
     found = []
     parts = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
     for group, node in parts:
         target = resolve(group, node["_target_"], config.user)
-        found += [[group, key, node.get(key)] for key in getattr(target, "late", ())]
+        found += [[group, key, node.get(key)] for key in getattr(target, where, ())]
     return found
 
 

@@ -20,6 +20,7 @@ from ablate.planning.checks.small_models import Spec, build, perturb, some_input
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
 DRAWS = 32  # of cells that look like one network
 BATCHES = 6  # that a parameter without a gradient is looked for in
+MODELS = 8  # drawn anew, in which it is looked for, too
 RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 PROJECTIONS = 3  # projections of each output: one alone a difference could be at right angles to
 
@@ -47,28 +48,32 @@ def examine(spec: Spec) -> dict[str, Any]:
             if name in ALONE:
                 break
         seen = run(moved, inputs)
-        loss, logits, idle = two_steps(spec, model, inputs)
-        never, unrouted = idle_parts(spec, model, idle)
+        loss, logits, idle, dispatched = two_steps(spec, model, inputs)
+        never, unrouted = idle_parts(spec, model, idle, dispatched)
         problems, notes = problems + never, notes + unrouted
         notes += far_off(loss, spec.task["outputs"])
         made = signature([seen, *logits, run(model.eval(), inputs)])
         return {"problems": problems, "notes": notes, "signature": made}
 
 
-def two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str]]:
-    """Expected loss of random targets at first, logits of two steps of training, parameters without a gradient.
+def two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str], set[str]]:
+    """Expected loss of random targets at first, logits of two steps of training, parameters that have no gradient, and
+    those that have one now and then.
 
     The optimiser is a plain one: cells that are compared share theirs, so that it is not what they can differ in.
-    Where parameters have no gradient, more batches are tried: what dispatches tokens sends some to few of its parts.
+    Where parameters have no gradient, more batches are tried, and other draws of the model: what dispatches tokens
+    sends some to few of its parts, and to others when they, or what decides, are others.
     """
     objective = build_objective(spec.config)
     model.train()
     made = [step_of(model, objective, inputs, step) for step in range(2)]
-    idle = made[0].idle & made[1].idle
-    tried = copy.deepcopy(model) if idle else model
-    for batch in range(2, BATCHES) if idle else ():
-        idle &= step_of(tried, objective, some_inputs(spec, batch), batch).idle
-    return made[0].loss, [one.logits for one in made], idle
+    seen, tried = [one.idle for one in made], copy.deepcopy(model)
+    for batch in range(2, BATCHES) if set.intersection(*seen) else ():
+        seen.append(step_of(tried, objective, some_inputs(spec, batch), batch).idle)
+    for seed in range(1, MODELS + 1) if set.intersection(*seen) else ():
+        seen.append(step_of(perturb(build(spec, seed)).train(), objective, some_inputs(spec, seed), seed).idle)
+    idle = set.intersection(*seen)
+    return made[0].loss, [one.logits for one in made], idle, set.union(*seen) - idle
 
 
 class Step(NamedTuple):

@@ -15,11 +15,12 @@ from ablate.planning.checks.leakage import called
 from ablate.planning.checks.small_models import Spec
 
 
-def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> tuple[list[list[str]], list[str]]:
+def idle_parts(spec: Spec, model: nn.Module, idle: set[str], dispatched: set[str]) -> tuple[list[list[str]], list[str]]:
     """Components of which nothing reaches the outputs, or not all parameters do, as [key, message]; and notes.
 
-    A note is all where another parameter of the same name, but for a number in it, has a gradient: an expert that no
-    token of the small batches was sent to.
+    `idle` are the parameters that never have a gradient, `dispatched` those that have one now and then.  A note is all
+    where one of the latter has the same name but for a number in it: of an expert that no token of the small batches
+    was sent to, others are without tokens at times.
     """
     nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
     targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
@@ -27,14 +28,16 @@ def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> tuple[list[list[
     for group, target in targets:
         others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
         places = {place: module for place, module in model.named_modules() if type(module) is target}
-        found = [said for place, module in places.items() for said in said_of(place, module, others, idle)]
+        found = [said for place, module in places.items() for said in said_of(place, module, others, idle, dispatched)]
         name = called(spec, group)
         problems += [[group, f"{name} {what}"] for what, harmless in found if not harmless][:1]
         notes += [f"{name} {what}" for what, harmless in found if harmless][:1]
     return problems, notes
 
 
-def said_of(place: str, module: nn.Module, others: tuple[type, ...], idle: set[str]) -> Iterator[tuple[str, bool]]:
+def said_of(
+    place: str, module: nn.Module, others: tuple[type, ...], idle: set[str], dispatched: set[str]
+) -> Iterator[tuple[str, bool]]:
     """What to say of a component at a place, and whether it may be so."""
     names = [name for name, _ in module.named_parameters()]
     silent = {name for name in names if f"{place}.{name}" in idle}
@@ -42,7 +45,7 @@ def said_of(place: str, module: nn.Module, others: tuple[type, ...], idle: set[s
         yield f"is built but never used: nothing of {place} reaches the outputs", False
         return
     own = silent.intersection(own_parameters(module, others))
-    spared = own & unrouted(names, silent)
+    spared = own & unrouted(silent, {name for name in names if f"{place}.{name}" in dispatched})
     if own - spared:
         never = ", ".join(sorted(f"{place}.{name}" for name in own - spared))
         yield f"never uses {never}, which counts all the same; take it out", False
@@ -51,10 +54,12 @@ def said_of(place: str, module: nn.Module, others: tuple[type, ...], idle: set[s
         yield f"sent nothing to {unsent} in all batches of a small copy, though to others like it", True
 
 
-def unrouted(names: list[str], silent: set[str]) -> set[str]:
-    """Of parameters without a gradient those of which another of the same name, but for a number in it, has one."""
-    heard = {re.sub(r"\b\d+\b", "#", name) for name in {*names} - silent}
-    return {name for name in silent if re.sub(r"\b\d+\b", "#", name) in heard}
+def unrouted(silent: set[str], dispatched: set[str]) -> set[str]:
+    """Of parameters without a gradient those of which another of the same name, but for a number in it, has one now and
+    then.
+    """
+    alike = {re.sub(r"\b\d+\b", "#", name) for name in dispatched}
+    return {name for name in silent if re.sub(r"\b\d+\b", "#", name) in alike}
 
 
 def own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:

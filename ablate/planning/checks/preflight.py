@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
 from ablate.planning.checks import duplicate_cells, small_models, unused_settings
@@ -68,10 +69,19 @@ def duplicates(
     told = set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in duplicate_cells.same_networks(checked, [record["signature"] for record in records], confirmed):
-        told.add(" and ".join(duplicate_cells.names(rows, pair)) + f" make the same network: {why}")
+        both = " and ".join(duplicate_cells.names(rows, pair))
+        more = covered(checked, pair) + duplicate_cells.to_tell_apart(checked, pair)
+        told.add(f"{both} make the same network: {why}{more}")
     for pair in duplicate_cells.same_data(checked):
         told.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
     yield from sorted(told)
+
+
+def covered(checked: list[Checked], pair: duplicate_cells.Pair) -> str:
+    """Of windows in one of two cells that leave nothing of the context out, what to say."""
+    nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
+    wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
+    return "".join(f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide))
 
 
 def ladder(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ablate.config.compose import Composer
+from ablate.config.depth import over_layers
 from ablate.data.task import IGNORE
 from ablate.model.build import build_model
 
@@ -53,7 +54,7 @@ class Outcome(NamedTuple):
 def build(composer: Composer, family: Family, *overrides: str) -> nn.Module:
     """Our model in float64, through Hydra, from the preset on disk."""
     config = composer.compose([f"+preset={family.preset}", *SIZES, *family.overrides, *overrides]).config
-    return build_model(config, Blank(VOCAB, CONTEXT, family.kind)).double().eval()
+    return build_model(over_layers(config)[0], Blank(VOCAB, CONTEXT, family.kind)).double().eval()
 
 
 @contextmanager

@@ -148,8 +148,6 @@ def rope(base: float) -> dict[str, Any]:
 
 GATED_FFN = {"intermediate_size": GATED}
 GROUPED = GATED_FFN | {"num_key_value_heads": 2, "head_dim": DIM // HEADS}
-WHOLE = {"query_pre_attn_scalar": DIM // HEADS, "attn_logit_softcapping": None, "final_logit_softcapping": None}
-WHOLE |= {"layer_types": ["full_attention"] * LAYERS}
 DROPOUT = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
 # `eager` casts the softmax to float32 in OPT; scaled_dot_product_attention does not.
 EXACT = {"attn_implementation": "sdpa", "ffn_dim": WIDE, "dropout": 0.0}
@@ -197,5 +195,4 @@ DECODERS = {
         call,
         llama(AFTER),
     ),
-    "gemma2": Family("gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **GROUPED, **WHOLE), call, gemma2),
 }

@@ -53,6 +53,15 @@ class Skipping(PreNorm):
         return x if dropped else super().wire(x, sublayers, norms)
 
 
+class Idle(nn.Module):
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(*ends) for ends in ((dim, hidden), (hidden, dim), (dim, dim)))
+
+    def forward(self, x):
+        return self.maps[1](self.maps[0](x).relu())
+
+
 class NeverSkipping(Skipping):
     rate = 0.0
 
@@ -68,6 +77,7 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (folder / "sparse_parts.py").write_text(CODE)
     for group, name, settings in (
         ("ffn", "Dispatching", "hidden: 16"),
+        ("ffn", "Idle", "hidden: 16"),
         ("residual", "Skipping", "p: 0.0"),
         ("residual", "NeverSkipping", "p: 0.0"),
     ):
@@ -86,6 +96,17 @@ def notes(small: list[str], conf: str, *words: str) -> list[str]:
 def test_dispatch_by_the_data_is_counted_on_an_example(small: list[str], conf: str) -> None:
     cell = plan_study(tuple(latest(*small, "user=[sparse_parts]", "ffn=dispatching")), conf).manifest.cells[0]
     assert [note for note in cell.notes if "one random example" in note] and cell.flops_per_token
+
+
+def test_a_part_that_nothing_reads_is_no_expert_for_having_a_number(small: list[str], conf: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        notes(small, conf, "ffn=idle")
+    [line] = map(str, caught.value.problems)
+    assert "never uses" in line and "maps.2.weight" in line and "maps.1" not in line
+
+
+def test_experts_that_few_tokens_reach_are_not_accused(small: list[str], conf: str) -> None:
+    assert not [note for note in notes(small, conf, "ffn=dispatching", "model.layers=1") if "never uses" in note]
 
 
 def test_layers_that_are_dropped_rarely_are_another_network(small: list[str], conf: str) -> None:
@@ -107,17 +128,19 @@ class Mixture(nn.Module):
         self.extra = nn.Parameter(torch.ones(2))
 
 
-def said(*idle: str) -> list[tuple[str, bool]]:
-    return list(said_of("ffn", Mixture(), (), {f"ffn.{name}" for name in idle}))
+def said(*idle: str, at_times: str = "") -> list[tuple[str, bool]]:
+    return list(said_of("ffn", Mixture(), (), {f"ffn.{name}" for name in idle}, {f"ffn.{at_times}"}))
 
 
 def test_never_routed_is_told_from_never_read() -> None:
     assert said() == []
     [(what, harmless)] = said("experts.1.weight")
+    assert not harmless, "the others are always read: it is none that tokens are sent to"
+    [(what, harmless)] = said("experts.1.weight", at_times="experts.2.weight")
     assert harmless and "ffn.experts.1.weight" in what
     [(what, harmless)] = said("extra")
     assert not harmless and "never uses ffn.extra" in what
-    assert [harmless for _, harmless in said("extra", "experts.0.weight", "experts.2.weight")] == [False, True]
+    assert [harmless for _, harmless in said("extra", "experts.0.weight", at_times="experts.2.weight")] == [False, True]
     [(what, harmless)] = said("experts.0.weight", "experts.1.weight", "experts.2.weight")
     assert not harmless, "none of them is ever read"
-    assert unrouted(["up1.weight", "up2.weight"], {"up1.weight"}) == set(), "numbers of names are no places in a list"
+    assert unrouted({"up1.weight"}, {"up2.weight"}) == set(), "numbers of names are no places in a list"

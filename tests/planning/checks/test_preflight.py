@@ -130,6 +130,7 @@ SAME_NETWORKS = {
 @pytest.mark.parametrize("overrides", SAME_NETWORKS)
 def test_one_network_under_two_names_is_refused(overrides: str, small: list[str]) -> None:
     found = refused(small, None, *overrides.split())
+    assert all(("covers the context" in line) == ("window" in overrides) for line in found)
     assert [line.partition(" make the same network")[0] for line in found] == sorted(SAME_NETWORKS[overrides])
 
 
@@ -212,6 +213,15 @@ def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
     assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
 
 
+def test_scaling_beyond_the_context_is_compared_where_lengths_are(small: list[str]) -> None:
+    """Equal while training is no duplicate where models are tested on longer sequences; else what to write is told."""
+    sweep = ("+position.scaling=null,linear,yarn", "data.context=16", "seeds=1")
+    told = refused(small, None, *sweep)
+    assert all(SAME in line and "position.scaling" in line and "eval.lengths=[32]" in line for line in told) and told
+    assert SAME in refused(small, None, *sweep, "eval.lengths=[8,16]")[0]
+    assert len(planned(small, None, *sweep, "eval.lengths=[8,32]").manifest.cells) == 3
+
+
 def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
     """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
     from ablate.planning.plan import check_study
@@ -269,7 +279,7 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
         for signature, other in seen:
             assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"
         seen.append((found["signature"], cell))
-    assert SETTINGS.keys() == {"prms"}
+    assert SETTINGS.keys() == {"prms", "factorised"}
 
 
 def same(first: dict[str, str], second: dict[str, str]) -> bool:

@@ -1,0 +1,85 @@
+"""Models of `transformers` some of whose layers have a window, and nanochat's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from parity.compare import DIM, HEADS, Family, Weights, renamed, split
+from parity.decoders import GATED, GROUPED, LLAMA, call, gemma2, made
+from parity.encoders import read
+
+HEAD_DIM, SEEN = DIM // HEADS, 5  # positions that a layer with a window sees, its own among them
+
+MODERNBERT = {
+    "model.embeddings.tok_embeddings": "embed",
+    "model.embeddings.norm": "embed_norm",
+    "model.layers.{}.attn_norm": "blocks.{}.norms.0",
+    "model.layers.{}.attn.Wqkv": "blocks.{}.attention.fused",
+    "model.layers.{}.attn.Wo": "blocks.{}.attention.out",
+    "model.layers.{}.mlp_norm": "blocks.{}.norms.1",
+    "model.layers.{}.mlp.Wi": "blocks.{}.ffn.both",
+    "model.layers.{}.mlp.Wo": "blocks.{}.ffn.down",
+    "model.final_norm": "final_norm",
+    "head.dense": "head.transform",
+    "head.norm": "head.norm",
+    "decoder": "head",
+}
+
+
+def modernbert(weights: Weights) -> Weights:
+    """Queries, keys and values are one matrix, and so are an FFN's gate and what it lets through."""
+    found = split(renamed(weights, MODERNBERT), "fused", lambda w: w.chunk(3))
+    for name in [name for name in found if "both" in name]:
+        gate, up = found.pop(name).chunk(2)
+        found |= {name.replace("both", "gate"): gate, name.replace("both", "up"): up}
+    return found
+
+
+def nanochat(weights: Weights) -> Weights:
+    """nanochat turns the other way: halves of queries and keys that change places turn ours so."""
+    found = renamed(weights, LLAMA | {"model.layers.{}.mlp.fc1": "blocks.{}.ffn.up"} | DOWN)
+    order = torch.arange(HEAD_DIM).roll(HEAD_DIM // 2)
+    for name in [name for name in found if name.endswith(("query.weight", "key.weight"))]:
+        found[name] = found[name].unflatten(0, (HEADS, -1))[:, order].flatten(0, 1)
+    return found
+
+
+DOWN = {"model.layers.{}.mlp.fc2": "blocks.{}.ffn.down"}
+LOCAL: Any = GROUPED | {"query_pre_attn_scalar": HEAD_DIM, "sliding_window": SEEN}
+BASES = {"full_attention": 1e6, "sliding_attention": 1e4}
+GEMMA3 = LOCAL | {
+    "num_hidden_layers": 6,
+    "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in BASES.items()},
+}
+# It counts positions to both sides: four each beside its own.
+ENCODER = {
+    "num_hidden_layers": 3,
+    "intermediate_size": GATED,
+    "local_attention": 2 * (SEEN - 1),
+    "sparse_prediction": False,
+}
+ENCODER |= dict.fromkeys(("cls_token_id", "sep_token_id"))
+WINDOW = f"attention.window={SEEN}"
+
+LOCAL_LAYERS = {
+    "gemma2": Family("gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **LOCAL), call, gemma2, overrides=(WINDOW,)),
+    "gemma3": Family(
+        "gemma3",
+        made("Gemma3ForCausalLM", "Gemma3TextConfig", **GEMMA3),
+        call,
+        gemma2,
+        overrides=(WINDOW, "model.layers=6"),
+    ),
+    "modernbert": Family(
+        "modernbert",
+        made("ModernBertForMaskedLM", "ModernBertConfig", **ENCODER),
+        read,
+        modernbert,
+        "mlm",
+        overrides=(WINDOW, "model.layers=3"),
+    ),
+    "nanochat": Family(
+        "nanochat", made("NanoChatForCausalLM", "NanoChatConfig", intermediate_size=4 * DIM), call, nanochat
+    ),
+}
