@@ -16,7 +16,7 @@ from conftest import ROOT, Cli
 from fake_studies import fabricate
 
 from ablate import evidence
-from ablate.cli import clean, main
+from ablate.cli import clean, main, studies
 from ablate.config.json_output import SCHEMA, Outcome, document, plain
 from ablate.config.subcommands import answer
 from ablate.results.study import load_study
@@ -131,6 +131,42 @@ def test_numbers_are_those_of_the_tables(tmp_path: Path, capfd: pytest.CaptureFi
     rows = told(capfd.readouterr().out)["result"]["effects"]
     table = evidence.effects(load_study(tmp_path, "fabricated"))
     assert [row["mean"] for row in rows] == list(table["mean"]) and [*rows[0]] == list(table)
+
+
+def test_studies_are_a_row_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(studies.Asked, "kept", lambda asked, name: Path("tables") / name)
+    assert studies.main(["--json"]) == 0
+    found = told(capfd.readouterr().out)
+    assert {"study": "glu_variants", "complete": True, "said": "complete; tables in tables/glu_variants"} in found[
+        "result"
+    ]
+    assert studies.main(["--json", "glu_variant"]) == 2
+    found = told(capfd.readouterr().out)
+    assert found["exit_code"] == 2 and "glu_variants" in found["remarks"][0] and found["result"] is None
+
+
+def test_whether_a_figure_matches(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from analysis.cli.main import main
+
+    fabricate(tmp_path, GRID)
+    assert main(["--results-dir", str(tmp_path), "--json"]) == 0
+    [file, *_] = Path(told(capfd.readouterr().out)["result"]["folder"]).glob("effects.p*")
+    assert main(["verify", str(file), "--json"]) == 0
+    assert told(capfd.readouterr().out)["result"] == {"file": str(file), "study": "fabricated", "differences": []}
+
+
+def test_what_the_gallery_wrote(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from analysis.cli.main import main
+    from analysis.gallery import write
+
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.setattr(write, "write", lambda root: write.Changes([Path("a.svg")], [], 3))
+    assert main(["gallery", str(tmp_path), "--json"]) == 0
+    assert told(capfd.readouterr().out)["result"] == {"files": 3, "written": ["a.svg"], "removed": []}
+    assert main(["gallery", str(tmp_path / "none"), "--json"]) == 2
+    assert "no checkout" in told(capfd.readouterr().out)["remarks"][0]
 
 
 def test_what_is_removed_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
