@@ -27,9 +27,10 @@ from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
 from ablate.model.objective import Objective
 from ablate.model.placebo import initialise_as
-from ablate.model.residual import Sublayers, mixes_values
+from ablate.model.residual import Sublayers
 from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
+from ablate.model.value_residual import mixes_values
 
 
 def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:

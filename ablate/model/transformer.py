@@ -15,8 +15,9 @@ from ablate.model.dropout import Dropout
 from ablate.model.init import tag
 from ablate.model.norm import running_norms
 from ablate.model.position import Position
-from ablate.model.residual import Block, Stream, connect_values
+from ablate.model.residual import Block, Stream
 from ablate.model.shape import ModelShape
+from ablate.model.value_residual import connect_values
 
 
 class Parts(NamedTuple):

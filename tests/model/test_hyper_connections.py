@@ -15,8 +15,8 @@ from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
 from ablate.model.build import build_model, initialised_model
 from ablate.model.cost import count
-from ablate.model.hyper_connections import HyperConnections
 from ablate.model.position import Places
+from ablate.model.residual import HyperConnections
 
 WEIGHTS = ("static", "dynamic")
 KINDS = {"decoder": "lm", "encoder": "mlm", "encoder_decoder": "seq2seq"}
