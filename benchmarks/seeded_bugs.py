@@ -125,7 +125,7 @@ BUGS = [
     # ---- keys and reuse
     Bug(
         "optim.floor is in no key",
-        'if kept["optim"]["schedule"] == "constant":',
+        'if kept["optim"].get("schedule") == "constant":',
         "if True:",
         "test_every_setting_of_the_frame_changes_the_key_or_says_why_not",
     ),

@@ -52,7 +52,7 @@ COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenan
 COMPONENT_ARGUMENTS += "own_of Config.own"
 # and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
 FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json typed neutral_groups flat read_json write_json seal_of "
-FORMS_OF_FILES += "numbers settings"
+FORMS_OF_FILES += "numbers settings regrouped"
 DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue", "studies")  # of python -m
 
 

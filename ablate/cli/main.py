@@ -55,7 +55,7 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   data.context data.path data.tokenizer            eval.tokens eval.val_share eval.lengths
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
   train.diagnostics train.compile train.products train.average
-  optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
+  optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.floor
   match=params|flops       widths by the reference match=seconds|flops_total     steps by the reference
   timing=isolated          one run at a time, so that speed is compared
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]

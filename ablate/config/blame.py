@@ -14,7 +14,7 @@ from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import Problem, first_line
 from ablate.config.overrides import Overrides
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import KEYS, LATER
+from ablate.config.schema import KEYS, LATER, NOW_GROUPS
 from ablate.format.suggest import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -115,6 +115,8 @@ def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -
 def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     """What to say of a key that there is not: which variants have it, or the one that was meant, or what there is."""
     head, _, last = key.rpartition(".")
+    if key in NOW_GROUPS:
+        return NOW_GROUPS[key]
     if key in LATER and head in composer.known:
         return f"is an option, which no variant's YAML need hold; to add it write +{key}=..."
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]

@@ -31,9 +31,11 @@ BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and th
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
 # Every other group: ablate.model.
-PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "ablate.execution.tracking.wandb"}
+PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "schedule": "ablate.training.schedule"}
+PACKAGES |= {"track": "ablate.execution.tracking.wandb"}
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
-KINDS |= {"objective": "ablate.model.objective.Objective"}
+KINDS |= {"parametrization": "ablate.model.parametrization.Parametrization"}
+KINDS |= {"objective": "ablate.model.objective.Objective", "schedule": "ablate.training.schedule.Schedule"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
 FUNCTIONS = (*PLACED, "position", "optim")  # groups whose parts may come from functions
@@ -200,6 +202,11 @@ def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
     """The types of a constructor's, or a function's, parameters by name.  Raises what evaluating them raises."""
     return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+
+
+def annotation(target: Callable[..., Any], name: str) -> Any:
+    """The type of one of a constructor's, or a function's, parameters, or of its `return`; Any where none is said."""
+    return hints_of(target).get(name, Any)
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -24,7 +24,7 @@ def check(config: Config) -> list[Problem]:
             problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
         problems += _check_fields(getattr(config, name), f"{name}.")
     betas, lengths = config.optim.betas, config.eval.lengths
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+    if betas is not None and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
         problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
     if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
         problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))

@@ -11,14 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from ablate.config.groups import CONF
 from ablate.config.plain_yaml import read_plain
 
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention", "embedding")
-VARIED = (*COMPONENTS, "objective")  # groups whose variants are classes that a study compares
+TRAINING = ("objective", "schedule")  # groups of how it is trained, beside its optimiser
+BUILT = (*COMPONENTS, "objective", "parametrization")  # groups that decide a model and the gradient of a batch
+VARIED = (*BUILT, "schedule")  # all groups whose variants are classes that a study compares
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
 OWNED = ("model", "optim")  # sections of the frame that hold, beside its keys, those of what they choose
@@ -39,6 +39,9 @@ LATER |= {"attention.sink": None, "attention.soft_cap": None, "attention.value_r
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
 LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
 LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy", "embedding": "learned"}
+LATER_GROUPS |= {"schedule": "cosine", "parametrization": "standard"}
+SCHEDULES = ("cosine", "linear", "constant")  # that were words of `optim.schedule` before they were a group
+NOW_GROUPS = {"optim.schedule": "is a group of its own; write schedule=linear, say"}  # keys that there were
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
@@ -93,15 +96,14 @@ class Train:
 
 @dataclass(frozen=True)
 class Optim:
-    """The optimiser and its schedule; `floor` is the last learning rate as a share of `lr`."""
+    """The optimiser and its rates; `floor` is where the schedule ends as a share of `lr`."""
 
     _target_: str = MISSING
     lr: float = at_least(1e-12, 1000)
-    betas: list[float] = MISSING
+    betas: list[float] | None = MISSING
     weight_decay: float = at_least(0)
     clip: float = at_least(1e-12)
     warmup: int = at_least(0)
-    schedule: str = one_of("cosine", "linear", "constant")
     floor: float = at_least(0, 1)
 
 
@@ -157,6 +159,8 @@ class Config:
     cross_attention: Any = MISSING
     embedding: Any = MISSING
     objective: Any = MISSING
+    schedule: Any = MISSING
+    parametrization: Any = MISSING
     model: Model = dataclasses.field(default_factory=Model)
     data: Any = dataclasses.field(default_factory=dict)
     train: Train = dataclasses.field(default_factory=Train)
@@ -247,50 +251,6 @@ def typed(plain: dict[str, Any]) -> Config:
         if more := {key: value for key, value in plain[name].items() if key not in own}:
             unread[name] = more
     return Config(**{name: plain[name] for name in KEYS if name in plain} | sections, unread=unread)
-
-
-def stored(value: object) -> Config:
-    """The configuration that a file holds; what came after the file was written is as it was before.
-
-    Files allow no packages: `user` is empty.  Raises ValueError with what is amiss, as "has no train.steps in a
-    configuration".
-    """
-    try:
-        plain = msgspec.convert(value, dict[str, Any])
-        plain = _filled(plain) | {"user": []} if plain else plain
-        msgspec.convert(plain, Config)
-    except (msgspec.ValidationError, AttributeError, TypeError) as error:
-        raise ValueError(f"has a configuration that cannot be read ({error})") from None
-    found = typed(plain)
-    parts = {"": found} | {f"{name}.": getattr(found, name) for name in SECTIONS} if plain else {}
-    for name, part in parts.items():
-        if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
-            raise ValueError(f"has no {name}{lacking[0]} in a configuration")
-    if plain and not isinstance(found.train.compile, bool):  # of which anything else would pass for true
-        raise ValueError(f"has train.compile={found.train.compile!r}, neither true nor false, in a configuration")
-    return found
-
-
-def _filled(plain: dict[str, Any]) -> dict[str, Any]:
-    """A stored configuration with the keys and groups that came later, as all was before."""
-    plain = neutral_groups() | _moved(plain)
-    for key, value in LATER.items():
-        section, _, name = key.rpartition(".")
-        if section in SECTIONS:
-            if name in {field.name for field in dataclasses.fields(SECTIONS[section])}:  # others are a variant's own
-                plain = plain | {section: {name: value} | plain.get(section, {})}
-        elif not section:
-            plain = {key: value} | plain
-    return plain
-
-
-def _moved(plain: dict[str, Any]) -> dict[str, Any]:
-    """A stored configuration with the width of its embeddings where it stands now."""
-    if "embedding_dim" not in plain.get("model", {}):
-        return plain
-    model = dict(plain["model"])
-    width = model.pop("embedding_dim")
-    return {"embedding": neutral_groups()["embedding"] | {"width": width}} | plain | {"model": model}
 
 
 def neutral_groups() -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_
 
 import msgspec
 
-from ablate.config.schema import Config, stored
+from ablate.config.schema import Config
+from ablate.config.stored import stored
 
 C = TypeVar("C")
 T = TypeVar("T", bound="Record")

@@ -20,12 +20,13 @@ from ablate.config.components import (
     parameters_of,
     resolve,
 )
-from ablate.config.depth import layer_of
+from ablate.config.depth import layer_of, mapped, variants_of
 from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
 from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
 from ablate.model.objective import Objective
+from ablate.model.parametrization import follow_base
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
 from ablate.model.shape import ModelShape, Shape
@@ -36,7 +37,7 @@ from ablate.model.value_residual import mixes_values
 def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
     """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
     model = build_model(config, task)
-    initialise_as(config.seed.placebo, model, build_init(config, task), seed)
+    initialise_as(config.seed.placebo, model, build_init(base_of(config) or config, task), seed)
     return model
 
 
@@ -45,6 +46,43 @@ def build_model(config: Config, task: Any) -> nn.Module:
 
     Raises BadComponent or ValueError when the pieces do not fit.
     """
+    model, base = bare_model(config, task), base_of(config)
+    if base is not None:
+        with torch.device("meta"):  # of which nothing but shapes is read
+            follow_base(model, bare_model(base, task))
+    return model
+
+
+def base_of(config: Config) -> Config | None:
+    """The configuration of the width that the parametrization goes by; None where it goes by none.
+
+    An FFN's width changes with the model's.  Raises BadComponent.
+    """
+    rule = bind("parametrization", config.parametrization, {}, config.user)()
+    if rule.base_dim is None:
+        return None
+    if config.model.scale_embeddings:
+        raise BadComponent("model.scale_embeddings", "grows with the width, for which parametrization=mup has no rule")
+    if any(node.get("scale") is not None for node in variants_of(config.attention)):
+        raise BadComponent("attention.scale", "is set by parametrization=mup; leave it null")
+    share = rule.base_dim / config.model.dim
+    heads, head_dim = config.model.heads, config.model.head_dim
+    inner = (head_dim * heads if head_dim else config.model.dim) * share  # features of all heads
+    heads = inner / rule.base_head_dim if rule.base_head_dim else heads
+    if heads != round(heads) or inner / heads != round(inner / heads):
+        told = f"{rule.base_dim} makes {heads:.3g} heads of {inner / heads:.3g} features; write one that both divide"
+        raise BadComponent("parametrization.base_dim", told)
+
+    def narrowed(ffn: dict[str, Any]) -> dict[str, Any]:
+        return ffn | {"hidden": max(1, round(ffn["hidden"] * share))} if ffn.get("hidden") else ffn
+
+    for key, value in (("dim", rule.base_dim), ("heads", round(heads)), ("head_dim", round(inner / heads))):
+        config = config.with_value(f"model.{key}", value)
+    return config.with_value("ffn", mapped(config.ffn, narrowed))
+
+
+def bare_model(config: Config, task: Any) -> nn.Module:
+    """See `build_model`, whatever the parametrization."""
     whole, user = shape(config, task), config.user
     given = offered(whole)
     placed = given | dict.fromkeys(PLACE)

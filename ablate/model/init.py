@@ -158,7 +158,8 @@ def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = 
         role = role_of(parameter)
         if role == "constant":
             continue
-        scale = scale_of(parameter, role, init, fans_of_kernel if parameter in kernels else fans)
+        like = getattr(parameter, "like", parameter)  # of another width, by which its scale goes
+        scale = scale_of(like, role, init, fans_of_kernel if parameter in kernels else fans)
         if scale == 0:
             parameter.zero_()  # as products with zero are not: half of them would be −0
             continue

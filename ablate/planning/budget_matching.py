@@ -14,7 +14,7 @@ from functools import cache
 
 from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
-from ablate.config.schema import BY_STEPS, LAYERS, VARIED
+from ablate.config.schema import BUILT, BY_STEPS, LAYERS
 from ablate.config.study_keys import CHOSEN
 from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Validator
@@ -43,7 +43,7 @@ def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list
     given = [override.partition("=")[0].lstrip("+") for override in overrides] if how not in BY_STEPS else swept
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
     found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
-    if how in ("params", "flops") and not found and not {*swept} & {*VARIED, "model", "preset"}:
+    if how in ("params", "flops") and not found and not {*swept} & {*BUILT, "model", "preset"}:
         found.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
     return found
 

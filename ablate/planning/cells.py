@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.schema import Config
+from ablate.format import scientific
 from ablate.results.records import Cell, StepSeconds, TaskFacts
 
 if TYPE_CHECKING:
@@ -55,3 +56,15 @@ def slow_starts(configs: list[Config]) -> list[str]:
     why = "trained all the same, with a learning rate that never stops rising"
     said = [f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}" for warmup, steps in late]
     return sorted(said)[:1]
+
+
+def one_rate(cells: Cells, tuned: str | None) -> list[str]:
+    """What to say of optimisers that are compared at one learning rate."""
+    keys = [key for name in cells.factors for key in name.split("+")]
+    rates = {row.config.optim.lr for row in cells.rows}
+    if "optim" not in keys or "optim.lr" in (*keys, tuned) or len(rates) > 1:
+        return []
+    told = (
+        f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not another"
+    )
+    return [f"{told}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own"]

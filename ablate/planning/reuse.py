@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import stored
+from ablate.config.stored import stored
 from ablate.format import counted, first_of
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.naming import TAKEN

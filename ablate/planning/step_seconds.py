@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
-from ablate.config.schema import VARIED, Config
+from ablate.config.schema import BUILT, Config
 from ablate.execution.machine import machine, tell
 from ablate.format import counted
 from ablate.planning.begun import begun, damaged
@@ -161,7 +161,7 @@ def step_of(cell: Cell) -> str:
     """All that the time of a step depends on, wherever the data lie."""
     kept = settings(cell.config)
     train = {key: kept["train"].get(key) for key in (*COSTLY, "compile")}
-    parts = [kept.get(key) for key in (*VARIED, "model", "data")]
+    parts = [kept.get(key) for key in (*BUILT, "model", "data")]
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import VARIED, Config
+from ablate.config.schema import BUILT, Config
 from ablate.execution.fork import start
 from ablate.execution.launcher_words import is_local
 from ablate.execution.makespan import makespan
@@ -119,7 +119,7 @@ def shape_of(config: Config) -> str:
     """All that the time of a step and of an evaluation depends on."""
     whole = config.as_json()
     train = {key: whole["train"][key] for key in COSTLY}
-    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*VARIED, "model", "data", "eval"))])
+    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*BUILT, "model", "data", "eval"))])
 
 
 def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy
 
 from ablate.config.depth import mapped
-from ablate.config.schema import LATER, NO_NUMBERS, STUDY_KEYS, Config, neutral_groups
+from ablate.config.groups import groups
+from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import LATER, NO_NUMBERS, SCHEDULES, STUDY_KEYS, TRAINING, Config, neutral_groups
 from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
@@ -22,13 +25,30 @@ KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenanc
 
 def numbers(config: Config) -> dict[str, Any]:
     """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
-    kept = {key: value for key, value in as_before(config.as_json()).items() if key not in STUDY_KEYS}
+    plain = as_before(with_word(config.as_json()))
+    kept = {key: value for key, value in plain.items() if key not in STUDY_KEYS}
     for section in ("train", "eval", "data"):
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
     kept["ffn"] = mapped(kept["ffn"], with_width)
-    if kept["optim"]["schedule"] == "constant":
+    if kept["optim"].get("schedule") == "constant":
         kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "floor"}
     return kept
+
+
+def with_word(plain: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with its schedule as a word of `optim`, if it is one that was so in the first releases."""
+    node = by_own_names(plain.get("schedule"))
+    word = next((word for word, named in first_schedules().items() if named == node), None)
+    if word is None:
+        return plain
+    rest = {key: value for key, value in plain.items() if key != "schedule"}
+    return rest | {"optim": plain["optim"] | {"schedule": word}}
+
+
+@functools.cache
+def first_schedules() -> dict[str, Any]:
+    """The settings of the schedules that were words, by these."""
+    return {word: by_own_names(read_plain(groups()["schedule"][word])) for word in SCHEDULES}
 
 
 def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +119,8 @@ def settings_of(config: Config, seed: int) -> str:
 
 def code_of(config: Config) -> Code:
     """The code that a cell's runs pass through; what is not its own part counts for nothing."""
-    return code_of_parts(dict(parts_of(numbers(config))), config.user)
+    trained = {group: getattr(config, group) for group in TRAINING}  # those that are as before, too
+    return code_of_parts(dict(parts_of(numbers(config) | trained)), config.user)
 
 
 def _digest(value: Any) -> str:

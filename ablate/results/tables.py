@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
+from ablate.config.stored import regrouped
 from ablate.format import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
@@ -148,7 +149,7 @@ class Planned:
             except Corrupt as error:
                 found = None
                 self.notes.append(f"{error}; its settings were not compared")
-            self.read[text] = found if isinstance(found, dict) else {}
+            self.read[text] = regrouped(found) if isinstance(found, dict) else {}
         return self.read[text]
 
 

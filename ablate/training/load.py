@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import Config, stored
+from ablate.config.schema import Config
+from ablate.config.stored import stored
 from ablate.config.targets import allowed_packages
 from ablate.results.damage import unsealed, verify, why_without
 from ablate.results.metrics_writer import Row

@@ -1,22 +1,26 @@
-"""Optimisers and learning-rate schedules."""
+"""Optimisers."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from ablate.config.components import annotation
 from ablate.config.errors import first_line
+from ablate.config.ranges import above, within
 from ablate.model.init import CONVOLUTIONS, role_of
+from ablate.model.parametrization import rate
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 
 class AdamW(torch.optim.AdamW):
     """torch's own, without the wrappers that import its compiler at the first call, which takes as long as torch."""
+
+    rule = "adam"  # by which parametrization=mup sets rates
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
@@ -27,6 +31,8 @@ class AdamW(torch.optim.AdamW):
 
 class Lion(torch.optim.Optimizer):
     """θ ← θ − lr (sign(β₁ m + (1 − β₁) g) + λ θ), then m ← β₂ m + (1 − β₂) g (Chen 2023, arXiv 2302.06675)."""
+
+    rule = "adam"  # of steps whose size gradients do not change
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float]):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
@@ -42,6 +48,72 @@ class Lion(torch.optim.Optimizer):
                 direction = torch.lerp(parameter.grad, m, first).sign_()
                 parameter.mul_(1 - lr * group["weight_decay"]).sub_(direction, alpha=lr)
                 m.lerp_(parameter.grad, 1 - second)
+
+
+class SGD(torch.optim.Optimizer):
+    """v ← μ v + g, then θ ← θ − lr (v + λ θ); with Nesterov's momentum g + μ v in place of v (Sutskever 2013)."""
+
+    rule = "sgd"
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
+
+    def __init__(self, params: Any, lr: float, momentum: float, nesterov: bool):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            lr, momentum = group["lr"], group["momentum"]
+            for parameter in (p for p in group["params"] if p.grad is not None):
+                update = parameter.grad
+                if momentum:
+                    v = self.state[parameter].setdefault("velocity", torch.zeros_like(parameter))
+                    v.mul_(momentum).add_(update)
+                    update = update.add(v, alpha=momentum) if group["nesterov"] else v
+                parameter.mul_(1 - lr * group["weight_decay"]).sub_(update, alpha=lr)
+
+
+class Adafactor(torch.optim.Optimizer):
+    """θ ← θ − lr (max(ε, RMS(θ)) U / max(1, RMS(U) / d) + λ θ), U = g / √V (Shazeer & Stern 2018, arXiv 1804.04235).
+
+    V ← β V + (1 − β) g² with β = 1 − t^−decay at step t; of a matrix the means R of its rows and C of its columns alone
+    are kept, and V = R C / mean(R).  Of many matrices in one parameter each is taken by itself.  torch's own takes
+    min(lr, 1 / √t) for the rate, which would not be that of the schedule.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
+
+    def __init__(self, params: Any, lr: float, decay: float, threshold: float, eps: float):
+        super().__init__(params, {"lr": lr, "decay": decay, "threshold": threshold, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Move every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in (p for p in group["params"] if p.grad is not None):
+                update = self.scaled(parameter, group["decay"])
+                update /= (rms(update) / group["threshold"]).clamp(min=1)
+                update *= rms(parameter).clamp(min=group["eps"])
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])
+
+    def scaled(self, parameter: nn.Parameter, decay: float) -> torch.Tensor:
+        """U of one parameter, whose averages go on."""
+        state, g = self.state[parameter], parameter.grad
+        assert g is not None
+        state["step"] = state.get("step", 0) + 1
+        share, square = state["step"] ** -decay, g.square() + 1e-30
+        means = {"rows": square.mean(-1, True), "columns": square.mean(-2, True)} if g.ndim > 1 else {"all": square}
+        for name, mean in means.items():
+            state.setdefault(name, torch.zeros_like(mean)).lerp_(mean, share)
+        if g.ndim < 2:
+            return g * state["all"].rsqrt()
+        rows = state["rows"] / state["rows"].mean(-2, True)
+        return g * rows.rsqrt() * state["columns"].rsqrt()
+
+
+def rms(x: torch.Tensor) -> torch.Tensor:
+    """√mean(x²) of a vector, or of each matrix of many, as a number that broadcasts over it."""
+    return x.square().mean(tuple(range(-min(2, x.ndim), 0)), keepdim=True).sqrt()
 
 
 Stacks = Sequence[tuple[nn.Parameter, list[nn.Parameter]]]
@@ -97,14 +169,30 @@ def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[di
     return [group for group in groups if group["params"]]
 
 
-def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
+def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> AdamW:
     """AdamW (Loshchilov & Hutter 2017), fused; matrices decay, vectors and scalars do not."""
     return AdamW(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]), fused=True)
 
 
-def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
+def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> Lion:
     """Lion (Chen 2023, arXiv 2302.06675); matrices decay, vectors and scalars do not."""
     return Lion(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]))
+
+
+def sgd(model: nn.Module, lr: float, betas: None, weight_decay: float, momentum: float, nesterov: bool) -> SGD:
+    """Stochastic gradient descent with momentum (Sutskever 2013); matrices decay, vectors and scalars do not."""
+    within("optim.momentum", momentum, 0, 1, "[)")
+    if nesterov and not momentum:
+        raise ValueError("optim.nesterov=true needs optim.momentum > 0")
+    return SGD(decaying(model.parameters(), weight_decay), lr=lr, momentum=momentum, nesterov=nesterov)
+
+
+def adafactor(
+    model: nn.Module, lr: float, betas: None, weight_decay: float, decay: float, threshold: float, eps: float
+) -> torch.optim.Optimizer:
+    """Adafactor (Shazeer & Stern 2018, arXiv 1804.04235); matrices decay, vectors and scalars do not."""
+    given = (above("optim.decay", decay, 0), above("optim.threshold", threshold, 0), above("optim.eps", eps, 0))
+    return Adafactor(decaying(model.parameters(), weight_decay), lr, *given)
 
 
 def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
@@ -133,6 +221,26 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out") and id(p) not in apart]
 
 
+def rule_of(target: Any) -> str | None:
+    """By which rule parametrization=mup sets the rates of an optimiser: the `rule` of the class that is made."""
+    made = target if inspect.isclass(target) else annotation(target, "return")
+    found: str | None = getattr(made, "rule", None)
+    return found
+
+
+def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
+    """Split groups so that each parameter has its own share of the rate; rate · weight_decay stays."""
+    groups = []
+    for group in optimiser.param_groups:
+        shares: dict[float, list[Any]] = {}
+        for parameter in group["params"]:
+            shares.setdefault(rate(parameter, rule), []).append(parameter)
+        for share, members in shares.items():
+            own = {"params": members, "lr": group["lr"] * share, "weight_decay": group["weight_decay"] / share}
+            groups.append(group | own)
+    optimiser.param_groups = groups
+
+
 def descend(optimiser: torch.optim.Optimizer) -> None:
     """Take the optimiser's step.  Raises TooLarge where its state does not fit into memory beside the model.
 
@@ -145,18 +253,3 @@ def descend(optimiser: torch.optim.Optimizer) -> None:
             raise
         said = "out of memory in the optimiser's step: its state does not fit beside the model; write a smaller model"
         raise TooLarge(f"{said} ({first_line(error)})") from None
-
-
-def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: str, floor: float) -> float:
-    """Learning rate of update `step` = 0 … steps − 1.
-
-    lr · (step + 1) / warmup at first, then lr · (floor + (1 − floor) · left), where `left` falls from 1 to 0 with the
-    share x of the steps that are done: (1 + cos πx) / 2 or 1 − x; lr where the schedule is constant.
-    """
-    if step < warmup:
-        return lr * (step + 1) / warmup
-    if schedule == "constant":
-        return lr
-    done = (step - warmup) / max(1, steps - 1 - warmup)
-    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done}[schedule]
-    return lr * (floor + (1 - floor) * left)

@@ -18,7 +18,7 @@ from ablate.config.components import own_of, resolve
 from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
-from ablate.model.build import build_objective, initialised_model
+from ablate.model.build import base_of, build_objective, initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.objective import has_auxiliary
 from ablate.model.placebo import data_seed
@@ -31,7 +31,8 @@ from ablate.training.compiling import Stopwatch, compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
-from ablate.training.optim import descend, learning_rate
+from ablate.training.optim import descend, follow_width, rule_of
+from ablate.training.schedule import build_schedule, learning_rate
 from ablate.training.scoring import DocumentLosses
 from ablate.training.weight_averaging import AVERAGES
 
@@ -88,7 +89,7 @@ class Trainer:
             self.task = build_task(config)
             self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
-            self.objective = build_objective(config)
+            self.objective, self.schedule = build_objective(config), build_schedule(config)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model}:
                 use(self.loop.products, model)
@@ -97,6 +98,8 @@ class Trainer:
             optimiser = resolve("optim", self.optim._target_, config.user)
             given = (self.optim.lr, self.optim.betas, self.optim.weight_decay)
             self.optimiser = optimiser(self.model, *given, **own_of(config, "optim"))
+            if base_of(config) is not None:
+                follow_width(self.optimiser, str(rule_of(optimiser)))
             # Of optim.lr: a group with a rate of its own, as muP or Muon beside Adam give them, keeps it.
             self.shares = [group["lr"] / self.optim.lr for group in self.optimiser.param_groups]
             self.restore()
@@ -174,7 +177,7 @@ class Trainer:
         with self.timed("forward_backward"):
             losses = self.backward(step, batch)
         with self.timed("optimiser"):
-            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, optim.schedule, optim.floor)
+            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, self.schedule, optim.floor)
             for group, share in zip(self.optimiser.param_groups, self.shares, strict=True):
                 group["lr"] = lr * share
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)

@@ -20,9 +20,10 @@ from analysis.writing.bibliography import mention
 
 PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 FALLS = {
-    "cosine": "falls by a cosine to {} of that",
-    "linear": "falls linearly to {} of that",
-    "constant": "stays there",
+    "Cosine": "falls by a cosine to {} of that",
+    "Linear": "falls linearly to {} of that",
+    "Constant": "stays there",
+    "WSD": "stays there until, over the last {decay} of the steps, it falls to {} of that",
 }
 
 
@@ -81,13 +82,13 @@ def loop(case: Case) -> Iterator[str]:
     if optimiser := _optimiser(cells, mention(manifest, "optim")):
         yield f"The optimiser is {optimiser}."
     peak, warmup, floor = (configured(cells, "optim", key) for key in ("lr", "warmup", "floor"))
-    schedules = {cell.config.optim.schedule for cell in cells}
+    schedule = cells[0].config.schedule
     shortest = min(cell.config.train.steps for cell in cells)
     if any(cell.config.optim.warmup >= shortest for cell in cells):
         yield f"The learning rate rises linearly towards {peak}, which it would reach after {warmup} steps."
-    elif peak and len(schedules) == 1 and (schedule := schedules.pop()) in FALLS:
+    elif peak and all(cell.config.schedule == schedule for cell in cells) and _class(schedule) in FALLS:
         rise = f"rises linearly over {warmup} steps to {peak}" if warmup not in ("", "0") else f"starts at {peak}"
-        yield f"The learning rate {rise} and {FALLS[schedule].format(floor)}."
+        yield f"The learning rate {rise} and {FALLS[_class(schedule)].format(floor, decay=schedule.get('decay'))}."
     averages = {cell.config.train.average for cell in cells} - {"none"}
     if averages:
         yield f"What is measured is an average of the weights ({', '.join(sorted(averages))})."

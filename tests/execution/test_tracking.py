@@ -19,7 +19,8 @@ from conftest import read_terminal
 from crashing_norm import wait_for
 from fake_studies import a_cell, whole
 
-from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS, stored
+from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS
+from ablate.config.stored import stored
 from ablate.execution.child_process import program
 from ablate.execution.tracking import process
 from ablate.execution.tracking.mirror import Mirror

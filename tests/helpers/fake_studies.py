@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config.designs import lay_out
-from ablate.config.schema import stored
+from ablate.config.stored import stored
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import study_folder
 from ablate.results.records import Cell, Manifest
@@ -220,7 +220,7 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
     found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers"), False)
     found["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none", "diagnostics": False}
-    found["optim"] |= {"schedule": "", "floor": 0.1}
+    found["optim"] |= {"floor": 0.1}
     for name, values in (pair for each in sections for pair in each.items()):
         found[name] = found.get(name, {}) | values
     return found

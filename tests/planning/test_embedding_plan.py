@@ -8,7 +8,7 @@ import pytest
 from conftest import latest
 
 from ablate.config.errors import PlanError
-from ablate.config.schema import stored
+from ablate.config.stored import stored
 from ablate.planning.plan import Plan, plan_study
 
 VARIANTS = "embedding=learned,random,factorised"

@@ -15,6 +15,7 @@ from ablate.planning.plan import plan_study
 PARTS = """
 import torch
 from ablate.model.transformer import Decoder
+from ablate.training.schedule import Schedule
 
 class Periodic(Decoder):
     def __init__(self, shape, parts, period: int):
@@ -28,6 +29,13 @@ class Periodic(Decoder):
 
 def sgd(model, lr: float, betas: list[float], weight_decay: float, momentum: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+
+class Root(Schedule):
+    def __init__(self, power: float):
+        self.power = power
+
+    def share(self, step, steps, warmup, floor):
+        return (warmup / (step + 1)) ** self.power if self.power < 9 else float("nan")
 """
 
 
@@ -41,6 +49,7 @@ def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> An
     for group, variant, target, more in [
         ("model", "decoder", f"{name}.Periodic", "period: 3"),
         ("optim", "adamw", f"{name}.sgd", "momentum: 0.9"),
+        ("schedule", "cosine", f"{name}.Root", "power: 0.5"),
     ]:
         lines = (CONF / group / f"{variant}.yaml").read_text().splitlines()
         kept = [line for line in lines if not line.startswith(("#", "_target_"))]
@@ -74,11 +83,13 @@ def test_own_keys_are_set_swept_built_and_part_of_the_runs_key(own: Any) -> None
         ("model.period=2.5", "is not of type int"),
         ("optim.momentm=0.5", "did you mean optim.momentum?"),
         ("optim.momentum=much", "is not of type float"),
+        ("schedule.powr=1", "did you mean schedule.power?"),
+        ("schedule.power=10", "gives a learning rate of nan at step 2"),
     ],
 )
 def test_misspelt_and_misshapen_ones_are_one_line(own: Any, words: str, told: str) -> None:
     with pytest.raises(PlanError) as error:
-        own("model=mine", "optim=mine", words)
+        own("model=mine", "optim=mine", "schedule=mine", words)
     assert [told in str(problem) for problem in error.value.problems] == [True]
 
 
@@ -88,4 +99,4 @@ def test_a_variant_without_them_refuses_them(own: Any) -> None:
     assert "model=mine" in str(error.value) and "decoder" in str(error.value)
     with pytest.raises(PlanError) as error:
         own("optim.momentum=0.5")
-    assert "optim=mine" in str(error.value)
+    assert "optim=sgd, mine" in str(error.value)

@@ -158,3 +158,17 @@ def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
     changed = [path(o) for o in ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")]
     assert len({path(), *changed}) == 6
     assert path("seed.init=1", "seed.data=1") == path(), "a seed that is set to what it follows is the same run"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["optim=adamw,lion"], True),
+        (["optim=adamw,sgd", "norm=ln,rms"], True),
+        (["optim=adamw,lion", "optim.lr=1e-3,3e-3"], False),
+        (["optim=adamw,lion", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]"], False),
+        (["norm=ln,rms"], False),
+    ],
+)
+def test_optimisers_at_one_learning_rate_are_remarked_upon(plan, words, told):
+    assert any("one learning rate" in note and "tune.key=optim.lr" in note for note in plan(*words).notes) == told

@@ -339,12 +339,12 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
         (["tune.key=ffn.mult", "tune.values=[2,x]"], "ffn.mult: 'x' is not"),
         ([GRID], "tune.key: is not given"),
         (["tune.extend=true"], "tune.key: is not given"),
-        (["tune.key=optim.schedule", "tune.values=[cosine,linear]", "tune.extend=true"], "tune.extend: goes on by"),
+        (["tune.key=train.average", "tune.values=[none,ema]", "tune.extend=true"], "tune.extend: goes on by"),
         (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
         (["tune.key=optim.lr,optim.warmup", GRID], "tune.key belongs to the whole study and takes one value"),
         (["tune.key=optim.lr", GRID, "seeds=[1000000]"], "seeds: 1000000 and above are tuning's"),
-        (["tune.key=optim.floor", "tune.values=[0,0.1]", "optim.schedule=constant"], "is the same cell as"),
+        (["tune.key=optim.floor", "tune.values=[0,0.1]", "schedule=constant"], "is the same cell as"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_in_one_line(plan, overrides, message):

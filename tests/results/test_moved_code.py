@@ -122,7 +122,7 @@ def move_all(checkout: Path) -> None:
     split(checkout, "angles", "ablate.model.turning")
     rename(checkout, norm, "ablate.model.normalisation")
     rename(checkout, loop, "ablate.training.loop.of_steps")
-    rename(checkout, module_of("learning_rate"), "ablate.training.schedule")
+    rename(checkout, module_of("learning_rate"), "ablate.training.rates")
     targets = checkout / f"{module_of('MOVED').replace('.', '/')}.py"
     replace(targets, "MOVED = {", f'MOVED = {{"{norm}": "ablate.model.normalisation", ')
     mine = checkout.parent / "code" / "mine"

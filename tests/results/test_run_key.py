@@ -18,7 +18,8 @@ from conftest import ROOT, SHAPE, STEPS
 from ablate.config import schema
 from ablate.config.components import RESERVED
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, Config, typed
+from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, VARIED, Config, typed
+from ablate.config.stored import stored
 from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
@@ -79,7 +80,7 @@ def settings() -> Iterator[tuple[str, str]]:
 
 def variants() -> Iterator[tuple[str, str, str]]:
     """Every setting of every variant that has a group: group, variant and name."""
-    for group in (*COMPONENTS, "data", "model", "optim"):
+    for group in (*VARIED, "data", "model", "optim"):
         for variant, file in groups()[group].items():
             names = yaml.safe_load(file.read_text(encoding="utf-8"))
             yield from ((group, variant, name) for name in names if name not in (*RESERVED, "defaults"))
@@ -108,9 +109,7 @@ def altered(config: Config, section: str, name: str, value: Any) -> Config:
 @pytest.mark.parametrize(("section", "name"), list(settings()))
 def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(section: str, name: str, config: Config) -> None:
     value = getattr(getattr(config, section) if section else config, name)
-    changed = altered(
-        config, section, name, "ablate.training.optim.learning_rate" if name == "_target_" else other(value)
-    )
+    changed = altered(config, section, name, "ablate.training.optim.descend" if name == "_target_" else other(value))
     key = f"{section}.{name}".lstrip(".")
     assert (run_key(config, 0, "f") == run_key(changed, 0, "f")) == (key in NO_PART), key
     assert (batches(config, "f") == batches(changed, "f")) == (key not in OF_BATCHES), key
@@ -219,7 +218,8 @@ def test_a_half_that_is_fixed_at_the_runs_own_seed_is_the_same_run(half: str, co
 
 
 def test_what_another_setting_leaves_without_effect_does_not_count(config: Config) -> None:
-    constant = altered(config, "optim", "schedule", "constant")
+    node = yaml.safe_load(groups()["schedule"]["constant"].read_text(encoding="utf-8"))
+    constant = config.with_value("schedule", node)
     assert run_key(constant, 0, "f") == run_key(altered(constant, "optim", "floor", 0.7), 0, "f")
     assert run_key(constant, 0, "f") != run_key(altered(constant, "optim", "lr", 0.7), 0, "f")
     node = {"_target_": "ablate.model.ffn.GLU", "hidden": 8, "mult": 4, "multiple_of": 1, "bias": True}
@@ -239,3 +239,19 @@ def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: Con
 def test_batches_of_other_data_or_a_placebo_of_data_are_others(config: Config) -> None:
     data, norm = (batches(altered(config, "seed", "placebo", kind), "f") for kind in ("data", "norm"))
     assert len({data, norm, batches(config, "g")}) == 3 and norm == batches(config, "f")
+
+
+@pytest.mark.parametrize("word", schema.SCHEDULES)
+def test_a_schedule_that_was_a_word_is_the_group_of_its_name_under_the_same_settings(word: str, config: Config) -> None:
+    chosen = config.with_value("schedule", yaml.safe_load(groups()["schedule"][word].read_text(encoding="utf-8")))
+    plain = {name: node for name, node in chosen.as_json().items() if name != "schedule"}
+    assert stored(plain | {"optim": plain["optim"] | {"schedule": word}}) == dataclasses.replace(chosen, user=[])
+    kept = identity.numbers(chosen)
+    assert kept["optim"]["schedule"] == word and "schedule" not in kept
+
+
+def test_recorded_cells_keep_their_names() -> None:
+    recorded = json.loads((ROOT / "tests" / "recorded" / "norm_ffn_tiny.manifest.json").read_text(encoding="utf-8"))
+    for cell in recorded["cells"]:
+        assert cell["config"]["optim"]["schedule"] == "cosine"
+        assert cell_id(cell["name"], stored(cell["config"]), cell["task"]) == cell["id"]

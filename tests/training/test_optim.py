@@ -1,8 +1,7 @@
-"""Parameter groups and schedules."""
+"""Parameter groups and steps."""
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from typing import Any
@@ -16,7 +15,7 @@ from torch import nn
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
 from ablate.model.init import role_of
-from ablate.training.optim import adamw, learning_rate, lion, muon
+from ablate.training.optim import adafactor, adamw, lion, muon, sgd
 
 KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 
@@ -24,7 +23,8 @@ KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 @each_cell
 @pytest.mark.parametrize("tie", [False, True])
 def test_every_parameter_is_in_one_group_and_matrices_alone_decay(config: dict[str, Any], tie: bool) -> None:
-    model = initialised_model(typed(config | {"model": config["model"] | {"tie_embeddings": tie}}), Blank(11), 0)
+    tied = tie and not config["embedding"]["frozen"]  # which cannot be the head
+    model = initialised_model(typed(config | {"model": config["model"] | {"tie_embeddings": tied}}), Blank(11), 0)
     optimiser = adamw(model, **KEYS)
     grouped = [(p, group["weight_decay"]) for group in optimiser.param_groups for p in group["params"]]
     assert sorted(id(p) for p, _ in grouped) == sorted(id(p) for p in model.parameters())
@@ -85,57 +85,6 @@ sys.exit("torch._dynamo" in sys.modules)
 def test_a_model_of_vectors_alone_and_of_matrices_alone() -> None:
     assert len(adamw(nn.LayerNorm(4), **KEYS).param_groups) == 1
     assert len(adamw(nn.Linear(4, 4, bias=False), **KEYS).param_groups) == 1
-
-
-def at(step: int, schedule: str = "cosine", steps: int = 101, warmup: int = 10, floor: float = 0.1) -> float:
-    """The learning rate of one update, of a peak of 2."""
-    return learning_rate(step, steps, 2.0, warmup, schedule, floor)
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-def test_warm_up_is_linear_and_reaches_the_peak(schedule: str) -> None:
-    assert [at(step, schedule) for step in range(10)] == pytest.approx([0.2 * (step + 1) for step in range(10)])
-    assert at(9, schedule) == at(10, schedule) == 2.0
-    assert at(0, schedule) > 0  # no update is wasted
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-def test_without_warm_up_it_starts_at_the_peak(schedule: str) -> None:
-    assert at(0, schedule, warmup=0) == 2.0
-
-
-def test_cosine_at_key_steps() -> None:
-    assert at(55) == pytest.approx(0.2 + 1.8 * 0.5)  # half way from 10 to 100
-    assert at(40) == pytest.approx(0.2 + 1.8 * 0.75)  # cos 60° = 1/2
-    assert at(100) == pytest.approx(0.2)
-    assert at(100, floor=0.0) == pytest.approx(0, abs=1e-15) and at(100, floor=1.0) == 2.0
-
-
-def test_linear_at_key_steps() -> None:
-    assert at(55, "linear") == pytest.approx(1.1)
-    assert at(32, "linear") == pytest.approx(2 - 1.8 * 22 / 90)
-    assert at(100, "linear") == pytest.approx(0.2)
-
-
-def test_constant_stays() -> None:
-    assert {at(step, "constant") for step in range(10, 101)} == {2.0}
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-@pytest.mark.parametrize("warmup", [0, 1, 10, 99, 100, 101, 500])
-def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, warmup: int) -> None:
-    rates = [at(step, schedule, warmup=warmup) for step in range(101)]
-    assert all(math.isfinite(rate) and 0 < rate <= 2.0 for rate in rates)
-    peak = min(warmup, 100)
-    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:], reverse=True)
-    if warmup < 100 and schedule != "constant":
-        assert rates[-1] == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_the_shortest_runs_train_at_the_peak_first(steps: int) -> None:
-    assert at(0, steps=steps, warmup=0) == 2.0
-    assert at(steps - 1, steps=steps, warmup=1) == 2.0
 
 
 def model_of(seed: int = 0) -> nn.Module:
@@ -219,7 +168,105 @@ def test_muon_takes_each_matrix_of_a_stack_by_itself() -> None:
     assert all(p.ndim == 2 for p in optimisers[0].parts[0].param_groups[0]["params"])
 
 
-@pytest.mark.parametrize("make", [adamw, lion, muon])
+PLAIN: dict[str, Any] = KEYS | {"betas": None}
+FACTORED: dict[str, Any] = PLAIN | {"decay": 0.8, "threshold": 1.0, "eps": 1e-3}
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_s_steps(momentum: float, nesterov: bool) -> None:
+    """v ← μ v + g; θ ← θ − lr (v + λ θ), or with g + μ v in place of v; without decay they are torch's."""
+    if nesterov and not momentum:
+        with pytest.raises(ValueError, match=r"optim.nesterov=true needs optim.momentum"):
+            sgd(model_of(), **PLAIN, momentum=momentum, nesterov=nesterov)
+        return
+    model, other = model_of(), model_of()
+    expected = [p.detach().clone().double() for p in model.parameters()]
+    velocities = [torch.zeros_like(p) for p in expected]
+    for step in range(3):
+        for number, (p, v) in enumerate(zip(expected, velocities, strict=True)):
+            g = torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 * step + number)).double()
+            v.mul_(momentum).add_(g)
+            p -= 0.1 * ((g + momentum * v if nesterov else v) + (0.5 if p.ndim > 1 else 0.0) * p)
+    descended(model, sgd(model, **PLAIN, momentum=momentum, nesterov=nesterov), range(3))
+    for p, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.double(), wanted, rtol=1e-5, atol=1e-6)
+    bare = model_of()
+    descended(bare, sgd(bare, 0.1, None, 0.0, momentum, nesterov), range(3))
+    descended(other, torch.optim.SGD(other.parameters(), 0.1, momentum, nesterov=nesterov), range(3))
+    for p, wanted in zip(bare.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(p, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_adafactor_s_steps() -> None:
+    """Algorithms 4 and 5 of Shazeer & Stern, written once more: a matrix and a vector, with a rate that is given."""
+    linear = nn.Linear(3, 2).double()
+    x = {name: p.detach().clone() for name, p in linear.named_parameters()}
+    rows, columns, whole = torch.zeros(2).double(), torch.zeros(3).double(), torch.zeros(2).double()
+    optimiser = adafactor(linear, **FACTORED)
+    for t in range(1, 5):
+        beta = 1 - t**-0.8
+        for i, (name, parameter) in enumerate(linear.named_parameters()):
+            g = torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(10 * t + i))
+            parameter.grad = g * 10
+            squares = (10 * g) ** 2 + 1e-30
+            if name == "weight":
+                rows, columns = beta * rows + (1 - beta) * squares.sum(1), beta * columns + (1 - beta) * squares.sum(0)
+                v = rows[:, None] * columns[None] / rows.sum()
+            else:
+                whole = beta * whole + (1 - beta) * squares
+                v = whole
+            u = 10 * g / v.sqrt()
+            u = u / max(1.0, float((u**2).mean().sqrt()))
+            size = max(1e-3, float((x[name] ** 2).mean().sqrt()))
+            x[name] = x[name] * (1 - 0.1 * (0.5 if name == "weight" else 0.0)) - 0.1 * size * u
+        optimiser.step()
+    for name, parameter in linear.named_parameters():
+        torch.testing.assert_close(parameter.detach(), x[name])
+
+
+def test_adafactor_is_torch_s_where_that_does_not_cut_the_rate() -> None:
+    """Which is min(lr, 1 / √t) there, whatever a schedule says: here 3 steps at 0.1, and then 3 at 0.9."""
+    for lr, same in ((0.1, True), (0.9, False)):
+        model, other = model_of(), model_of()
+        descended(model, adafactor(model, **FACTORED | {"lr": lr, "weight_decay": 0.0}), range(3))
+        descended(other, torch.optim.Adafactor(other.parameters(), lr=lr, eps=(1e-15, 1e-3)), range(3))
+        pairs = zip(model.parameters(), other.parameters(), strict=True)
+        assert all(torch.allclose(p, wanted, rtol=1e-4, atol=1e-6) for p, wanted in pairs) == same
+
+
+def test_adafactor_takes_each_matrix_of_a_stack_by_itself() -> None:
+    values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)
+    stacked, apart = nn.Module(), nn.Module()
+    stacked.all, apart.all = nn.Parameter(values.clone()), nn.ParameterList(matrix.clone() for matrix in values)
+    optimisers = [adafactor(model, **FACTORED) for model in (stacked, apart)]
+    for _ in range(3):
+        stacked.all.grad = torch.randn(values.shape, generator=made)
+        for matrix, grad in zip(apart.all, stacked.all.grad, strict=True):
+            matrix.grad = grad.clone()
+        for optimiser in optimisers:
+            optimiser.step()
+    torch.testing.assert_close(stacked.all, torch.stack([*apart.all]))
+
+
+def plain_sgd(model: nn.Module, **keys: Any) -> torch.optim.Optimizer:
+    return sgd(model, **keys | {"betas": None}, momentum=0.9, nesterov=True)
+
+
+def factored(model: nn.Module, **keys: Any) -> torch.optim.Optimizer:
+    return adafactor(model, **FACTORED | keys)
+
+
+@pytest.mark.parametrize("make", [plain_sgd, factored])
+def test_matrices_alone_decay(make: Any) -> None:
+    groups = make(model_of(), **KEYS).param_groups
+    assert {(p.ndim > 1, group["weight_decay"]) for group in groups for p in group["params"]} == {
+        (True, 0.5),
+        (False, 0),
+    }
+
+
+@pytest.mark.parametrize("make", [adamw, lion, muon, plain_sgd, factored])
 def test_an_optimiser_goes_on_from_its_state(make: Any) -> None:
     whole, parted = model_of(), model_of()
     descended(whole, make(whole, **KEYS), range(4))

@@ -44,8 +44,8 @@ LOOP += ["model.dropout=0.2", "model.layers=2"]
 CELLS = {
     "reference": [],
     "other": ["norm=rms", "ffn=swiglu", "residual=post", "position=learned", "attention=qk_norm", "init=gpt2"],
-    "linear": ["optim.schedule=linear", "norm=bn", "model.tie_embeddings=true"],
-    "constant": ["optim.schedule=constant", "ffn=swish"],
+    "linear": ["schedule=linear", "norm=bn", "model.tie_embeddings=true"],
+    "constant": ["schedule=constant", "ffn=swish"],
 }
 
 
@@ -65,8 +65,8 @@ def rate(step: int, schedule: str) -> float:
     if step < WARMUP:
         return LR * (step + 1) / WARMUP
     done = (step - WARMUP) / (STEPS - 1 - WARMUP)
-    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[schedule]
-    return LR * (FLOOR + (1 - FLOOR) * left) if schedule != "constant" else LR
+    left = {"Cosine": (1 + math.cos(math.pi * done)) / 2, "Linear": 1 - done, "Constant": 1.0}[schedule]
+    return LR * (FLOOR + (1 - FLOOR) * left) if schedule != "Constant" else LR
 
 
 def key_of(site: str, seed: int, step: int) -> int:
@@ -97,6 +97,7 @@ def by_hand(config: Config) -> tuple[list[dict[str, Tensor]], list[dict[str, flo
     task = build_task(config)
     model = initialised_model(config, task, SEED)
     optimiser, tokens = two_groups(model), config.train.batch_size * config.data["context"]
+    schedule = config.schedule["_target_"].rpartition(".")[2]
     weights, rows = [], [{"step": 0, "tokens": 0, "val/loss": held_out_loss(model, task, "val")}]
     for step in range(STEPS):
         for site, module in model.named_modules():
@@ -109,11 +110,11 @@ def by_hand(config: Config) -> tuple[list[dict[str, Tensor]], list[dict[str, flo
         norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         assert norm > CLIP, "it is clipped in every step"
         for group in optimiser.param_groups:
-            group["lr"] = rate(step, config.optim.schedule)
+            group["lr"] = rate(step, schedule)
         optimiser.step()
         weights.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         row = {"step": step + 1, "tokens": (step + 1) * tokens, "train/loss": loss.item(), "grad_norm": norm.item()}
-        row["lr"] = rate(step, config.optim.schedule)
+        row["lr"] = rate(step, schedule)
         if (step + 1) % 2 == 0 or step + 1 == STEPS:
             row["val/loss"] = held_out_loss(model, task, "val")
         if step + 1 == STEPS:
@@ -370,9 +371,9 @@ def test_each_group_of_an_optimiser_keeps_its_own_rate_in_the_schedule(small, tm
     words = ["user=[two_rates]", "optim._target_=two_rates.two_rates"]
     trainer = trainer_of(configured(small, *words), tmp_path)
     for step in range(STEPS):
-        assert trainer.update(step)[2] == pytest.approx(rate(step, "cosine"))
+        assert trainer.update(step)[2] == pytest.approx(rate(step, "Cosine"))
         rates = [group["lr"] for group in trainer.optimiser.param_groups]
-        assert rates == pytest.approx([0.25 * rate(step, "cosine"), rate(step, "cosine")])
+        assert rates == pytest.approx([0.25 * rate(step, "Cosine"), rate(step, "Cosine")])
 
 
 def test_a_run_of_muon_with_experts_and_later_tokens_goes_on_exactly(small: list[str], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ablate.config.components import resolve
 from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError, Problem
-from ablate.config.schema import VARIED, Config
+from ablate.config.schema import BUILT, VARIED, Config
 from ablate.data.build import build_task
 from ablate.format import show
 from ablate.planning.checks.user_code import Described, beside
@@ -68,7 +68,7 @@ def same_networks(
     """
     seen: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
-        rest = without(cell.config, (*VARIED, "model"))
+        rest = without(cell.config, (*BUILT, "model"))
         late = beside(cell.config, partial(settings_named, cell.config, "late"))
         if reaches_beyond(cell):
             late += beside(cell.config, partial(settings_named, cell.config, "beyond_context"))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ablate.config.errors import Problem
-from ablate.config.schema import VARIED, Config
+from ablate.config.schema import BUILT, Config
 from ablate.model.build import build_model, build_objective
 from ablate.model.dropout import Dropout
 from ablate.model.objective import terms_of
@@ -122,7 +122,7 @@ def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs."""
     config, task = cell.config, cell.task
     whole = config.as_json()
-    parts = {key: whole[key] for key in (*VARIED, "model", "data")} | {"user": config.user}
+    parts = {key: whole[key] for key in (*BUILT, "model", "data")} | {"user": config.user}
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.depth import fewest, first_layers, mapped, patterned, variants_of
-from ablate.config.schema import COMPONENTS, VARIED, Config
+from ablate.config.schema import BUILT, COMPONENTS, Config
 from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
@@ -110,7 +110,7 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
     context = min(cell.task.context, CONTEXT)
     rows = 3 if context <= 128 else 2
     length = max(int(WORK / parameters / rows), positions, SHORTEST)
-    parts = {group: getattr(config, group) for group in (*VARIED, "model", "user")}
+    parts = {group: getattr(config, group) for group in (*BUILT, "model", "user")}
     return Spec(Config(**parts, data={"context": cell.task.context}), facts, rows, min(context, length), True)
 
 

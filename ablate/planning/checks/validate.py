@@ -22,7 +22,7 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import OWNED, VARIED, Config, typed
+from ablate.config.schema import BUILT, NOW_GROUPS, OWNED, VARIED, Config, typed
 from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
@@ -31,10 +31,12 @@ from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
 from ablate.planning.checks.kept import kept_json
+from ablate.planning.checks.optimiser import optimiser_problems
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
+from ablate.training.schedule import schedule_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*VARIED, "model", "data", "user")
@@ -102,6 +104,8 @@ class Validator:
         found += misfits
         found += self.user_problems(config.user) or self.arguments(config)
         checked = None
+        if not found:
+            found += schedule_problems(config)
         if not any(problem.key.split(".")[0] in BUILDING for problem in found):
             config = resolve_auto(config)
             try:
@@ -167,7 +171,7 @@ class Validator:
             size = f"would have about {plain(about)} parameters"
             raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
         whole = config.as_json()
-        parts = {group: whole[group] for group in (*VARIED, "model")}
+        parts = {group: whole[group] for group in (*BUILT, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
             make = partial(counted_or_refused, config, task)
@@ -189,7 +193,9 @@ def own_problems(section: str, config: Config) -> list[Problem]:
     shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
     given = shape if section == "model" else tuple(parameters)[:4]
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
-    return [Problem(*row) for row in rows]
+    if section == "optim" and not rows:
+        rows = optimiser_problems(config)
+    return [Problem(key, NOW_GROUPS.get(key, told)) for key, told in rows]
 
 
 def facts_for_counting(task: Any) -> list[Any]:

@@ -143,6 +143,8 @@ DIFFERENT = [
     "position=rope position.base=1000.0,10000.0",
     "model.dropout=0,0.1",
     "optim.clip=1,2 optim.warmup=1,2",
+    "schedule=cosine,wsd optim.lr=1e-3,2e-3",
+    "schedule=wsd schedule.decay=0.2,0.4",
     "train.batch_size=4,8",
     "position=t5 position.max_distance=20,40 data.context=32",
     "init=normal init.std=0.02,0.03",

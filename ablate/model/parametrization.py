@@ -1,0 +1,99 @@
+"""How initial scales, learning rates and multipliers follow the width of a model."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from ablate.config.errors import BadComponent
+from ablate.config.ranges import at_least
+from ablate.model.init import fans, role_of
+from ablate.model.scored import Attention
+
+
+class Parametrization:
+    """What goes by the width of a model; `base_dim` is the width at which nothing changes, None where nothing does."""
+
+    base_dim: int | None = None
+    base_head_dim: int | None = None
+
+
+class Standard(Parametrization):
+    """Widths count as `init` and the optimiser have it."""
+
+
+class MuP(Parametrization):
+    """Maximal update parametrization (Yang 2022, arXiv 2203.03466, table 8), from a base model of width `base_dim`.
+
+    With m the ratio of a width to the base model's, everything is as at the base width, but for
+
+    hidden matrices   drawn with σ / √m of what they read; Adam's rate / m, SGD's · m of what they write / m of what
+                      they read
+    tables, vectors   drawn as at the base width; SGD's rate · m
+    the head          drawn as at the base width, and what it reads / m; SGD's rate · m
+    scores            √d₀ / d in place of 1 / √d, with d features of a head, d₀ in the base model: `base_head_dim`, or
+                      what its width leaves for as many heads
+
+    The decay of a step, rate · λ, is the same at all widths.
+    """
+
+    def __init__(self, base_dim: int, base_head_dim: int | None):
+        self.base_dim = at_least("parametrization.base_dim", base_dim, 1)
+        self.base_head_dim = base_head_dim
+        if base_head_dim is not None:
+            at_least("parametrization.base_head_dim", base_head_dim, 1)
+
+
+def follow_base(model: nn.Module, base: nn.Module) -> None:
+    """Have a model's parameters, scores and head go by those of a base model, as MuP says.  Raises BadComponent."""
+    for (name, module), other in zip(model.named_modules(), base.modules(), strict=True):
+        if isinstance(module, Attention) and isinstance(other, Attention):
+            module.scale *= math.sqrt(other.head_dim / module.head_dim)
+        elif name.rpartition(".")[2] in ("attention", "cross_attention") and not isinstance(module, Attention):
+            told = f"has no rule for {type(module).__name__}, which takes no softmax of scores"
+            raise BadComponent("parametrization", f"{told}; write parametrization=standard")
+        elif isinstance(module, nn.Linear) and role_of(module.weight) in ("head", "embedding"):
+            read: Any = module.in_features / other.in_features
+            if read != 1:
+                module.register_forward_pre_hook(partial(divided, by=read))
+    own = dict(base.named_parameters())
+    for name, parameter in model.named_parameters():
+        parameter.like = own[name]
+        into, out = growth(parameter)
+        if is_matrix(parameter) and into != 1:
+            if out == 1:
+                told = f"has no rule for {name}, which reads the width and writes {fans(parameter)[1]} features"
+                raise BadComponent("parametrization", f"{told}; write parametrization=standard")
+            parameter.gain = getattr(parameter, "gain", 1.0) * into**-0.5
+
+
+def divided(_: nn.Module, given: tuple[Tensor], by: float) -> tuple[Tensor]:
+    """What a head reads, divided by a number."""
+    return (given[0] / by,)
+
+
+def is_matrix(parameter: Tensor) -> bool:
+    """Whether a parameter maps features to features, within the model."""
+    return parameter.ndim > 1 and role_of(parameter) in ("in", "out")
+
+
+def growth(parameter: Tensor) -> tuple[float, float]:
+    """How many times the features that a parameter reads, and writes, are those of the base model; 1 for no matrix's.
+
+    Of what is no matrix within the model the second is how many times its numbers are.
+    """
+    like: Tensor = getattr(parameter, "like", parameter)
+    if not is_matrix(parameter):
+        return 1.0, parameter.numel() / like.numel()
+    pairs = zip(fans(parameter), fans(like), strict=True)
+    into, out = (size / before for size, before in pairs)
+    return into, out
+
+
+def rate(parameter: Tensor, rule: str) -> float:
+    """A parameter's share of the learning rate, by the rule of its optimiser: adam or sgd."""
+    into, out = growth(parameter)
+    return 1 / into if rule == "adam" else out / into

@@ -1,0 +1,109 @@
+"""Learning-rate schedules: what share of the peak each update has.  No torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from ablate.config.components import bind
+from ablate.config.errors import Problem
+from ablate.config.ranges import within
+from ablate.config.schema import Config
+
+
+class Schedule:
+    """floor + (1 − floor) · left(x) of the peak, x the share of the updates after the warm-up that are done.
+
+    A subclass says what is `left`, or the `share` itself.
+    """
+
+    def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
+        """Share of the peak that update `step` = `warmup` … `steps` − 1 has."""
+        return floor + (1 - floor) * self.left((step - warmup) / max(1, steps - 1 - warmup))
+
+    def left(self, done: float) -> float:
+        """From 1 at the first update after the warm-up to 0 at the last, as `done` goes from 0 to 1."""
+        raise NotImplementedError
+
+
+class Cosine(Schedule):
+    """left(x) = (1 + cos πx) / 2 (Loshchilov 2016, arXiv 1608.03983; without restarts)."""
+
+    def left(self, done: float) -> float:
+        """See Schedule."""
+        return (1 + math.cos(math.pi * done)) / 2
+
+
+class Linear(Schedule):
+    """left(x) = 1 − x."""
+
+    def left(self, done: float) -> float:
+        """See Schedule."""
+        return 1 - done
+
+
+class Constant(Schedule):
+    """The peak to the end, whatever the floor."""
+
+    def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
+        """See Schedule."""
+        return 1.0
+
+
+class WSD(Schedule):
+    """Warm-up, stable, decay: the peak, and over the last `decay` of all steps to the floor (Hu 2024, 2404.06395).
+
+    With y from 0 to 1 over the decay `form` is linear, 1 − y, cosine, (1 + cos πy) / 2, or sqrt, 1 − √y, of what is
+    above the floor (Hägele 2024, arXiv 2405.18392), or exponential, floor^y of the peak.
+    """
+
+    def __init__(self, decay: float, form: Literal["linear", "cosine", "sqrt", "exponential"]):
+        self.decay, self.form = within("schedule.decay", decay, 0, 1, "(]"), form
+
+    def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
+        """See Schedule; a decay that would begin before the warm-up is over begins there."""
+        if self.form == "exponential" and floor == 0:
+            raise ValueError("schedule.form=exponential falls to optim.floor by equal factors; write one > 0")
+        last = steps - 1
+        begin = max(warmup, last - self.decay * steps)
+        done = max(0.0, (step - begin) / (last - begin)) if last > begin else 0.0
+        return floor**done if self.form == "exponential" else floor + (1 - floor) * self.left(done)
+
+    def left(self, done: float) -> float:
+        """See Schedule, of the decay."""
+        if self.form == "cosine":
+            return (1 + math.cos(math.pi * done)) / 2
+        return 1 - math.sqrt(done) if self.form == "sqrt" else 1 - done
+
+
+def build_schedule(config: Config) -> Schedule:
+    """The schedule of a resolved configuration.  Raises BadComponent and ValueError."""
+    made: Schedule = bind("schedule", config.schedule, {}, config.user)()
+    return made
+
+
+def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: Schedule, floor: float) -> float:
+    """Learning rate of update `step` = 0 … steps − 1: lr · (step + 1) / warmup at first, then the schedule's share."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    return lr * schedule.share(step, steps, warmup, floor)
+
+
+def schedule_problems(config: Config) -> list[Problem]:
+    """What is wrong with a configuration's learning rates, at the first, middle and last update after the warm-up.
+
+    Raises BadComponent.
+    """
+    optim, steps = config.optim, config.train.steps
+    first = min(optim.warmup, steps - 1)
+    try:
+        schedule = build_schedule(config)
+        for step in (first, (first + steps - 1) // 2, steps - 1):
+            rate = learning_rate(step, steps, optim.lr, optim.warmup, schedule, optim.floor)
+            if not (math.isfinite(rate) and rate >= 0):
+                return [Problem("schedule", f"gives a learning rate of {rate:g} at step {step}")]
+    except ValueError as error:
+        return [Problem("", str(error))]
+    except ArithmeticError as error:
+        return [Problem("schedule", f"gives no learning rate at step {step} ({error})")]
+    return []
