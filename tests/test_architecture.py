@@ -174,6 +174,7 @@ def test_components_take_plain_arguments():
 
 # Beside the module that is named as the group.
 MORE = {"attention": ("ablate.model.mixers",), "cross_attention": ("ablate.model.attention",)}
+MORE["embedding"] = ("ablate.model.vectors",)
 
 
 @pytest.mark.parametrize("group", COMPONENTS)

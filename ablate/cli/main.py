@@ -173,8 +173,11 @@ def planned_and_done(words: list[str]) -> Outcome:
     from ablate.cli.preview import budget, preview
 
     time = time_left(plan)
-    print(preview(plan, time))
-    return Outcome(0, budget(plan) | {"time": time}, plan.notes)
+    from ablate.planning.vector_cost import expected_vectors
+
+    vectors = expected_vectors(plan)
+    print(preview(plan, time, vectors))
+    return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, plan.notes)
 
 
 def time_left(plan: Plan) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ablate import evidence
 from ablate.config.depth import chosen_at
 from ablate.config.study_keys import CHOSEN
@@ -12,8 +14,10 @@ from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 
 
-def preview(plan: Plan, time: str = "") -> str:
-    """A table of the plan's cells, a line of totals, how long it will take in words, and what noise to expect."""
+def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
+    """A table of the plan's cells, a line of totals, how long it will take in words, and what noise to expect; what
+    training vectors takes in lines of their own.
+    """
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(task.title for task in plan.manifest.tasks.values())
     test = sum(status == "untested" for status in plan.statuses.values())
@@ -24,7 +28,7 @@ def preview(plan: Plan, time: str = "") -> str:
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
     notes = naming.notes(cells)
     asked = [*about(plan.manifest), *plan.manifest.remarks]
-    totals = [f"{tasks}; {runs}", *([time] if time else []), *evidence.noise_lines(plan.manifest), where]
+    totals = [f"{tasks}; {runs}", *([time] if time else []), *vectors, *evidence.noise_lines(plan.manifest), where]
     table = columns([heads(plan), *(row(plan, cell) for cell in cells)], numeric=True)
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *asked, *held, *notes, *plan.notes, end])

@@ -102,6 +102,10 @@ def _cell(row: Any, score: str) -> list[str]:
         found.append(f"{row.chosen}={row.chosen_value} ({format.remainder(row.match_difference)})")
     if hasattr(row, "tuned"):
         found.append(f"{row.tuned}={format.setting(row.tuned_value)}")
+    if hasattr(row, "vectors_seconds"):
+        found.append(
+            "" if math.isnan(row.vectors_seconds) else f"vectors {format.number(row.vectors_seconds, 1)} CPU-s"
+        )
     return found
 
 

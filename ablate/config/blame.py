@@ -28,11 +28,12 @@ def blame(composer: Composer, command: Overrides, cells: Iterable[list[str]]) ->
     entries = [(None, [text]) for text in command.fixed] + list(command.swept.items())
     # A variant decides which keys exist, so groups are judged first and the good ones kept while keys are.
     for key, levels in sorted(entries, key=lambda entry: composer.group_of(entry[1][0]) is None):
-        good = []
+        good, found = [], []
         for text in levels:
             problem = judge(composer, text, chosen)
-            problems += [elsewhere(composer, problem, text, command)] if problem else []
+            found += [elsewhere(composer, problem, text, command)] if problem else []
             good += [] if problem else [text]
+        problems += found if good or composer.group_of(levels[0]) else of_key(found)
         if good and composer.group_of(good[0]):
             chosen.append(good[0])
         if key is None:
@@ -40,6 +41,13 @@ def blame(composer: Composer, command: Overrides, cells: Iterable[list[str]]) ->
         elif good:
             swept[key] = good
     return problems or clashes(composer, command, cells), Overrides(fixed, swept, [])
+
+
+def of_key(found: list[Problem]) -> list[Problem]:
+    """What is wrong with all levels of a key, once where it is the same: it is wrong with the key."""
+    if len(found) == 1 or len({problem.message for problem in found}) > 1:
+        return found
+    return [found[0]._replace(key=found[0].key.partition("=")[0])]
 
 
 def elsewhere(composer: Composer, problem: Problem, text: str, command: Overrides) -> Problem:
@@ -97,6 +105,8 @@ def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -
     if "Invalid type assigned" in message:
         section = f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
         return section + "; or did you mean seeds?" * (key == "seed")
+    if "already at" in message:
+        return f"is a key as it is; write {key}=... without the plus"
     if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
         return no_such_key(composer, key, tuple(chosen))
     return first_line(message).rstrip(".")

@@ -15,7 +15,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from ablate.config.components import parameters_of, resolve
 from ablate.config.depth import is_pattern, names_of
+from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, Groups
 from ablate.config.hydra_frame import register, writable
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
@@ -119,7 +121,8 @@ class Composer:
         bare = {name: self.compose([*others, f"{group}={name}"]).config for name in names}
 
         def has(name: str, text: str) -> bool:
-            return parsed(text).key_or_group.split(".")[1] in getattr(bare[name], group)
+            key, node = parsed(text).key_or_group.split(".")[1], getattr(bare[name], group)
+            return key in node or (text.startswith("+") and takes(group, node, key, bare[name].user))
 
         lost = [text for text in own if not any(has(name, text) for name in names)]
         taken = {name: [text for text in own if text in lost or has(name, text)] for name in names}
@@ -282,3 +285,11 @@ class Composer:
         """The group that an override chooses a variant of; None for a key."""
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]
         return key if key in self.known else None
+
+
+def takes(group: str, node: dict[str, Any], key: str, user: Iterable[str]) -> bool:
+    """Whether a variant's constructor has an option that its YAML does not hold."""
+    try:
+        return key in parameters_of(resolve(group, node["_target_"], user))
+    except BadComponent:  # which is told where it is built
+        return False

@@ -78,7 +78,7 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
     folder = cache_folder() / digest.hexdigest()[:32]
     with contextlib.suppress(*DAMAGED):
         return _read(folder)
-    with _alone(folder.parent):
+    with alone(folder.parent / ".lock"):
         with contextlib.suppress(*DAMAGED):  # whoever was alone before may have made it
             return _read(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,9 +87,9 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
 
 
 @contextlib.contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Hold the cache against other processes and threads that would remove or make corpora in it."""
-    with open(cache / ".lock", "a+b") as file:
+def alone(lock: Path) -> Iterator[None]:
+    """Hold a lock of the cache against other processes and threads that would remove or make what it stands for."""
+    with open(lock, "a+b") as file:
         with contextlib.suppress(OSError):  # file servers without locks; then makers may do work twice
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ablate.data.extra import extra
+from ablate.config.extra import extra
 from ablate.data.sequence import FIRST, apart, blank, joined
 from ablate.data.task import Batch, HeldOut, Task, generator
 from ablate.format.suggest import instead

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import torch
 
-from ablate.data.extra import extra
+from ablate.config.extra import extra
 from ablate.data.task import Batch, HeldOut, Task, generator
 
 SIDE = 8

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import one_line
+from ablate.config.extra import extra
 from ablate.data.corpus import Document
-from ablate.data.extra import extra
 from ablate.data.lm import LanguageModelling
 from ablate.format.suggest import instead
 

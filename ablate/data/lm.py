@@ -65,6 +65,10 @@ class LanguageModelling(Task):
         tokens, targets = self.windows("train", starts, self.context)
         return Batch({"tokens": tokens}, targets)
 
+    def training_text(self) -> list[np.ndarray]:
+        """The ids of each document of the training split, (N,) each."""
+        return np.split(self.corpus.tokens["train"], self.corpus.ends["train"][:-1])
+
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """Windows of about `tokens` tokens in all, spaced evenly over all documents of a held-out split.
 

@@ -84,6 +84,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def training_text(self) -> list[np.ndarray] | None:
+        """The ids of each document of the training split, (N,) each; None where there is no text."""
+        return None
+
     def measured(self) -> dict[str, Metric]:
         """What is measured: the loss first, which training minimises.  Raises ValueError for what nothing computes."""
         known = METRICS | self.own_metrics

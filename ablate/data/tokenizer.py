@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ablate.config.extra import extra
 from ablate.data import words
-from ablate.data.extra import extra
 
 SEPARATOR = "\0"  # ends each document where there are several
 SIZES = {"bpe": 1024, "word": 8192}  # of a vocabulary that is not asked for in another size

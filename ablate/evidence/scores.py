@@ -129,7 +129,8 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     In the order of the strata; `name` is the label with the reference marked; `correlation` is Pearson's over seeds
     with the reference of the cell's stratum, where their batches are equal; `metric` is that of the cell's task unless
     one is given.  Of a matched study also `match`, the key and the value that were `chosen` for it, and what is left:
-    `match_difference`, a share of the reference's quantity.
+    `match_difference`, a share of the reference's quantity.  Where runs began with trained vectors also the mean
+    `vectors_seconds` that those took.
     """
     values, own = scores(study, metric), endpoints(study.manifest)
     rows, alone = [], len(study.manifest.cells) == 1
@@ -140,6 +141,7 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
             name = cell.label + " (reference)" * (cell.reference and not alone)
             correlation = _correlation(values, cell, reference)
             found = _cell(study.manifest, cell, stratum, values[cell.id], ends)
+            found |= vectors(study.runs, cell)
             rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell.id]})
     return pandas.DataFrame(rows)
 
@@ -164,6 +166,13 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
     found = {"match": how, "chosen": chosen, "chosen_value": chosen_at(cell.config.as_json(), chosen.split("."))}
     return found | {"match_difference": cell.matched.difference}
+
+
+def vectors(runs: pandas.DataFrame, cell: Cell) -> dict[str, float]:
+    """The mean CPU-seconds that training the vectors of a cell's runs took; nothing in a study without any."""
+    if "vectors_seconds" not in runs:
+        return {}
+    return {"vectors_seconds": float(runs.loc[runs["cell"] == cell.id, "vectors_seconds"].mean())}
 
 
 def _correlation(values: pandas.DataFrame, cell: Cell, reference: Cell | None) -> float:

@@ -58,6 +58,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         tokens=tokens,
         resumed=trainer.progress.resumed,
         accumulation=trainer.progress.accumulation,
+        vectors_seconds=trainer.vectors_seconds,
         seconds=seconds | {"total": round(sum(seconds.values()), 4)},
         timing=cell.config.timing,
         sitting=sitting() if cell.config.timing == "isolated" else None,

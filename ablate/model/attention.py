@@ -35,11 +35,14 @@ class GQA(Attention):
     sink       one more key of value 0, whose score is `learned`, one number per head and at first 0 (gpt-oss 2025), or
                `zero`: softmax off by one (Miller 2023)
     soft_cap   c: scores are c · tanh(Q Kᵀ · scale / c) (Gemma 2; 2408.00118)
+    value_residual  layer l > 1 has the values λ₁ V₁ + λ₂ V_l: `identity` λ₁ = λ₂ = 1/2, `learned` two numbers of its
+               own that start there (Zhou 2024, arXiv 2410.17897); between stacks values are as they are
     *_bias     whether this projection has a bias; `bias` is for those that do not say
     """
 
     qk_norm: Literal["rms", "ln"] | None = None
     gated: Literal["feature", "head"] | None = None
+    shares: nn.Parameter | tuple[float, float] | None  # λ₁ and λ₂ of a layer that follows the first
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class GQA(Attention):
         gate: Literal["feature", "head"] | None = None,
         sink: Literal["learned", "zero"] | None = None,
         soft_cap: float | None = None,
+        value_residual: Literal["identity", "learned"] | None = None,
         query_bias: bool | None = None,
         key_bias: bool | None = None,
         value_bias: bool | None = None,
@@ -78,6 +82,7 @@ class GQA(Attention):
             self.window = at_least("attention.window", window, 1)
             self.note = "its FLOPs are counted over all pairs, as they are computed here"
         self.soft_cap = None if soft_cap is None else above("attention.soft_cap", soft_cap, 0)
+        self.value_residual, self.shares = value_residual, None
         if sink == "learned":
             self.sink = nn.Parameter(torch.zeros(heads))
         elif sink == "zero":
@@ -116,7 +121,24 @@ class GQA(Attention):
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """See Attention."""
         query, key = map(rotate, (self.queries(x), self.keys(memory)), places.rotations(self.window))
-        return query, self.repeat_kv(key), self.repeat_kv(self.split_heads(self.value(memory)))
+        return query, self.repeat_kv(key), self.mixed(memory, places)
+
+    def values(self, x: Tensor) -> Tensor:
+        """Values of its own: (B, S, C) -> (B, H, S, D)."""
+        return self.repeat_kv(self.split_heads(self.value(x)))
+
+    def mixed(self, memory: Tensor, places: Places) -> Tensor:
+        """Its own values, or those of the first layer with them: (B, S, C) -> (B, H, S, D)."""
+        if places.values is None:
+            return self.values(memory)
+        if self.shares is None:
+            return places.values  # its own, made already: it is the first layer
+        of_first, of_own = self.shares
+        return of_first * places.values + of_own * self.values(memory)
+
+    def follow(self) -> None:
+        """Become a layer that mixes in the values of the first."""
+        self.shares = (0.5, 0.5) if self.value_residual == "identity" else nn.Parameter(torch.full((2,), 0.5))
 
     def queries(self, x: Tensor) -> Tensor:
         """Queries before they are turned: (B, T, C) -> (B, H, T, D)."""

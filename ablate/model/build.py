@@ -31,6 +31,7 @@ from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
 from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
+from ablate.model.value_residual import mixes_values
 
 
 def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
@@ -105,6 +106,8 @@ def bare_model(config: Config, task: Any) -> nn.Module:
     def across(layer: int) -> nn.Module:
         found = at(layer, make["cross_attention"])
         crossing.append(found(attention=at(layer, make["attention"])) if follows(found) else found())
+        if not follows(found) and mixes_values(crossing[-1]):
+            raise BadComponent("cross_attention.value_residual", "is of attention to the sequence itself; leave it out")
         return crossing[-1]
 
     def block(layer: int, cross: bool = False) -> nn.Module:

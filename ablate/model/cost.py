@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config.depth import variants_of
-from ablate.config.schema import Config
+from ablate.config.depth import is_patterned, variants_of
+from ablate.config.schema import LAYERS, Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model, initialised_model
-from ablate.model.init import role_of
+from ablate.model.init import drawn_as
 from ablate.model.norm import running_norms
 from ablate.model.uncounted import Uncounted, unreached
 
@@ -29,6 +29,7 @@ PEAK |= {"A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX A6000"
 PEAK |= {"RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12}
 OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a card, and cards that are named alike
 IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
+OUTSIDE = ("embed_norm", "final_norm", "head.norm")
 MOST = 10**12  # parameters of a model
 COMPUTED = 10**9  # parameters of a model that is run to be counted, where it cannot be on the meta device
 
@@ -89,8 +90,8 @@ def count(config: Config, task: Any) -> Budget:
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
-        shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *frozen(model), *for_training(model), *IDLE * ("cross_attention" in model.unused), *said],
+        shapes={name: (drawn_as(p), tuple(p.shape)) for name, p in parameters.items()},
+        notes=[*told_of(model, config), *said],
         hidden=only(width for width, _ in widths),
         unused=model.unused,
         running=bool(running_norms(model)),
@@ -121,6 +122,22 @@ def notes(model: nn.Module) -> list[str]:
     """What a model's components have to say about themselves, once each."""
     noted = [module for module in model.modules() if isinstance(getattr(module, "note", None), str)]
     return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
+
+
+def told_of(model: nn.Module, config: Config) -> list[str]:
+    """What there is to say of a model beside its counts."""
+    idle = IDLE * ("cross_attention" in model.unused)
+    return [*notes(model), *outside(model, config), *frozen(model), *for_training(model), *idle]
+
+
+def outside(model: nn.Module, config: Config) -> list[str]:
+    """Of norms that differ over the layers, which one those outside of the layers are."""
+    if not is_patterned(config.norm):
+        return []
+    names = [f".{name}" for name, _ in model.named_modules()]
+    found = [norm for norm in OUTSIDE if any(name.endswith(f".{norm}") for name in names)]
+    told = f"{' and '.join(found)} outside of the layers: norm={config.norm[LAYERS][-1]}, as in the last one"
+    return [told] if found else []
 
 
 def frozen(model: nn.Module) -> list[str]:

@@ -147,6 +147,11 @@ def role_of(parameter: Tensor) -> str:
     return getattr(parameter, "role", "in" if parameter.ndim > 1 else "constant")
 
 
+def drawn_as(parameter: Tensor) -> str:
+    """The role whose draws a run begins with: none of a table that begins with trained vectors."""
+    return "constant" if getattr(parameter, "trained_before", False) else role_of(parameter)
+
+
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = ()) -> None:
     """Draw every parameter of a model on the CPU, in place, from (seed, its name) and its role alone.

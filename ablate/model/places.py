@@ -19,6 +19,7 @@ class Places(NamedTuple):
     key_rotation: Rotation | None = None  # of keys, where it is another
     local: Rotation | None = None  # of queries and keys in layers that have a window, where it is another
     factor: float | None = None  # that all scores are multiplied by, before caps and biases; None is 1
+    values: Tensor | None = None  # (B, H, S, D) of the first layer, in layers that mix them into their own
 
     def rotations(self, window: int | None = None) -> tuple[Rotation | None, Rotation | None]:
         """What queries, and what keys, are turned by in a layer with this window."""

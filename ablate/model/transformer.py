@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -14,8 +15,9 @@ from ablate.model.dropout import Dropout
 from ablate.model.init import tag
 from ablate.model.norm import running_norms
 from ablate.model.position import Position
-from ablate.model.residual import Block
+from ablate.model.residual import Block, Stream
 from ablate.model.shape import ModelShape
+from ablate.model.value_residual import connect_values
 
 
 class Parts(NamedTuple):
@@ -46,12 +48,13 @@ class Stack(nn.Module):
         self.dropout = Dropout(shape.dropout)
         self.widen = None if shape.embedding_dim is None else tag(nn.Linear(shape.embedding_dim, shape.dim), "in")
         blocks = [parts.block(layer) for layer in range(shape.layers)]
-        for other in blocks[1:] if shape.share_layers else []:
-            share_parameters(blocks[0], other)
-        self.blocks = nn.ModuleList(blocks)
+        later = [parts.block(shape.layers - 1) for _ in range(shape.later_tokens)]
+        connect_values([*blocks, *later])
+        for one, other in pairwise(blocks) if shape.share_layers else []:
+            share_parameters(one, other)
+        self.blocks, self.later = nn.ModuleList(blocks), nn.ModuleList(later)
         if getattr(self.position, "local_base", None) and not any(windows_of(blocks)):
             self.position.note = "its local_base is of no matter: no layer has a window"
-        self.later = nn.ModuleList(parts.block(shape.layers - 1) for _ in range(shape.later_tokens))
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
             raise ValueError("objective=multi_token has heads that share the last norm, whose statistics would mix")
@@ -70,14 +73,17 @@ class Stack(nn.Module):
         x = x if self.widen is None else self.widen(x)
         places = self.position.places(x, causal)
         given = (places, causal, mask, memory, memory_mask)
+        stream = self.blocks[0].enter(x)
         for block in self.blocks[:-1]:
-            x = block(x, *given)
+            stream = block(stream, *given)
         if self.later and self.training:
-            self.later_states = [self.normed(block(x, *given), mask) for block in self.later]
-        return self.normed(self.blocks[-1](x, *given), mask)
+            self.later_states = [self.ended(block, block(stream, *given), mask) for block in self.later]
+        last = self.blocks[-1]
+        return self.ended(last, last(stream, *given), mask)
 
-    def normed(self, x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """The last norm, where there is one."""
+    def ended(self, block: Block, stream: Stream, mask: Tensor | None) -> Tensor:  # (B, T, C)
+        """What comes out of a last block, normed where the stack ends in a norm."""
+        x = block.leave(stream)
         return x if self.final_norm is None else self.final_norm(x, mask=mask)
 
 
@@ -219,11 +225,16 @@ def windows_of(blocks: list[Block]) -> list[int | None]:
 
 
 def wants_final_norm(blocks: list[Block]) -> bool:
-    """Whether a stack ends in a norm, on which its blocks must agree.  Raises BadComponent."""
+    """Whether a stack ends in a norm, on which its blocks must agree, as on their streams.  Raises BadComponent."""
+    agree = "let layers differ in styles that agree"
     wanted = {block.final_norm: type(block).__name__ for block in blocks}
     if len(wanted) > 1:
         told = f"{wanted[True]} needs a norm after the last block, {wanted[False]} must have none"
-        raise BadComponent("residual", f"{told}; let layers differ in styles that agree")
+        raise BadComponent("residual", f"{told}; {agree}")
+    streams = {block.streams: type(block).__name__ for block in blocks}
+    if len(streams) > 1:
+        told = " and ".join(f"{name} has {count}" for count, name in streams.items())
+        raise BadComponent("residual", f"of residual streams {told}; {agree}")
     return blocks[0].final_norm
 
 

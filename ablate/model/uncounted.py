@@ -66,7 +66,7 @@ def unreached(model: nn.Module) -> list[str]:
     found: list[str] = []
 
     def look(module: nn.Module, given: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        told = {name for name, value in kwargs["places"]._asdict().items() if value is not None}
+        told = {name for name, value in kwargs["places"]._asdict().items() if value is not None} - {"values"}
         if told and told.isdisjoint(module.reads):
             found.append(f"{type(module).__name__}: what position= does to queries, keys and scores does not reach it")
 

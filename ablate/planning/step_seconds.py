@@ -25,6 +25,7 @@ from ablate.results.run import Run
 from ablate.results.run_key import settings
 from ablate.training.devices import cards, settle
 from ablate.training.trainer import Trainer
+from ablate.training.vectors import without_vectors
 
 ROUNDS = (5, 11)  # at least and at most, in which each distinct cell has its turn; an SE of three is a poor guess
 PRECISE = 0.02  # relative standard error of each ratio to the reference: with that no further round is begun
@@ -138,7 +139,7 @@ def timed(row: Cell, folder: Path) -> float:
 def blocks_of(config: Config, folder: Path) -> list[float]:
     """Mean seconds of a training step in each of some blocks of steps, after a few that are not counted."""
     settle()
-    trainer = Trainer(Run(folder, "cell/run"), config, 0)
+    trainer = Trainer(Run(folder, "cell/run"), without_vectors(config), 0)
     seconds_of(trainer, WARM_UP)
     size = max(1, round(BLOCK / seconds_of(trainer, 1)))
     ends, found = time.perf_counter() + EACH, [seconds_of(trainer, size)]

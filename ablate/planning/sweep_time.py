@@ -23,6 +23,7 @@ from ablate.results.run import Run
 from ablate.results.tables import as_planned
 from ablate.training.devices import environments, settle
 from ablate.training.trainer import Trainer
+from ablate.training.vectors import without_vectors
 
 EACH, ALL = 2.0, 10.0  # seconds that one shape, and all of them, may be measured for
 STEPS = 5
@@ -168,7 +169,7 @@ def trainer_of(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
     much all would be.
     """
     settle()
-    config = cell.config.with_value("train.compile", False)
+    config = without_vectors(cell.config).with_value("train.compile", False)
     size, tokens, most = config.train.batch_size, config.eval.tokens, AFFORDABLE[config.train.device]
     rows = clamp(most * size / cell.flops_per_step, size)
     scored = clamp(most / cell.flops_per_token, tokens)

@@ -36,7 +36,7 @@ LOOP = ("Trainer", "new_trainer")
 # and what changes none of them: the frame of settings, which count by their values, what finds parts and checks their
 # arguments, and what keeps numbers on disk.
 NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "argument_problems")
-NEUTRAL += ("BadComponent",)
+NEUTRAL += ("BadComponent", "code_of_part")
 NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
 DEPTH = 8  # how far a digest tells definitions of one name apart by what they refer to
@@ -274,6 +274,12 @@ def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
     """The code of a run with these `_target_`s, by where they stand in its configuration."""
     tops, key = tuple(sorted({package.partition(".")[0] for package in user})), tuple(sorted(parts.items()))
     return (KNOWN.get(key) if not tops else None) or _code_of(key, tops)
+
+
+def code_of_part(target: str, user: Iterable[str] = ()) -> str:
+    """A digest of the code that one `_target_` passes through, without that of the loop."""
+    tops = tuple(sorted({package.partition(".")[0] for package in user}))
+    return hashlib.sha256(json.dumps(sorted(sources(tops).needed_by(target).digests)).encode()).hexdigest()
 
 
 @functools.lru_cache(maxsize=1024)

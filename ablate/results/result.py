@@ -72,8 +72,9 @@ class Result(Record):
     `files` are the files beside it as they were written, `documents` the test split's by the name of the split,
     `seconds` by phase with their total (older ones have `train` for all of a step), `resumed` how often it went on
     from a checkpoint, `cpu_seconds` what its processes took of the CPU, but for what a killed one did after its last
-    checkpoint. `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` with it say
-    something about speed where `timing` is isolated: the runs of one `sitting` were trained one after another.
+    checkpoint, `vectors_seconds` what training the vectors of its embedding took, whichever run trained them.
+    `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` with it say something about
+    speed where `timing` is isolated: the runs of one `sitting` were trained one after another.
     """
 
     status: Status
@@ -93,6 +94,7 @@ class Result(Record):
     accumulation: int | None = None
     seconds: dict[str, Number] | None = None
     cpu_seconds: Number | None = later(default=None)
+    vectors_seconds: Number | None = later(default=None)
     timing: str | None = later(default=None)
     sitting: str | None = later(default=None)
     step_seconds: Number | None = later(default=None)

@@ -18,7 +18,8 @@ from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
 from ablate.results.result import Provenance
 from ablate.results.stored_targets import by_own_names, parts_of
-from ablate.results.versions import torch_version
+from ablate.results.tables import own_name
+from ablate.results.versions import library_versions, torch_version
 
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 
@@ -98,10 +99,12 @@ def run_key(config: Config, seed: int, fingerprint: str) -> str:
 def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     """All that a run's numbers come from.  No part of the key are `source` and `definitions`."""
     used = code_of(config)
+    versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
+    versions |= library_versions(own_name(config.embedding["_target_"]))
     return Provenance(
         format=FORMAT,
         numbers=settings_of(config, seed),
-        versions={"torch": torch_version(), "numpy": numpy.__version__, "threads": 1},
+        versions=versions,
         data=fingerprint,
         source=by_own_names(config.data),
         study=config.study if config.apart else None,

@@ -115,7 +115,8 @@ def _provenance(result: Result) -> Row:
     overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
     about = (result.steps, seconds, result.cpu_seconds, result.device)
     told = (*about, overfits, torch, result.ended, git.commit, git.dirty)
-    return dict(zip(PROVENANCE, told, strict=True))
+    vectors = {} if result.vectors_seconds is None else {"vectors_seconds": result.vectors_seconds}
+    return dict(zip(PROVENANCE, told, strict=True)) | vectors
 
 
 class Planned:

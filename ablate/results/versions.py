@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import importlib.util
 import re
 import sys
 from pathlib import Path
+
+LIBRARIES = {"Word2Vec": ("gensim",)}  # that classes, by their own names, leave a part of their numbers to
 
 
 def torch_version() -> str:
@@ -18,3 +22,16 @@ def torch_version() -> str:
     import torch
 
     return str(torch.__version__)
+
+
+@functools.cache
+def library_versions(name: str) -> dict[str, str]:
+    """The versions of the libraries that the numbers of a class, by its own name, depend on; "" if lacking."""
+    return {library: _version(library) for library in LIBRARIES.get(name, ())}
+
+
+def _version(library: str) -> str:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return ""

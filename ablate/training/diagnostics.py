@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ablate.data.task import HeldOut
 from ablate.model.attend import visible
-from ablate.model.residual import Block
+from ablate.model.residual import Block, Stream
 from ablate.training.evaluation import Setting
 from ablate.training.out_of_memory import is_out_of_memory, make_room
 from ablate.training.scoring import autocast
@@ -66,8 +66,9 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
     def show(key: str, value: Tensor) -> None:
         found[key] = max(found.get(key, 0.0), float(value))
 
-    def output(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], x: Tensor) -> None:
-        show(f"diag/activation_rms/{name}", rms(x.detach(), arguments(block, args, kwargs).get("mask")))
+    def output(block: Block, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Stream) -> None:
+        x = block.leave(stream).detach()
+        show(f"diag/activation_rms/{name}", rms(x, arguments(block, args, kwargs).get("mask")))
 
     def attended(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = arguments(attention, args, kwargs)

@@ -34,6 +34,7 @@ from ablate.training.grad_accumulation import backward_by_parts
 from ablate.training.optim import descend, follow_width, rule_of
 from ablate.training.schedule import build_schedule, learning_rate
 from ablate.training.scoring import DocumentLosses
+from ablate.training.vectors import begin_with_vectors, initial_seed
 from ablate.training.weight_averaging import AVERAGES
 
 # By the host's clock: a GPU that works meanwhile is waited for where a loss is read, and then only.
@@ -80,14 +81,15 @@ class Trainer:
         with self.timed("setup"):
             self.run, self.loop, self.optim = run, config.train, config.optim
             self.keep_checkpoint = config.keep == "all"
-            init = config.seed.init
+            init_seed = initial_seed(config, seed)
             self.data_seed = data_seed(config.seed, seed)
             self.device = torch.device(self.loop.device)
             self.setting = setting_of(config)
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
             self.task = build_task(config)
-            self.model = initialised_model(config, self.task, seed if init is None else init)
+            self.model = initialised_model(config, self.task, init_seed)
+            self.vectors_seconds = begin_with_vectors(self.model, config, self.task, init_seed)
             self.model.to(self.device)
             self.objective, self.schedule = build_objective(config), build_schedule(config)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)

@@ -9,7 +9,7 @@ from ablate.results.study import Study
 
 FIRST = ("cell", "label", "seed", "status")
 SHAPE = ("batches", "params", "flops_per_token")
-LAST = ("overfits", "seconds", "cpu_seconds", "path", "error")
+LAST = ("overfits", "seconds", "cpu_seconds", "vectors_seconds", "path", "error")
 ITS_OWN = {"steps", "device", "torch", "ended", "commit", "dirty"}  # what a report says of runs, and no table needs
 
 

@@ -77,6 +77,9 @@ def cells_sheet(case: Case) -> Sheet:
             texts |= {f"match={own['match']}, left": format.remainder(own["match_difference"])}
         if "tuned" in own:
             texts |= {f"{own['tuned']}, tuned": format.setting(own["tuned_value"])}
+        if "vectors_seconds" in own:
+            took = own["vectors_seconds"]
+            texts |= {"vectors, CPU-s": format.number(took, 1) if format.known(took) else "–"}
         rows.append(texts | {_seen(study, name): format.number(own[name], places) for name in cells if "/" in name})
     notes = [*naming.notes(study.manifest.cells), *remarks(study)]
     return sheet_of("cells", f"Cells: {metric} over seeds, runs without a number, budget", rows, notes)

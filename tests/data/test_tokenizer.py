@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablate.data import extra as extra_module
+from ablate.config import extra as extra_module
+from ablate.config.extra import extra
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
-from ablate.data.extra import extra
 from ablate.data.text import Text
 from ablate.data.tokenizer import chunks, decode
 from ablate.results.checksum import SEAL, seal_of, sum_of

@@ -37,6 +37,7 @@ SEED = 1
 TINY = ["model.layers=2", "model.dim=32", "model.heads=4", "train.batch_size=4", "train.steps=3", "train.eval_every=3"]
 TINY += ["train.log_every=1", "optim.warmup=1", "eval.tokens=128", "eval.val_share=1", "track=none"]
 NARROW: dict[str, dict[str, Any]] = {"window": {"window": 4}}  # the default is wider than these contexts
+NARROW |= {"word2vec": {"epochs": 1}, "elmo": {"steps": 2, "rows": 2}}
 SOURCES = ["model=encoder_decoder", "data=reverse", "data.length=5"]
 FORMS = {
     "encoder": ["model=encoder", "data=mlm"],
@@ -115,7 +116,8 @@ def configurations(text: Path) -> Iterator[tuple[str, Config]]:
         for variant in sorted(groups()[group]):
             chosen = component(group, variant) | NARROW.get(variant, {})
             yield f"{group}={variant}", choosing(causal, group, chosen)
-            if not getattr(resolve(group, chosen["_target_"]), "causal_only", False):
+            target = resolve(group, chosen["_target_"])
+            if not getattr(target, "causal_only", False) and not hasattr(target, "vectors"):  # of a text
                 yield f"{group}={variant} encoder_decoder", choosing(crossing, group, chosen)
     for name, words in FORMS.items():
         yield name, configuration(text, *words)

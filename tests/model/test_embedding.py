@@ -35,7 +35,7 @@ from ablate.training.weight_averaging import EMA
 forms = pytest.mark.parametrize("form", FORMS, ids="-".join)
 WIDTH = SETTINGS["factorised"]["width"]
 LM, SEQ2SEQ = ("decoder", "lm"), ("encoder_decoder", "seq2seq")
-KNOWN = ("learned", "random", "factorised")
+KNOWN = ("learned", "random", "factorised", "word2vec", "elmo")
 EACH = [(form, name) for form in FORMS for name in KNOWN]
 each = pytest.mark.parametrize(
     ("form", "name"), EACH, ids=lambda value: value if isinstance(value, str) else "-".join(value)
@@ -58,8 +58,8 @@ def test_every_variant_is_tested_here() -> None:
 
 @pytest.mark.parametrize("name", variants("embedding"))
 def test_a_row_is_the_product_of_a_one_and_the_table(name: str) -> None:
-    table = bind("embedding", read("embedding", name) | {"width": 5}, {"vocab": 7, "dim": 4})().double()
-    table.weight.data.copy_(torch.randn(7, 5, generator=torch.Generator().manual_seed(0)))
+    table = bind("embedding", read("embedding", name) | {"width": 6}, {"vocab": 7, "dim": 4})().double()
+    table.weight.data.copy_(torch.randn(7, 6, generator=torch.Generator().manual_seed(0)))
     ids = torch.tensor([[0, 6, 3], [3, 3, 1]])
     ones = nn.functional.one_hot(ids, 7).double()
     torch.testing.assert_close(table(ids), ones @ table.weight)

@@ -52,6 +52,12 @@ class Noted(LayerNorm):
         return super().forward(x, mask)
 
 
+def passed(block: Any, x: Tensor, *given: Any) -> Tensor:
+    """What a stack of one block makes of embeddings."""
+    left: Tensor = block.leave(block(block.enter(x), *given))
+    return left
+
+
 def some(*shape: int, seed: int = 0) -> Tensor:
     """Numbers in float64."""
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -66,7 +72,7 @@ def from_disk(variant: str, cross: bool = False, ffn: bool = True, **more: Any) 
     """A residual style as its YAML describes it, around stand-ins; every parameter drawn, so that no two are alike."""
     shape = some_shape(DIM, dropout=0.3, encoder_layers=2 * cross)
     parts = sublayers(Mix() if cross else None, nn.Sequential(nn.Linear(DIM, DIM), nn.Tanh()) if ffn else None)
-    given = offered(shape) | {"sublayers": parts}
+    given = offered(shape) | {"sublayers": parts, "layer": 1}
     made = bind("residual", read("residual", variant) | more, given)().double()
     for seed, parameter in enumerate(made.parameters()):
         with torch.no_grad():
@@ -140,7 +146,30 @@ def none(block: Any, x: Tensor, f: list[Map]) -> Tensor:
     return x
 
 
-FORMULAS = (pre, post, sandwich, res_post, parallel, rezero, layerscale, deepnorm, none)
+def hyper_connections(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """Streams one by one: s_j ← Σ_i A_ij s_i + b_j f(norm(Σ_i m_i s_i)), weights w + scale · tanh(norm(s_i) · W)."""
+    streams = [x] * 4
+    for i in range(len(f)):
+        own = block.connections[i]
+        weights = []
+        for stream, static in zip(streams, own.static.view(4, 6), strict=True):
+            normed = (stream - stream.mean(-1, keepdim=True)) / (
+                stream.var(-1, correction=0, keepdim=True) + 1e-5
+            ).sqrt()
+            found = [torch.tanh((normed * row).sum(-1, keepdim=True)) for row in own.dynamic]
+            weights.append(
+                [w + own.scales[min(k, 1)] * each for k, (w, each) in enumerate(zip(static, found, strict=True))]
+            )
+        read = sum((w[1] * stream for w, stream in zip(weights, streams, strict=True)), torch.zeros_like(x))
+        added = block.dropouts[i](f[i](block.norms[i](read)))
+        kept = [
+            sum((w[2 + j] * s for w, s in zip(weights, streams, strict=True)), torch.zeros_like(x)) for j in range(4)
+        ]
+        streams = [stream + w[0] * added for stream, w in zip(kept, weights, strict=True)]
+    return sum(streams, torch.zeros_like(x)) / 4
+
+
+FORMULAS = (pre, post, sandwich, res_post, parallel, rezero, layerscale, deepnorm, none, hyper_connections)
 WIRED: dict[str, Any] = {formula.__name__: formula for formula in FORMULAS}
 
 
@@ -164,10 +193,10 @@ def test_a_block_is_its_formula(variant: str, training: bool, cross: bool, ffn: 
     f += [lambda y: made.cross_attention(y, Places(), False, None, memory)] * cross + [made.ffn] * ffn
     expected = WIRED[variant](made, x, f)
     assert len(made.dropouts) == len(f) and len(made.norms) == NORMS.get(variant, 1) * len(f)
-    got = made(x, Places(), True, None, memory if cross else None)
+    got = passed(made, x, Places(), True, None, memory if cross else None)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
     if training:
-        assert not torch.allclose(got, made.eval()(x, Places(), True, None, memory if cross else None))
+        assert not torch.allclose(got, passed(made.eval(), x, Places(), True, None, memory if cross else None))
 
 
 @pytest.mark.parametrize("cross", [False, True])
@@ -179,7 +208,7 @@ def test_parallel_sublayers_may_share_a_norm(cross: bool, ffn: bool) -> None:
     expected = x + made.attention(normed, Places(), True)
     expected = expected + (made.cross_attention(normed, Places(), False, None, memory) if cross else 0)
     expected = expected + (made.ffn(normed) if ffn else 0)
-    torch.testing.assert_close(made(x, Places(), True, None, memory if cross else None), expected)
+    torch.testing.assert_close(passed(made, x, Places(), True, None, memory if cross else None), expected)
 
 
 def test_parallel_norms_are_separate_or_shared() -> None:
@@ -197,7 +226,7 @@ def test_hands_places_causality_masks_and_memory_on(variant: str, cross: bool) -
     for mask, memory_mask in ((None, None), (torch.ones(2, 4), torch.ones(2, 5)), (None, torch.ones(2, 5))):
         for causal in (False, True):
             made, places, memory = from_disk(variant, cross), Places(None, torch.zeros(4, 4)), some(2, 5, DIM)
-            made(some(2, 4, DIM), places, causal, mask, memory, memory_mask)
+            passed(made, some(2, 4, DIM), places, causal, mask, memory, memory_mask)
             ((p, c, m, other),) = made.attention.given
             assert p is places and c is causal and m is mask and other is None
             assert all(norm.mask is mask for norm in made.norms)
@@ -214,7 +243,7 @@ def test_norms_get_the_mask_by_name() -> None:
             return super().forward(x, mask)
 
     made = PreNorm(some_shape(DIM), sublayers(ffn=nn.Linear(DIM, DIM))._replace(norm=partial(Odd, DIM, 1e-5)))
-    assert made(torch.ones(1, 2, DIM), Places(), True, torch.ones(1, 2)).isfinite().all()
+    assert passed(made, torch.ones(1, 2, DIM), Places(), True, torch.ones(1, 2)).isfinite().all()
 
 
 # ---- how they start
@@ -303,7 +332,7 @@ def test_layerscale_starts_small(start: float) -> None:
     assert len(scales) == 4 and len({id(scale) for scale in scales}) == 4
     assert all(torch.equal(scale.float(), torch.full((16,), start)) for scale in scales)
     x = some(2, 4, 16)
-    added = model.blocks[0](x, Places(), True) - x
+    added = passed(model.blocks[0], x, Places(), True) - x
     assert 0 < float(added.norm()) < start * float(x.norm())
     made = LayerScale(some_shape(DIM), sublayers(), start)
     assert len(made.scales) == 1
@@ -335,8 +364,10 @@ def test_decoder_formula(variant: str, share: bool, tie: bool, scale: bool) -> N
     assert len(model.blocks) == 2
     pairs = zip(*(dict(block.named_parameters()).values() for block in model.blocks), strict=True)
     assert {mine is theirs for mine, theirs in pairs} == {share}
+    stream = model.blocks[0].enter(x)
     for layer in model.blocks:
-        x = layer(x, Places(), True)
+        stream = layer(stream, Places(), True)
+    x = model.blocks[0].leave(stream)
     assert (model.final_norm is None) == (variant in ENDS_IN_A_NORM | {"rezero"})
     x = x if model.final_norm is None else model.final_norm(x)
     torch.testing.assert_close(model(tokens), x @ (model.embed if tie else model.head).weight.T)
@@ -350,8 +381,10 @@ def test_dropout_falls_on_the_embeddings_too(variant: str) -> None:
     tokens = some_tokens()
     x = model.dropout(model.position.embed(model.embed(tokens)))
     assert (x == 0).double().mean() > 0.2
+    stream = model.blocks[0].enter(x)
     for layer in model.blocks:
-        x = layer(x, Places(), True)
+        stream = layer(stream, Places(), True)
+    x = model.blocks[0].leave(stream)
     torch.testing.assert_close(model(tokens), model.head(x if model.final_norm is None else model.final_norm(x)))
 
 

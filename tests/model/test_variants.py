@@ -204,7 +204,7 @@ def test_every_component_has_variants_and_a_reference_among_them() -> None:
 
 
 STABLE = re.compile(
-    r"((encoder|decoder)\.)?(embed|position|embed_norm|blocks\.\d+\.((cross_)?attention|ffn|norms|alpha|scales)"
+    r"((encoder|decoder)\.)?(embed|position|embed_norm|blocks\.\d+\.((cross_)?attention|ffn|norms|alpha|scales|connections)"
     r"|final_norm|head)(\.[\w.]+)?"
 )
 

@@ -49,6 +49,15 @@ def test_a_setting_reaches_the_variants_that_have_it_and_sweeps(plan: Any) -> No
     assert "attention.window" in lines(error)[0]
 
 
+def test_an_option_reaches_the_variants_whose_classes_have_it(plan: Any) -> None:
+    found = plan("attention=linear+gqa", "+attention.sink=null,zero", "seeds=1", LAYERS)
+    nodes = [cell.config.attention for cell in found.manifest.cells]
+    assert [node["gqa"]["sink"] for node in nodes] == [None, "zero"] and "sink" not in nodes[1]["linear"]
+    with pytest.raises(PlanError) as error:
+        plan("attention=linear+gqa", "+attention.sunk=zero", LAYERS)
+    assert all(line.startswith("attention.sunk: ") for line in lines(error))
+
+
 def test_code_and_key_hold_every_variant(plan: Any) -> None:
     keys = {words: plan(words, "seeds=1", LAYERS).todo[0] for words in ("ffn=mlp", "ffn=mlp+glu", "ffn=glu+mlp")}
     assert len(set(keys.values())) == 3
@@ -132,3 +141,32 @@ def test_no_width_of_a_pattern_is_matched_far_from_its_own(plan: Any) -> None:
         plan("ffn=mlp,none...+mlp", "match=params", "model.dim=64", "seeds=1", LAYERS)
     (line,) = lines(error)
     assert line.startswith("match: none...+mlp") and "ffn.hidden=" in line and "own width" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "outside"),
+    [
+        ("norm=ln+rms", "final_norm outside of the layers: norm=rms"),
+        ("norm=rms+ln model.norm_embeddings=true", "embed_norm and final_norm outside of the layers: norm=ln"),
+        ("norm=rms+ln residual=post", None),
+        ("norm=rms", None),
+    ],
+)
+def test_norms_outside_of_layers_that_differ_are_named(plan: Any, words: str, outside: str | None) -> None:
+    (cell,) = plan(*words.split(), "seeds=1", LAYERS).study.cells.checked
+    found = [note for note in cell.budget.notes if "outside of the layers" in note]
+    assert [note.startswith(outside) for note in found] == [True] if outside else not found
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("attention=linear+gqa +attention.value_residual=identity", ["LinearAttention", "hands on none"]),
+        ("residual=pre+hyper_connections", ["residual", "PreNorm has 1", "HyperConnections has 4"]),
+        ("+attention.value_residual=identity model.layers=1", ["attention.value_residual", "model.layers=2"]),
+    ],
+)
+def test_layers_that_cannot_follow_one_another_are_one_line(plan: Any, words: str, told: list[str]) -> None:
+    with pytest.raises(PlanError) as error:
+        plan(*["model.layers=6", *words.split()])
+    assert len(lines(error)) == 1 and all(word in lines(error)[0] for word in told)

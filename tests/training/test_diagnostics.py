@@ -52,7 +52,7 @@ def test_activations_by_layer(held_out) -> None:
     found = diagnose(made, held_out, SIZE, SETTING)
     outputs: list[Tensor] = []
     for block in made.blocks:
-        block.register_forward_hook(lambda block, given, x: outputs.append(x.detach()))
+        block.register_forward_hook(lambda block, given, stream: outputs.append(stream.x.detach()))
     made(held_out.inputs["tokens"][:SIZE])
     for i, x in enumerate(outputs):
         assert found[f"diag/activation_rms/blocks.{i}"] == pytest.approx(float(x.double().square().mean().sqrt()))

@@ -32,6 +32,7 @@ from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
 from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.optimiser import optimiser_problems
+from ablate.planning.checks.trained_vectors import refuse_without_text
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
@@ -110,6 +111,7 @@ class Validator:
             config = resolve_auto(config)
             try:
                 task = self.task(config)
+                refuse_without_text(config, task)
                 # What was left open, or only limits, as it is: cells that differ in it alone are one.
                 config = config.with_value("model.tie_embeddings", ties(config, task))
                 config = config.with_value("data.context", task.context)

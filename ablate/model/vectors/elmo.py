@@ -1,0 +1,164 @@
+"""`embedding=elmo`: the states of a bidirectional LSTM language model, averaged for each word."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.config.ranges import at_least
+from ablate.model.vectors.pretrained import Pretrained
+
+CLIP = 1.0  # norm of a gradient
+TRIAL = 5  # steps
+
+
+class ELMo(Pretrained):
+    """Rows begin as mean states of a bidirectional LSTM language model (Peters 2018, arXiv 1802.05365).
+
+    Row i is the mean of [→h; ←h] over the places of the training split that hold id i (Bommasani 2020), where →h has
+    read the text up to a place and ←h from its end down to it.  ELMo itself gives each place its own states; here they
+    would show a causal model the tokens that it is to predict, through ←h, and the LSTM would be a part of the model
+    that no other variant has.  A mean over the training split sees no token of a window's future, so that one rule
+    serves decoders and encoders, at the parameters and FLOPs of embedding=learned.  What is lost is the context of the
+    single place.
+    """
+
+    late = ("shared", "steps", "rows", "length", "lr")
+
+    def __init__(
+        self,
+        vocab: int,
+        dim: int,
+        width: int | None,
+        frozen: bool,
+        shared: bool,
+        steps: int,
+        rows: int,
+        length: int,
+        lr: float,
+    ):
+        super().__init__(vocab, dim, width, frozen, shared)
+        if (width or dim) % 2:
+            raise ValueError(
+                f"embedding=elmo has two halves of one width, and {width or dim} is odd; write an even one"
+            )
+        self.steps = at_least("embedding.steps", steps, 1)
+        self.rows = at_least("embedding.rows", rows, 1)
+        self.length = at_least("embedding.length", length, 2)
+        self.lr = at_least("embedding.lr", lr, 0)
+
+    @property
+    def note(self) -> str:
+        """What every table says of it."""
+        return f"{super().note}; a mean of states for each word, not states of each place"
+
+    def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
+        """Vectors (vocab, width) of the ids of documents; NaN for those that no window has."""
+        return self.trained(documents, seed, self.steps)
+
+    def trained(self, documents: Sequence[np.ndarray], seed: int, steps: int) -> np.ndarray:
+        """Vectors after so many steps."""
+        vocab, width = self.weight.shape
+        return elmo(documents, vocab, width, seed, steps, self.rows, self.length, self.lr)
+
+    def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
+        """About how many CPU-seconds `vectors` takes, by a few steps."""
+        begun, steps = time.process_time(), min(TRIAL, self.steps)
+        self.trained(documents, 0, steps)
+        return (time.process_time() - begun) * self.steps / steps
+
+
+class LanguageModel(nn.Module):
+    """Two LSTMs, one in each direction, over one table and below one head, as wide together as an embedding."""
+
+    def __init__(self, vocab: int, width: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(vocab, width))
+        self.forth, self.back = (nn.LSTM(width, width // 2, batch_first=True) for _ in range(2))
+        self.head = nn.Linear(width // 2, vocab)
+
+    def states(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, C)
+        """[→h; ←h] of each place."""
+        x = F.embedding(ids, self.table)
+        return torch.cat([self.forth(x)[0], self.back(x.flip(1))[0].flip(1)], -1)
+
+    def loss(self, ids: Tensor) -> Tensor:  # (B, T) -> ()
+        """Mean of −log p(next | →h) and −log p(previous | ←h)."""
+        forth, back = self.states(ids).chunk(2, -1)
+        ahead = F.cross_entropy(self.head(forth[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        return (ahead + F.cross_entropy(self.head(back[:, 1:]).flatten(0, 1), ids[:, :-1].flatten())) / 2
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: sums over several are added up in another order, and no faster at these sizes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@one_thread()
+def elmo(
+    documents: Sequence[np.ndarray], vocab: int, width: int, seed: int, steps: int, rows: int, length: int, lr: float
+) -> np.ndarray:
+    """Vectors (vocab, width) in float32 of the ids of documents (N,), NaN where no window has an id.
+
+    The model takes `steps` steps of Adam on `rows` windows of `length` ids, at a rate that falls from `lr` to 0; means
+    are over as many windows, spaced evenly over the text, or over all of a shorter one.
+    """
+    text = torch.from_numpy(np.concatenate(documents).astype(np.int64))
+    length = min(length, len(text))
+    draw = torch.Generator().manual_seed(seed)
+    model = drawn(vocab, width, draw)
+    optimiser = torch.optim.Adam(model.parameters(), lr)
+    for step in range(steps):
+        starts = torch.randint(len(text) - length + 1, (rows,), generator=draw)
+        optimiser.param_groups[0]["lr"] = lr * (1 - step / steps)
+        optimiser.zero_grad()
+        model.loss(windows(text, starts, length)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimiser.step()
+    return mean_states(model, text, length, rows, steps)
+
+
+def drawn(vocab: int, width: int, draw: torch.Generator) -> LanguageModel:
+    """A model of numbers drawn from U(−1/√n, 1/√n), n the width of a direction; no other generator moves."""
+    with torch.random.fork_rng(devices=[]):
+        model = LanguageModel(vocab, width)
+    bound = 1 / math.sqrt(width // 2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-bound, bound, generator=draw)
+    return model
+
+
+def windows(text: Tensor, starts: Tensor, length: int) -> Tensor:  # (N,), (B,) -> (B, T)
+    """The ids from each start on."""
+    return text[starts[:, None] + torch.arange(length)]
+
+
+@torch.no_grad()
+def mean_states(model: LanguageModel, text: Tensor, length: int, rows: int, batches: int) -> np.ndarray:
+    """The mean state (vocab, C) of each id over windows of a text, NaN without any."""
+    vocab, width = model.table.shape
+    total, count = torch.zeros(vocab, width, dtype=torch.float64), torch.zeros(vocab, dtype=torch.float64)
+    for starts in spaced(len(text), length, rows * batches).split(rows):
+        ids = windows(text, starts, length)
+        total.index_add_(0, ids.flatten(), model.states(ids).flatten(0, 1).double())
+        count += torch.bincount(ids.flatten(), minlength=vocab)
+    return (total / count[:, None]).float().numpy()
+
+
+def spaced(size: int, length: int, most: int) -> Tensor:
+    """Where windows start that lie evenly over a text, at most so many, and no more than cover it."""
+    return torch.linspace(0, size - length, min(most, -(-size // length)), dtype=torch.float64).long()

@@ -1,0 +1,130 @@
+"""`embedding=word2vec`: vectors that predict the words around a word, or a word from those around it."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ablate.config.extra import extra
+from ablate.config.ranges import at_least
+from ablate.model.vectors.pretrained import Pretrained
+
+LONGEST = 10_000  # ids of a sentence; gensim leaves out what comes after
+TRIAL = 50_000  # ids that a trial goes over
+OBJECTIVES = {"cbow": 0, "skipgram": 1}
+
+
+class Word2Vec(Pretrained):
+    """Rows begin as word2vec vectors (Mikolov 2013, arXiv 1301.3781), with negative sampling (arXiv 1310.4546).
+
+    skipgram maximises log σ(u_c · v_w) + Σ_n log σ(−u_n · v_w) over pairs of a word w and one c of its context, cbow
+    the same with the mean of the context's vectors against the word.  Each is of all ids within `window` places at
+    most, of a document alone; the window's size is drawn anew at each place.
+    """
+
+    late = ("shared", "objective", "window", "negative", "subsample", "epochs", "lr")
+
+    def __init__(
+        self,
+        vocab: int,
+        dim: int,
+        width: int | None,
+        frozen: bool,
+        shared: bool,
+        objective: str,
+        window: int,
+        negative: int,
+        subsample: float,
+        epochs: int,
+        lr: float,
+    ):
+        super().__init__(vocab, dim, width, frozen, shared)
+        if objective not in OBJECTIVES:
+            raise ValueError(f"embedding.objective={objective!r} is not a choice; write {' or '.join(OBJECTIVES)}")
+        self.objective = objective
+        self.window = at_least("embedding.window", window, 1)
+        self.negative = at_least("embedding.negative", negative, 1)
+        self.subsample = at_least("embedding.subsample", subsample, 0)
+        self.epochs = at_least("embedding.epochs", epochs, 1)
+        self.lr = at_least("embedding.lr", lr, 0)
+
+    def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
+        """Vectors (vocab, width) of the ids of documents; NaN for those that none has."""
+        return self.trained(documents, seed, self.epochs)
+
+    def trained(self, documents: Sequence[np.ndarray], seed: int, epochs: int) -> np.ndarray:
+        """Vectors after so many passes over documents."""
+        vocab, width = self.weight.shape
+        how = (self.objective, self.window, self.negative, self.subsample, epochs, self.lr)
+        return word2vec(documents, vocab, width, seed, *how)
+
+    def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
+        """About how many CPU-seconds `vectors` takes, by one pass over the first ids."""
+        part, total = [np.concatenate(documents)[:TRIAL]], sum(map(len, documents))
+        extra("gensim.models", "embedding=word2vec", "vectors")
+        begun = time.process_time()
+        self.trained(part, 0, 1)
+        return (time.process_time() - begun) * self.epochs * total / len(part[0])
+
+
+def word2vec(
+    documents: Sequence[np.ndarray],  # of ids, (N,) each
+    vocab: int,
+    width: int,
+    seed: int,
+    objective: str,
+    window: int,
+    negative: int,
+    subsample: float,
+    epochs: int,
+    lr: float,
+) -> np.ndarray:
+    """Vectors (vocab, width) in float32 of the ids of documents, NaN where an id never occurs; the same for one seed.
+
+    Frequent ids, of a share f of all, are kept with probability √(subsample / f) + subsample / f at each place, all of
+    them where it is 0; the learning rate falls from `lr` to a hundredth of a percent, linearly.
+    """
+    library = extra("gensim.models", "embedding=word2vec", "vectors")
+    sentences = Sentences(documents, vocab)
+    counts = np.bincount(np.concatenate([np.zeros(0, np.int64), *documents]), minlength=vocab)
+    made = library.Word2Vec(
+        vector_size=width,
+        sg=OBJECTIVES[objective],
+        window=window,
+        negative=negative,
+        sample=subsample,
+        alpha=lr,
+        min_alpha=min(1e-4, lr),
+        min_count=1,
+        seed=seed,
+        hashfxn=fixed_hash,
+        workers=1,  # several threads would add up in the order in which they come
+    )
+    made.build_vocab_from_freq({name: int(n) for name, n in zip(sentences.names, counts, strict=True) if n})
+    made.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
+    found = np.full((vocab, width), np.nan, np.float32)
+    for name, row in made.wv.key_to_index.items():
+        found[int(name)] = made.wv.vectors[row]
+    return found
+
+
+class Sentences:
+    """Documents of ids as words, cut where they are longer than what one sentence may have."""
+
+    def __init__(self, documents: Sequence[np.ndarray], vocab: int):
+        self.names = [str(i) for i in range(vocab)]
+        self.pieces = [part[at : at + LONGEST] for part in documents for at in range(0, len(part), LONGEST)]
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return ([self.names[i] for i in piece] for piece in self.pieces)
+
+
+def fixed_hash(word: str) -> int:
+    """A hash that is the same in every process, as Python's own of strings is not."""
+    return zlib.crc32(word.encode())

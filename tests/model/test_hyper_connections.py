@@ -1,0 +1,108 @@
+"""Hyper-connections: where they start, what they cost, and what they refuse; their formula is in test_residual.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from empty_task import Blank, some_shape
+from test_residual import DIM, WIRED, Mix, passed, some, sublayers
+from test_variants import CONTEXT, VOCAB, built, configuration, jitter, loss_of, some_inputs
+from torch import Tensor, nn
+
+from ablate.config.errors import BadComponent
+from ablate.config.schema import Config
+from ablate.model.build import build_model, initialised_model
+from ablate.model.cost import count
+from ablate.model.position import Places
+from ablate.model.residual import HyperConnections
+
+WEIGHTS = ("static", "dynamic")
+KINDS = {"decoder": "lm", "encoder": "mlm", "encoder_decoder": "seq2seq"}
+
+
+def chosen(weights: str, streams: int = 4, form: str = "decoder", norm: str = "ln", **model: Any) -> Config:
+    """A configuration of hyper-connections."""
+    config = configuration({"residual": "hyper_connections", "model": form, "norm": norm}, **model)
+    return config.with_value("residual", config.residual | {"weights": weights, "streams": streams})
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("form", KINDS)
+@pytest.mark.parametrize(("norm", "streams"), [("ln", 4), ("none", 3), ("bn", 1)])
+def test_they_start_as_pre_norm(weights: str, form: str, norm: str, streams: int) -> None:
+    """With the same draws, in training, whatever the norm makes of scales."""
+    task = Blank(VOCAB, CONTEXT, KINDS[form])
+    pre = configuration({"model": form, "norm": norm})
+    models = [initialised_model(each, task, 0).double() for each in (pre, chosen(weights, streams, form, norm))]
+    plain, hyper = (model(**some_inputs((form, KINDS[form]))) for model in models)
+    torch.testing.assert_close(hyper, plain, rtol=1e-12, atol=1e-13)
+
+
+def test_static_weights_are_the_paper_s_without_what_positions_add() -> None:
+    made = HyperConnections(some_shape(DIM), sublayers(Mix(), nn.Linear(DIM, DIM)), 1, 4, "static").double()
+    for own in made.connections:
+        nn.init.normal_(own.static)
+        own.dynamic, own.scales = torch.zeros(6, DIM), torch.zeros(2)
+    x, memory = some(2, 4, DIM), some(2, 5, DIM, seed=1)
+    f = [lambda y: made.attention(y, Places(), True), lambda y: made.cross_attention(y, Places(), False, None, memory)]
+    expected = WIRED["hyper_connections"](made, x, [*f, made.ffn])
+    for own in made.connections:
+        own.dynamic = own.scales = None
+    torch.testing.assert_close(passed(made, x, Places(), True, None, memory), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_each_sublayer_of_the_stack_reads_the_next_stream() -> None:
+    model: Any = built({"residual": "hyper_connections"}, layers=3)
+    read = [own.static.view(4, 6)[:, 1].argmax().item() for block in model.blocks for own in block.connections]
+    assert read == [0, 1, 2, 3, 0, 1]
+    assert all(p.ndim == 1 for name, p in model.named_parameters() if name.endswith(".static")), "they would decay"
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_parameters_and_flops_are_counted(weights: str) -> None:
+    """n (n + 2) numbers for each sublayer, and (n + 2) C + 2 for what positions add; products of n streams by each."""
+    n, dim, of = 3, 16, 4  # streams, features, sublayers
+    pre, hyper = (count(each, Blank(VOCAB, CONTEXT)) for each in (configuration(), chosen(weights, n)))
+    dynamic = weights == "dynamic"
+    assert hyper.params - pre.params == of * (n * (n + 2) + dynamic * ((n + 2) * dim + 2))
+    expected = of * (2 * n * (n + 1) * dim + dynamic * 2 * n * (n + 2) * dim)
+    assert hyper.flops_per_token - pre.flops_per_token == expected
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_static_weights_train_side_by_side_as_alone_and_compile(share: bool) -> None:
+    task, inputs = Blank(VOCAB, CONTEXT), some_inputs(("decoder", "lm"))
+    models = [jitter(initialised_model(chosen("static", share_layers=share), task, seed), 0.1) for seed in (0, 1)]
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+
+    def forward(parameters: Any, buffers: Any) -> Tensor:
+        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
+
+    packed = torch.func.vmap(forward)(parameters, buffers)
+    for one, model in zip(packed, models, strict=True):
+        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
+    eager = loss_of(models[0], inputs)
+    torch._dynamo.reset()
+    models[0].compile(backend="eager", fullgraph=True)
+    torch.testing.assert_close(loss_of(models[0], inputs), eager, rtol=1e-5, atol=1e-6)
+
+
+def test_streams_are_not_rounded_in_bf16() -> None:
+    made, x = HyperConnections(some_shape(DIM), sublayers(), 0, 4, "dynamic"), some(2, 4, DIM).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        stream = made(made.enter(x), Places(), True)
+    assert stream.x.dtype == torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        added = made.attention(made.norms[0](x), Places(), True)
+    torch.testing.assert_close(made.leave(stream), x + added, rtol=1e-6, atol=1e-6)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"residual\.streams must be ≥ 1"):
+        HyperConnections(some_shape(DIM), sublayers(), 0, 0, "static")
+    hyper = chosen("static").residual
+    config = configuration().with_value("residual", {"_layers_": ["h", "p"], "h": hyper, "p": configuration().residual})
+    with pytest.raises(BadComponent, match="HyperConnections has 4 and PreNorm has 1"):
+        build_model(config, Blank(VOCAB, CONTEXT))

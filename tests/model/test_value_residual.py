@@ -1,0 +1,205 @@
+"""Later layers mix in the first layer's values: against whole stacks by hand, in float64."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from empty_task import Blank
+from test_variants import CONTEXT, VOCAB, check_padding, configuration, jitter, loss_of, padded, read, some_inputs
+from torch import Tensor
+
+from ablate.config.errors import BadComponent
+from ablate.config.schema import Config
+from ablate.model.build import initialised_model
+from ablate.model.cost import count
+from ablate.model.position import Places
+
+FORMS = [("decoder", "lm"), ("encoder", "mlm"), ("encoder_decoder", "seq2seq")]
+each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form[0])
+each_kind = pytest.mark.parametrize("kind", ["identity", "learned"])
+LM = FORMS[0]
+
+
+def chosen(kind: str | None, cell: dict[str, str] | None = None, form: tuple[str, str] = LM, **more: Any) -> Config:
+    """A configuration of three layers with a value residual, with other options of attention and of the model."""
+    model = {name: value for name, value in more.items() if name in ("share_layers", "layers", "dropout")}
+    config = configuration({"attention": "gqa", "model": form[0]} | (cell or {}), **{"layers": 3} | model)
+    options = {name: value for name, value in more.items() if name not in model}
+    return config.with_value("attention", config.attention | {"value_residual": kind} | options)
+
+
+def made(config: Config, form: tuple[str, str] = LM, seed: int = 0) -> Any:
+    """Its model in float64, all of its numbers moved."""
+    return jitter(initialised_model(config, Blank(VOCAB, CONTEXT, form[1]), seed).double(), 0.2).eval()
+
+
+def by_hand(stack: Any, x: Tensor, causal: bool, memory: Tensor | None = None) -> Tensor:
+    """A stack of pre-norm blocks without positions, each head by itself; λ₁ and λ₂ as the paper's text has them."""
+    firsts: list[Tensor] = []
+    for layer, block in enumerate(stack.blocks):
+        a, y = block.attention, block.norms[0](x)
+        heads = []
+        for h in range(2):
+            g = h // a.groups
+            q, k, v = (
+                F.linear(y, w.weight)[..., 8 * i : 8 * i + 8] for w, i in ((a.query, h), (a.key, g), (a.value, g))
+            )
+            if layer == 0:
+                firsts.append(v)
+            else:
+                of_first, of_own = (0.5, 0.5) if a.value_residual == "identity" else a.shares.tolist()
+                v = of_first * firsts[h] + of_own * v
+            scores = q @ k.mT / 8**0.5
+            if causal:
+                scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+            heads.append(scores.softmax(-1) @ v)
+        x = x + F.linear(torch.cat(heads, -1), a.out.weight)
+        if memory is not None:
+            x = x + block.cross_attention(block.norms[1](x), Places(), False, None, memory)
+        x = x + block.ffn(block.norms[-1](x))
+    final: Tensor = stack.final_norm(x)
+    return final
+
+
+@each_kind
+@each_form
+@pytest.mark.parametrize("groups", [1, 2])
+def test_whole_models_are_the_paper_s_formula(kind: str, form: tuple[str, str], groups: int) -> None:
+    model = made(chosen(kind, {"position": "none"}, form, kv_heads=groups), form)
+    inputs = {name: model.embed(tokens) for name, tokens in some_inputs(form).items()}
+    if form[1] == "seq2seq":
+        memory = by_hand(model.encoder, inputs["source"], False)
+        found = by_hand(model.decoder, inputs["tokens"], True, memory)
+    else:
+        found = by_hand(model, inputs["tokens"], form[1] == "lm")
+    torch.testing.assert_close(model(**some_inputs(form)), F.linear(found, model.head.weight), rtol=1e-11, atol=1e-11)
+
+
+@each_form
+def test_two_numbers_of_each_later_layer_are_learned(form: tuple[str, str]) -> None:
+    """None between stacks, none of the first layers; the draws of all else are those of a model without."""
+    task = Blank(VOCAB, CONTEXT, form[1])
+    plain, fixed, learned = (count(chosen(kind, form=form), task) for kind in (None, "identity", "learned"))
+    assert fixed.params == plain.params and fixed.flops_per_token == plain.flops_per_token
+    new = sorted(learned.shapes.keys() - plain.shapes.keys())
+    stacks = [""] if form[1] != "seq2seq" else ["decoder.", "encoder."]
+    assert new == [f"{stack}blocks.{layer}.attention.shares" for stack in stacks for layer in (1, 2)]
+    assert all(learned.shapes[name] == ("constant", (2,)) for name in new)
+    models = [initialised_model(chosen(kind, form=form), task, 0).double() for kind in ("identity", "learned")]
+    assert torch.equal(*(model(**some_inputs(form)) for model in models)), "they start alike"
+
+
+def test_shared_layers_share_their_two_numbers() -> None:
+    model = made(chosen("learned", share_layers=True))
+    assert model.blocks[1].attention.shares is model.blocks[2].attention.shares
+    assert model.blocks[0].attention.shares is None
+    assert model.blocks[0].attention.value.weight is model.blocks[2].attention.value.weight
+
+
+EVERY = {"qk_norm": "ln", "window": 5, "gate": "head", "sink": "learned", "soft_cap": 5.0, "value_bias": True}
+
+
+@each_kind
+@each_form
+def test_masks_causality_and_gradients_beside_every_other_option(kind: str, form: tuple[str, str]) -> None:
+    model, inputs = made(chosen(kind, form=form, **EVERY), form), some_inputs(form, 7)
+    check_padding(model, inputs, padded(inputs))
+    if form[1] != "mlm":
+        other = inputs["tokens"].clone()
+        other[:, 5:] = (other[:, 5:] + 1) % VOCAB
+        torch.testing.assert_close(model(**inputs)[:, :5], model(**inputs | {"tokens": other})[:, :5])
+    loss_of(model, inputs).backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
+    parameters = dict(model.named_parameters())
+    flat = torch.cat([p.detach().flatten() for p in parameters.values()]).requires_grad_()
+
+    def forward(values: Tensor) -> Tensor:
+        parts = values.split([p.numel() for p in parameters.values()])
+        given = {name: part.view(p.shape) for (name, p), part in zip(parameters.items(), parts, strict=True)}
+        return torch.func.functional_call(model, given, (), some_inputs(form, 2, 5), tie_weights=True)
+
+    assert torch.autograd.gradcheck(forward, flat, fast_mode=True)
+
+
+@pytest.mark.parametrize("residual", ["post", "parallel", "hyper_connections"])
+def test_compiled_stacked_and_in_bf16_it_computes_the_same(residual: str) -> None:
+    config, inputs = chosen("learned", {"residual": residual}, **EVERY), some_inputs(LM)
+    models = [jitter(initialised_model(config, Blank(VOCAB, CONTEXT), seed), 0.05).eval() for seed in (0, 1)]
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+
+    def forward(parameters: Any, buffers: Any) -> Tensor:
+        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
+
+    packed = torch.func.vmap(forward)(parameters, buffers)
+    for one, model in zip(packed, models, strict=True):
+        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
+    eager, compiled = models[0], copy.deepcopy(models[0])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = eager(**inputs)
+    torch.testing.assert_close(low.float(), eager(**inputs), rtol=0.1, atol=0.1)
+    torch._dynamo.reset()
+    compiled.compile(backend="aot_eager", fullgraph=True)
+    losses = [loss_of(model, inputs) for model in (eager, compiled)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
+    for loss in losses:
+        loss.backward()
+    for (name, mine), theirs in zip(eager.named_parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_blocks_for_later_tokens_mix_them_in_as_the_last_one_does() -> None:
+    config = chosen("learned").with_value("objective", read("objective", "multi_token") | {"tokens": 2})
+    model, tokens = made(config).train(), some_inputs(LM)["tokens"]
+    model(tokens)
+    other = made(chosen("learned")).train()
+    other.load_state_dict({name: x for name, x in model.state_dict().items() if not name.startswith("later")})
+    other.blocks[-1] = model.later[0]
+    assert torch.equal(model.later_logits[0], other(tokens)) and model.later[0].attention.shares is not None
+
+
+def layered(*kinds: tuple[str, str | None]) -> Config:
+    """A configuration whose layers have these attentions and value residuals."""
+    config, names = chosen(None), [f"{variant}{i}" for i, (variant, _) in enumerate(kinds)]
+    nodes = {
+        name: read("attention", variant) | ({"value_residual": kind} if kind else {})
+        for name, (variant, kind) in zip(names, kinds, strict=True)
+    }
+    return config.with_value("attention", {"_layers_": names, **nodes})
+
+
+def test_layers_of_other_kinds_stand_between() -> None:
+    """Groups of other sizes are of the same heads; a layer that does not ask, or has no values, is as without."""
+    model = made(layered(("gqa", "identity"), ("linear", None), ("mqa", "identity")))
+    assert model(**some_inputs(LM)).isfinite().all() and model.blocks[2].attention.shares == (0.5, 0.5)
+    notes = count(layered(("gqa", "identity"), ("linear", None), ("mqa", "identity")), Blank(VOCAB, CONTEXT)).notes
+    plain = count(layered(("gqa", None), ("linear", None), ("mqa", None)), Blank(VOCAB, CONTEXT)).notes
+    assert notes == plain, "values are nothing that a position tells"
+    asked = made(layered(("gqa", "identity"), ("gqa", None), ("gqa", "identity")))
+    assert asked.blocks[1].attention.shares is None and asked(**some_inputs(LM)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (layered(("linear", None), ("gqa", "identity"), ("gqa", "identity")), "LinearAttention hands on none"),
+        (layered(("gqa", None), ("gqa", "identity"), ("gqa", "identity")), "GQA hands on none"),
+        (layered(("gqa", "identity"), ("linear", None), ("linear", None)), "no later one does"),
+        (chosen("identity", layers=1), r"model\.layers=2"),
+    ],
+)
+def test_a_stack_without_first_or_later_values_is_refused(config: Config, told: str) -> None:
+    with pytest.raises(ValueError, match=rf"attention\.value_residual.*{told}"):
+        made(config)
+
+
+def test_between_stacks_there_is_none() -> None:
+    form = FORMS[2]
+    config = chosen("identity", {"cross_attention": "mha"}, form)
+    config = config.with_value("cross_attention", config.cross_attention | {"value_residual": "identity"})
+    with pytest.raises(BadComponent) as caught:
+        made(config, form)
+    assert caught.value.key == "cross_attention.value_residual"

@@ -1,0 +1,208 @@
+"""Vectors that a run begins with: by seed, stream and text alone, kept by content, and part of the initial draws."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import latest
+
+from ablate.config.errors import PlanError
+from ablate.config.schema import Config
+from ablate.data.build import build_task
+from ablate.data.corpus import cache_folder
+from ablate.model.build import initialised_model
+from ablate.model.vectors.elmo import ELMo
+from ablate.model.vectors.word2vec import Word2Vec
+from ablate.planning.checks import trained_vectors
+from ablate.planning.plan import check_study, plan_study
+from ablate.planning.vector_cost import expected_vectors
+from ablate.results.run import Run
+from ablate.results.run_key import run_key
+from ablate.training import vectors
+from ablate.training.trainer import Interrupted, Trainer
+from ablate.training.vectors import begin_with_vectors, kept, place, vectors_in, without_vectors
+
+CHEAP = {"word2vec": ["embedding.epochs=1"], "elmo": ["embedding.steps=2", "embedding.rows=2"]}
+each = pytest.mark.parametrize("name", CHEAP)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gensim")
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+
+
+def configured(small: list[str], name: str, *more: str) -> Config:
+    """The resolved configuration of a cell with trained vectors."""
+    given = [*small, f"embedding={name}", *CHEAP[name], *more]
+    found: Config = check_study(latest(*given), None).cells.checked[0].config
+    return found
+
+
+def begun(config: Config, seed: int = 0) -> dict[str, torch.Tensor]:
+    """The parameters that a run begins with."""
+    task = build_task(config)
+    model = initialised_model(config, task, seed)
+    begin_with_vectors(model, config, task, seed)
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def table_of(config: Config) -> Any:
+    return initialised_model(config, build_task(config), 0).embed
+
+
+@each
+def test_a_seed_decides_the_table_and_nothing_else_moves(small: list[str], name: str) -> None:
+    config = configured(small, name)
+    plain, first, other = begun(without_vectors(config)), begun(config), begun(config, 1)
+    assert {key for key in plain if not torch.equal(plain[key], first[key])} == {"embed.weight"}
+    assert not torch.equal(first["embed.weight"], other["embed.weight"])
+    vectors.cache_folder().rename(vectors.cache_folder().with_name("elsewhere"))
+    assert torch.equal(begun(config)["embed.weight"], first["embed.weight"]), "trained again, it is the same"
+
+
+@each
+def test_one_set_is_shared_where_it_is_asked_for(small: list[str], name: str) -> None:
+    config = configured(small, name, "embedding.shared=true")
+    rows = [begun(config, seed)["embed.weight"] for seed in (0, 1)]
+    known = np.unique(np.concatenate(build_task(config).training_text()))
+    seen = [row[torch.from_numpy(known).long()] for row in rows]
+    ratio = seen[0] / seen[1]
+    torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio))
+    assert len(list((cache_folder() / "vectors").glob("*.npz"))) == 1
+
+
+def test_vectors_are_of_the_initial_draws(small: list[str]) -> None:
+    config = configured(small, "word2vec")
+    plain = begun(config)["embed.weight"]
+    for kind, moves in {"embedding": True, "init": True, "ffn": False, "data": False}.items():
+        assert moves != torch.equal(begun(config.with_value("seed.placebo", kind))["embed.weight"], plain), kind
+    fixed = config.with_value("seed.init", 0)
+    task, table = build_task(config), table_of(config)
+    text = task.training_text()
+    assert place(table, config, text, 0) == place(table, fixed, text, vectors.initial_seed(fixed, 5))
+
+
+def test_vectors_see_the_training_split_alone(small: list[str]) -> None:
+    task = build_task(configured(small, "word2vec"))
+    text = task.training_text()
+    assert sum(map(len, text)) == task.train_tokens
+    assert np.array_equal(np.concatenate(text), task.corpus.tokens["train"])
+
+
+@each
+def test_a_frozen_table_stays_and_what_is_killed_goes_on_as_it_was(small: list[str], tmp_path: Path, name: str) -> None:
+    frozen = ("embedding.frozen=true", "model.tie_embeddings=false")
+    config = configured(small, name, "train.steps=4", "train.checkpoint_seconds=0", *frozen)
+    whole = Trainer(Run(tmp_path, "a/whole"), config, 0)
+    final = whole.train(lambda: False)
+    assert torch.equal(whole.model.embed.weight, begun(config)["embed.weight"])
+    run, stops = Run(tmp_path, "a/cut"), iter([False, False, True])
+    with pytest.raises(Interrupted):
+        Trainer(run, config, 0).train(lambda: next(stops))
+    vectors.cache_folder().rename(vectors.cache_folder().with_name("elsewhere"))
+    again = Trainer(run, config, 0)
+    assert again.progress.step and again.train(lambda: False) == final
+    pairs = zip(whole.model.parameters(), again.model.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_a_trained_table_moves(small: list[str], tmp_path: Path) -> None:
+    config = configured(small, "word2vec", "train.steps=2")
+    trainer = Trainer(Run(tmp_path, "a/b"), config, 0)
+    trainer.train(lambda: False)
+    assert trainer.vectors_seconds is not None and trainer.vectors_seconds >= 0
+    assert not torch.equal(trainer.model.embed.weight, begun(config)["embed.weight"])
+
+
+class Counted:
+    """Vectors that count how often they are trained."""
+
+    trained = 0
+
+    def vectors(self, text: Sequence[np.ndarray], seed: int) -> np.ndarray:
+        Counted.trained += 1
+        return np.full((3, 2), seed, np.float32)
+
+
+def test_a_damaged_set_is_made_anew_and_two_at_once_make_one(tmp_path: Path) -> None:
+    file, found, Counted.trained = tmp_path / "vectors" / "a.npz", list[Any](), 0
+    file.parent.mkdir()
+    with open(file.with_suffix(".lock"), "a+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        both = [threading.Thread(target=lambda: found.append(vectors_in(file, Counted(), [], 7))) for _ in range(2)]
+        for one in both:
+            one.start()
+        assert Counted.trained == 0
+    for one in both:
+        one.join()
+    assert Counted.trained == 1 and all((one.rows == 7).all() for one in found)
+    file.write_bytes(file.read_bytes()[:-200])
+    assert kept(file) is None
+    assert (vectors_in(file, Counted(), [], 7).rows == 7).all() and Counted.trained == 2 and kept(file) is not None
+    assert not list(file.parent.glob("*.tmp"))
+
+
+def test_a_set_is_known_by_text_settings_seed_code_and_library(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configured(small, "word2vec")
+    text, table = build_task(config).training_text(), table_of(config)
+    files = [place(table, config, text, 0), place(table, config, text, 1), place(table, config, text[:1] * 2, 0)]
+    files.append(place(table, config.with_value("embedding.window", 3), text, 0))
+    files.append(place(table_of(config.with_value("embedding.width", 6)), config, text, 0))
+    key = run_key(config, 0, "data")
+    assert place(table, config.with_value("embedding.frozen", True), text, 0) == files[0]
+    monkeypatch.setattr(vectors, "code_of_part", lambda *_: "edited")
+    files.append(place(table, config, text, 0))
+    monkeypatch.setattr(vectors, "library_versions", lambda _: {"gensim": "0"})
+    files.append(place(table, config, text, 0))
+    monkeypatch.setattr("ablate.results.run_key.library_versions", lambda _: {"gensim": "0"})
+    assert len(set(files)) == len(files) and run_key(config, 0, "data") != key
+
+
+@each
+@pytest.mark.parametrize("data", ["copy", "mqar"])
+def test_an_embedding_without_words_is_refused(name: str, data: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_study([f"embedding={name}", f"data={data}", "model=decoder", "dry_run=true"])
+    [problem] = caught.value.problems
+    assert problem.key == "embedding" and "words" in str(problem) and "\n" not in str(problem)
+
+
+def test_a_library_that_is_lacking_is_named(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(trained_vectors.LIBRARIES, "Word2Vec", ("no_such_library",))
+    with pytest.raises(PlanError) as caught:
+        plan_study([*small, "embedding=word2vec", "dry_run=true"])
+    [problem] = caught.value.problems
+    assert problem.key == "embedding" and "pip install 'ablate[vectors]'" in str(problem)
+
+
+def test_a_plan_tells_the_cost_and_trains_nothing_that_is_kept(small: list[str]) -> None:
+    pair = ("embedding=learned,word2vec,elmo", "seeds=2", "dry_run=true")
+    plan = plan_study([*small, *pair])
+    assert not (cache_folder() / "vectors").exists()
+    lines = expected_vectors(plan)
+    assert len(lines) == 2 and all("2 sets to train, about" in line and "CPU-s each" in line for line in lines)
+    assert not (cache_folder() / "vectors").exists()
+    begun(next(cell.config for cell in plan.manifest.cells if cell.label == "word2vec"))
+    assert any("1 set to train" in line and "1 set kept" in line for line in expected_vectors(plan))
+    assert expected_vectors(plan_study([*small, "norm=ln,rms", "dry_run=true"])) == []
+
+
+def test_what_a_trial_takes_stands_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, text = iter([0.0, 2.0, 0.0, 5.0]), [np.zeros(60_000, np.uint8), np.zeros(40_000, np.uint8)]
+    tried: list[tuple[int, int]] = []
+    for kind in (Word2Vec, ELMo):
+        monkeypatch.setattr(kind, "trained", lambda _, part, seed, times: tried.append((sum(map(len, part)), times)))
+    monkeypatch.setattr("time.process_time", lambda: next(clock))
+    assert Word2Vec(7, 4, None, False, False, "cbow", 2, 2, 0.0, 3, 0.1).expected_seconds(text) == 2.0 * 3 * 2
+    assert ELMo(7, 4, None, False, False, 20, 2, 8, 0.1).expected_seconds(text) == 5.0 * 20 / 5
+    assert tried == [(50_000, 1), (100_000, 5)]
