@@ -65,7 +65,7 @@ class Budget(Record):
         return sum(
             math.prod(shape)
             for name, (role, shape) in self.shapes.items()
-            if role != "embedding" and not name.startswith("head.")
+            if role not in ("embedding", "vectors") and not name.startswith("head.")
         )
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
 
-FIXED = ("bias", "constant")
+FIXED = ("bias", "constant", "vectors")
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -149,7 +149,7 @@ def role_of(parameter: Tensor) -> str:
 
 def drawn_as(parameter: Tensor) -> str:
     """The role whose draws a run begins with: none of a table that begins with trained vectors."""
-    return "constant" if getattr(parameter, "trained_before", False) else role_of(parameter)
+    return "vectors" if getattr(parameter, "trained_before", False) else role_of(parameter)
 
 
 @torch.no_grad()

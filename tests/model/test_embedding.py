@@ -176,6 +176,12 @@ def test_a_width_is_at_least_one(width: int) -> None:
         build_model(config, Blank(VOCAB, CONTEXT))
 
 
+@pytest.mark.parametrize("name", sorted({*KNOWN} - {"factorised"}))
+def test_no_table_is_part_of_what_budgets_match(name: str) -> None:
+    cores = [count(configuration({"embedding": each}), Blank(VOCAB, CONTEXT)).core for each in ("learned", name)]
+    assert cores[0] == cores[1] < count(configuration({"embedding": "factorised"}), Blank(VOCAB, CONTEXT)).core
+
+
 def test_what_is_frozen_counts_and_is_said() -> None:
     task = Blank(VOCAB, CONTEXT)
     learned, random = (count(configuration({"embedding": name}, tie_embeddings=False), task) for name in KNOWN[:2])

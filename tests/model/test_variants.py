@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ablate.config.components import resolve
 from ablate.config.groups import CONF
-from ablate.config.schema import COMPONENTS, Config, typed
+from ablate.config.schema import BUILT, COMPONENTS, Config, typed
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.ffn import MoE
@@ -131,11 +131,10 @@ LM = ("decoder", "lm")
 def configuration(cell: dict[str, str] | None = None, **model: Any) -> Config:
     """The part of a resolved configuration that a model is built from: a cell, in a shape fit for tests."""
     chosen = REFERENCE | (cell or {})
-    parts = {group: read(group, chosen[group]) | SETTINGS.get(chosen[group], {}) for group in COMPONENTS}
+    parts = {group: read(group, chosen[group]) | SETTINGS.get(chosen[group], {}) for group in BUILT}
     return typed(
         parts
         | {
-            "objective": read("objective", REFERENCE["objective"]),
             "model": read("model", chosen["model"]) | SHAPE | model,
             "data": {"context": CONTEXT},
         }
