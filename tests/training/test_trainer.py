@@ -60,6 +60,11 @@ def trainer_of(config: Config, folder: Path, seed: int = SEED) -> Trainer:
     return Trainer(Run(folder, "a/b"), config, seed)
 
 
+def clock(now: list[float]) -> SimpleNamespace:
+    """The module `time`, at a second that the test sets."""
+    return SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: 0, process_time=lambda: 0)
+
+
 def rate(step: int, schedule: str) -> float:
     """The learning rate of update 0 … 4: two of warm-up, then from the peak to the floor at the last."""
     if step < WARMUP:
@@ -279,9 +284,9 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cells = check_study(latest(*small, *LOOP, "keep=all"), None).cells
-    trainer, now = trainer_of(cells.checked[0].config, tmp_path), [0]
+    trainer, now = trainer_of(cells.checked[0].config, tmp_path), [0.0]
     trainer.seconds = dict.fromkeys(PHASES, 0.0)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: 0))
+    monkeypatch.setattr(loop, "time", clock(now))
     slow = {"data": (trainer.task, "batch"), "forward_backward": (loop, "backward_by_parts")}
     slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
     slow |= {"log": (trainer.metrics, "write"), "checkpoint": (loop, "write_atomic")}
@@ -326,7 +331,7 @@ def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(
             trainer.train(lambda: trainer.progress.step == first + asked)
         return with_facts(Result(status="done", final={}), trainer, cell)
 
-    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: 0))
+    monkeypatch.setattr(loop, "time", clock(now))
     assert took(24).step_seconds == 1, "of the first ten nothing is counted"
     again = took(40)
     assert again.resumed == 1 and again.step_seconds == 1, "nor of the first ten of the process that went on"
@@ -338,7 +343,7 @@ def test_compiling_is_a_phase_of_its_own_wherever_it_happens(
     trainer, now = trainer_of(configured(small), tmp_path), [0.0]
     trainer.seconds = dict.fromkeys(PHASES, 0.0)
     for module in (loop, compiling):
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: 0))
+        monkeypatch.setattr(module, "time", clock(now))
     with trainer.timed("evaluate"):
         now[0] += 1
         compiling.Stopwatch.begin(None)
