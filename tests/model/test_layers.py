@@ -71,7 +71,7 @@ def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have
 
 
 def test_both_stacks_count_their_own_layers_and_cross_attention_is_in_its_blocks(package: str) -> None:
-    model = build_model(asking(package, _target_="ablate.model.transformer.EncoderDecoder"), Blank(11, "seq2seq"))
+    model = build_model(asking(package, _target_="ablate.model.transformer.EncoderDecoder"), Blank(11, kind="seq2seq"))
     for stack in (model.encoder, model.decoder):
         assert [block.layer for block in stack.blocks] == [0, 1, 2]
     assert [block.cross_attention.layer for block in model.decoder.blocks] == [0, 1, 2]

@@ -97,7 +97,7 @@ MISTAKES = {
     "data=text": ["data.path", "has no value"],
     "data=text data.path=/no/such/file": ["data.path=/no/such/file does not exist", "FILE, FOLDER or 'GLOB'"],
     "data.context=10000000": ["data", "too short", "data.context=10000000"],
-    "data.tokenizer=word": ["data.tokenizer", "byte, char"],
+    "data.tokenizer=words": ["data.tokenizer", "byte, char"],
     "foo": ["foo", "must be key=value"],
     "study=a,b": ["study=a,b", "takes one value"],
     "match=": ["match", "not nothing"],
