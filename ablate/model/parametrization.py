@@ -62,17 +62,27 @@ def follow_base(model: nn.Module, base: nn.Module) -> None:
     own = dict(base.named_parameters())
     for name, parameter in model.named_parameters():
         parameter.like = own[name]
-        into, out = growth(parameter)
+        into, _ = growth(parameter)
+        if found := without_rule(parameter):
+            raise BadComponent("parametrization", f"has no rule for {name}, {found}; write parametrization=standard")
         if is_matrix(parameter) and into != 1:
-            if out == 1:
-                told = f"has no rule for {name}, which reads the width and writes {fans(parameter)[1]} features"
-                raise BadComponent("parametrization", f"{told}; write parametrization=standard")
             parameter.gain = getattr(parameter, "gain", 1.0) * into**-0.5
 
 
 def divided(_: nn.Module, given: tuple[Tensor], by: float) -> tuple[Tensor]:
     """What a head reads, divided by a number."""
     return (given[0] / by,)
+
+
+def without_rule(parameter: Tensor) -> str:
+    """Why MuP's table has no line for a parameter; "" where it has one."""
+    (into, out), role = growth(parameter), role_of(parameter)
+    read = into if is_matrix(parameter) else out
+    if read == 1:
+        return ""
+    if parameter.ndim > 1 and (role == "constant" or (is_matrix(parameter) and out == 1)):
+        return f"which reads the width and writes {fans(parameter)[1]} features"
+    return "whose scale is its own at every width" if role == "own" else ""
 
 
 def is_matrix(parameter: Tensor) -> bool:

@@ -49,7 +49,7 @@ def coordinates(dim: int, mup: bool, optimiser: str, **sections: Any) -> dict[st
     seen: dict[str, torch.Tensor] = {}
     for name in ("blocks.0", "blocks.1", "head"):
         module = model.get_submodule(name)
-        module.register_forward_hook(lambda _, __, out, name=name: seen.__setitem__(name, out.detach()))
+        module.register_forward_hook(lambda _, __, out, name=name: seen.__setitem__(name, getattr(out, "x", out).detach()))
     tokens = torch.randint(VOCAB, (8, 16), generator=torch.Generator().manual_seed(1))
     start = {}
     for step in range(6):
@@ -130,12 +130,14 @@ def test_heads_that_grow_in_number_keep_their_scale() -> None:
     ("sections", "told"),
     [
         ({"ffn": component("ffn", "moe")}, "writes 8 features"),
+        ({"residual": component("residual", "hyper_connections")}, "writes 6 features"),
+        ({"attention": component("attention", "differential")}, "lambdas.0, whose scale is its own"),
         ({"attention": component("attention", "gla")}, "takes no softmax of scores"),
         ({"attention": component("attention", "mha") | {"scale": 1.0}}, "leave it null"),
         ({"model": {"scale_embeddings": True}}, "grows with the width"),
         ({"model": {"heads": 3, "dim": 48}}, "heads of 10.7 features"),
     ],
-    ids=["moe", "gla", "scale", "scaled embeddings", "heads"],
+    ids=["moe", "hyper-connections", "differential", "gla", "scale", "scaled embeddings", "heads"],
 )
 def test_what_the_table_says_nothing_of_is_refused(sections: dict[str, Any], told: str) -> None:
     with pytest.raises(BadComponent, match=told):
