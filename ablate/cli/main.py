@@ -172,10 +172,7 @@ def planned_and_done(words: list[str]) -> Outcome:
         return sweep(plan)
     from ablate.cli.preview import budget, preview
 
-    time = time_left(plan)
-    from ablate.planning.vector_cost import expected_vectors
-
-    vectors = expected_vectors(plan)
+    time, vectors = time_left(plan), vectors_left(plan)
     print(preview(plan, time, vectors))
     return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, plan.notes)
 
@@ -187,6 +184,18 @@ def time_left(plan: Plan) -> str:
     from ablate.planning.sweep_time import expected_time
 
     return expected_time(plan)
+
+
+def vectors_left(plan: Plan) -> list[str]:
+    """What training the vectors of its embeddings takes, which a plain table has none of."""
+    from ablate.config.schema import neutral_groups
+
+    plain = neutral_groups()["embedding"]["_target_"]
+    if all(cell.config.embedding["_target_"] == plain for cell in plan.manifest.cells):
+        return []
+    from ablate.planning.vector_cost import expected_vectors
+
+    return expected_vectors(plan)
 
 
 def read_arguments(words: list[str]) -> tuple[list[str], str | None]:

@@ -29,12 +29,10 @@ class Sets(NamedTuple):
 
 
 def expected_vectors(plan: Plan) -> list[str]:
-    """What training the vectors of a plan's runs takes, a line for each kind of them; nothing where there are none."""
+    """What training the vectors of a plan's runs takes, a line for each kind of them."""
     plain, cells = neutral_groups()["embedding"]["_target_"], {cell.id: cell for cell in plan.manifest.cells}
     runs = [(as_planned(cells[run.cell], run).config, run.seed) for run in plan.manifest.runs]
     wanted = [(config, seed) for config, seed in runs if config.embedding["_target_"] != plain]
-    if not wanted:
-        return []
     try:
         return [told(Sets(*found)) for found in apart(partial(sets_of, wanted), SECONDS)]
     except Failed as error:

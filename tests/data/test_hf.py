@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ablate.data import extra as extra_module
+from ablate.config import extra as extra_module
 from ablate.data import hf
 from ablate.data.corpus import SPLITS
 from ablate.data.hf import HuggingFace, read_rows

@@ -49,7 +49,9 @@ def coordinates(dim: int, mup: bool, optimiser: str, **sections: Any) -> dict[st
     seen: dict[str, torch.Tensor] = {}
     for name in ("blocks.0", "blocks.1", "head"):
         module = model.get_submodule(name)
-        module.register_forward_hook(lambda _, __, out, name=name: seen.__setitem__(name, out.detach()))
+        module.register_forward_hook(
+            lambda _, __, out, name=name: seen.__setitem__(name, getattr(out, "x", out).detach())
+        )
     tokens = torch.randint(VOCAB, (8, 16), generator=torch.Generator().manual_seed(1))
     start = {}
     for step in range(6):

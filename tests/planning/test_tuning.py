@@ -339,7 +339,7 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
         (["tune.key=ffn.mult", "tune.values=[2,x]"], "ffn.mult: 'x' is not"),
         ([GRID], "tune.key: is not given"),
         (["tune.extend=true"], "tune.key: is not given"),
-        (["tune.key=train.average", "tune.values=[none,ema]", "tune.extend=true"], "tune.extend: goes on by"),
+        (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.extend=true"], "tune.extend: goes on by"),
         (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
         (["tune.key=optim.lr,optim.warmup", GRID], "tune.key belongs to the whole study and takes one value"),
