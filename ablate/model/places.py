@@ -18,7 +18,7 @@ class Places(NamedTuple):
     slopes: Tensor | None = None  # (H,), where the bias is −slope · |t − s|, for kernels that compute it themselves
     key_rotation: Rotation | None = None  # of keys, where it is another
     local: Rotation | None = None  # of queries and keys in layers that have a window, where it is another
-    factor: float | None = None  # that scores are multiplied by, before caps and biases, but where `local` is; None is 1
+    factor: float | None = None  # that scores without `local` are multiplied by, before caps and biases; None is 1
     values: Tensor | None = None  # (B, H, S, D) of the first layer, in layers that mix them into their own
 
     def rotations(self, window: int | None = None) -> tuple[Rotation | None, Rotation | None]:
