@@ -18,7 +18,7 @@ class Places(NamedTuple):
     slopes: Tensor | None = None  # (H,), where the bias is −slope · |t − s|, for kernels that compute it themselves
     key_rotation: Rotation | None = None  # of keys, where it is another
     local: Rotation | None = None  # of queries and keys in layers that have a window, where it is another
-    factor: float | None = None  # that all scores are multiplied by, before caps and biases; None is 1
+    factor: float | None = None  # that scores without `local` are multiplied by, before caps and biases; None is 1
     values: Tensor | None = None  # (B, H, S, D) of the first layer, in layers that mix them into their own
 
     def rotations(self, window: int | None = None) -> tuple[Rotation | None, Rotation | None]:
@@ -26,6 +26,12 @@ class Places(NamedTuple):
         if window is not None and self.local is not None:
             return self.local, self.local
         return self.rotation, self.rotation if self.key_rotation is None else self.key_rotation
+
+    def scale(self, scale: float, window: int | None = None) -> float:
+        """What scores are multiplied by in a layer with this window, of what the layer would multiply them by."""
+        if self.factor is None or (window is not None and self.local is not None):
+            return scale
+        return scale * self.factor
 
 
 class Position(nn.Module):

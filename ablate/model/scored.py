@@ -47,7 +47,7 @@ class Attention(nn.Module):
             bias=places.bias,
             mask=mask,
             dropout=self.dropout,
-            scale=self.scale if places.factor is None else self.scale * places.factor,
+            scale=places.scale(self.scale, self.window),
             window=self.window if memory is None else None,
             slopes=places.slopes,
             soft_cap=self.soft_cap,

@@ -231,6 +231,17 @@ def test_layers_with_a_window_turn_by_their_own_base() -> None:
         RoPE(8, 100.0, local_base=0.0)
 
 
+def test_the_factor_of_yarn_is_not_of_layers_that_turn_by_their_own_base() -> None:
+    x = some(1, 48, 16)
+    places = RoPE(8, 1e6, 24, "yarn", local_base=100.0).places(x, True)
+    assert places.factor is not None and places.scale(0.5) == 0.5 * places.factor
+    assert places.scale(0.5, window=4) == 0.5
+    alike = RoPE(8, 1e6, 24, "yarn").places(x, True)
+    assert alike.scale(0.5, window=4) == 0.5 * places.factor, "without a base of their own they are scaled, too"
+    window = MHA(some_shape(16), False, None, window=4).double()
+    torch.testing.assert_close(window(x, places, True), window(x, RoPE(8, 100.0).places(x, True), True))
+
+
 def test_xpos_scores_are_the_paper_s() -> None:
     """Re Σ_i conj(k_i) q_i · ζ_i^((t − s) / span) · e^(i (t − s) θ_i), pair by pair in complex numbers."""
     size, span, gamma, length = 8, 5.0, 0.4, 9
