@@ -65,6 +65,9 @@ def base_of(config: Config) -> Config | None:
         raise BadComponent("model.scale_embeddings", "grows with the width, for which parametrization=mup has no rule")
     if any(node.get("scale") is not None for node in variants_of(config.attention)):
         raise BadComponent("attention.scale", "is set by parametrization=mup; leave it null")
+    if config.model.head_dim and rule.base_head_dim is None and config.model.dim != rule.base_dim:
+        told = f"is null, and model.head_dim={config.model.head_dim} says of this width alone how wide heads are"
+        raise BadComponent("parametrization.base_head_dim", f"{told}; write how wide they are at the base width")
     share = rule.base_dim / config.model.dim
     heads, head_dim = config.model.heads, config.model.head_dim
     inner = (head_dim * heads if head_dim else config.model.dim) * share  # features of all heads

@@ -76,6 +76,8 @@ def divided(_: nn.Module, given: tuple[Tensor], by: float) -> tuple[Tensor]:
 
 def without_rule(parameter: Tensor) -> str:
     """Why MuP's table has no line for a parameter; "" where it has one."""
+    if getattr(parameter, "first", None) != getattr(getattr(parameter, "like", None), "first", None):
+        return "whose value at first goes by the width"
     (into, out), role = growth(parameter), role_of(parameter)
     read = into if is_matrix(parameter) else out
     if read == 1:

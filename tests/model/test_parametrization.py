@@ -126,6 +126,9 @@ def test_heads_that_grow_in_number_keep_their_scale() -> None:
     model = build_model(config_of(4 * BASE, False, model={"heads": 16}, parametrization=mup), Blank(VOCAB))
     assert model.get_parameter("blocks.0.attention.query.weight").gain == 0.5
     assert model.get_submodule("blocks.0.attention").scale == pytest.approx(8**-0.5)
+    fixed = {"heads": 16, "head_dim": 8}
+    model = build_model(config_of(4 * BASE, False, model=fixed, parametrization=mup), Blank(VOCAB))
+    assert model.get_submodule("blocks.0.attention").scale == pytest.approx(8**-0.5)
 
 
 @pytest.mark.parametrize(
@@ -138,8 +141,10 @@ def test_heads_that_grow_in_number_keep_their_scale() -> None:
         ({"attention": component("attention", "mha") | {"scale": 1.0}}, "leave it null"),
         ({"model": {"scale_embeddings": True}}, "grows with the width"),
         ({"model": {"heads": 3, "dim": 48}}, "heads of 10.7 features"),
+        ({"model": {"head_dim": 8}}, "write how wide they are at the base width"),
+        ({"norm": component("norm", "scale")}, "value at first goes by the width"),
     ],
-    ids=["moe", "hyper-connections", "differential", "gla", "scale", "scaled embeddings", "heads"],
+    ids=["moe", "hyper-connections", "differential", "gla", "scale", "scaled embeddings", "heads", "head_dim", "norm"],
 )
 def test_what_the_table_says_nothing_of_is_refused(sections: dict[str, Any], told: str) -> None:
     with pytest.raises(BadComponent, match=told):
