@@ -47,7 +47,7 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
     for row in case.cells.itertuples():
         levels, known = cells[row.cell].levels, values[row.cell].dropna()
-        label = " + ".join(_told(manifest, name, levels[name]) for name in within)
+        label = " + ".join(told(manifest, name, levels[name]) for name in within)
         facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in apart)
         about = {"cell": row.cell, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
         counts = {name: getattr(row, name) for name in ("runs", *COUNTS, "metric")}
@@ -94,7 +94,7 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     return found
 
 
-def _told(manifest: Manifest, factor: str, level: Any) -> str:
+def told(manifest: Manifest, factor: str, level: Any) -> str:
     """A level by itself where it is a name, as ln and rope are; with its factor where it is none, as 100 and true."""
     return naming.named(manifest, level) if isinstance(level, str) else naming.assigned(manifest, factor, level)
 

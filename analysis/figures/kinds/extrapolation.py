@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas
 from matplotlib.figure import Figure
 
@@ -10,38 +13,50 @@ from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_y
 from analysis.figures.draw.captions import band_text, with_losses
-from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band
+from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band, told
 from analysis.figures.kind import Kind, Page
+from analysis.stats.multi_task import task_factors
 
 TIMES = 8  # how many times its best value a metric may reach before the axis is logarithmic
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per cell and length `x`, see `lines`, a panel per metric; `trained` is the length of the cell's training.
+    """A row per cell and length `x`, see `lines`, a panel per metric or task; `trained` is the length of training.
 
     From columns such as `test/loss@128`.
     """
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
-    trained = {cell.id: cell.config.data.get("context") for cell in study.manifest.cells}
+    apart = task_factors(study.manifest) if len(study.manifest.tasks) > 1 else []
+    within = [name for name in study.manifest.factors if name not in apart]
+    cells = {cell.id: cell for cell in study.manifest.cells}
     for metric in dict.fromkeys(metrics.values()):
         for length, name in sorted(_lengths(study.runs, metric)):
             scores = evidence.scores(study, name)
             for row in (row for row in case.cells.itertuples() if metrics[row.cell] == metric):
-                about = {"cell": row.cell, "label": with_losses(row), "metric": metric, "x": length}
-                ended = {"runs": row.runs, "diverged": 0, "trained": trained[row.cell]}
+                cell = cells[row.cell]
+                label = " + ".join(told(study.manifest, name, cell.levels[name]) for name in within)
+                facet = ", ".join(told(study.manifest, name, cell.levels[name]) for name in apart)
+                about = {"cell": row.cell, "label": label if apart else with_losses(row), "metric": metric, "x": length}
+                ended = {"runs": row.runs, "diverged": 0, "trained": trained_at(cell.config.data), "facet": facet}
                 rows.append(about | mean_and_band(scores[row.cell].dropna()) | ended)
     found = pandas.DataFrame(rows)
     if not rows or found["x"].nunique() < 2 or not found["n"].any():
         return None
-    found = found.assign(trained=pandas.to_numeric(found["trained"]), facet="")
-    if found["metric"].nunique() > 1:
+    found = found.assign(trained=pandas.to_numeric(found["trained"]))
+    if found["metric"].nunique() > 1 and not apart:
         found["facet"] = found["metric"]
-    found.attrs = {"x": "length at evaluation, tokens", "lines": list(study.manifest.factors)}
+    unit = "" if any("length" in cell.config.data for cell in cells.values()) else ", tokens"
+    found.attrs = {"x": f"length at evaluation{unit}", "lines": within}
     found.attrs |= axes_of(study.manifest, found)
     line = "; vertical line: the length of training" * bool(found["trained"].notna().any())
     measured = ", ".join(dict.fromkeys(found["metric"]))
     found.attrs["caption"] = [f"{measured} at other lengths: {band_text(found['n'])}{line}"]
     return found
+
+
+def trained_at(data: Mapping[str, Any]) -> Any:
+    """The length that a task trains at, in what `eval.lengths` counts: its own `length`, else its context."""
+    return data.get("length", data.get("context"))
 
 
 def _lengths(runs: pandas.DataFrame, metric: str) -> list[tuple[int, str]]:
@@ -54,12 +69,13 @@ def _lengths(runs: pandas.DataFrame, metric: str) -> list[tuple[int, str]]:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """A line per cell against the length, on a log axis; a panel per metric."""
+    """A line per cell against the length, on a log axis where a loss grows much; a panel per metric or task."""
     drawn = draw_lines(table, page)
     for axis, (_, rows) in zip(drawn.axes, table.groupby("facet", sort=False), strict=False):
         for length in rows["trained"].dropna().unique():
             axis.axvline(length, color=style.MUTED, lw=0.8, linestyle=(0, (3, 2)), zorder=0)
-        if rows["low"].min() > 0 and rows["high"].max() / rows["low"].min() > TIMES:
+        loss = table.attrs["lower"][rows["metric"].iloc[0]]
+        if loss and rows["low"].min() > 0 and rows["high"].max() / rows["low"].min() > TIMES:
             log_y(axis, rows["low"].min() / 1.1, rows["high"].max() * 1.1)
     return drawn
 

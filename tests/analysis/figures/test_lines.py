@@ -20,6 +20,7 @@ from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.figures.draw.page import page_of
+from analysis.figures.kinds.extrapolation import trained_at
 
 RATES = [1e-4, 1e-3, 1e-2]
 KINDS = figures.KINDS
@@ -159,3 +160,7 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
             best = table[table["best"]].set_index("facet")["x"]
             assert set(best["data=stdlib"]) == {1e-3} and set(best["data=dates"]) <= {1e-4, 1e-2}
             assert table["label"].str.contains("best at the edge at data=dates").all()
+
+
+def test_the_length_of_training_is_in_what_lengths_count():
+    assert [trained_at(data) for data in ({"context": 18, "length": 8}, {"context": 64}, {})] == [8, 64, None]
