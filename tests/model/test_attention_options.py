@@ -12,7 +12,7 @@ import torch
 from empty_task import Blank, some_shape
 from test_attend import some, some_mask
 from test_attention import DIM, HEADS, SHAPE, randomised
-from test_variants import configuration, jitter, loss_of, some_inputs
+from test_variants import check_side_by_side, configuration, jitter, loss_of, some_inputs
 from torch import Tensor
 
 from ablate.config.components import bind
@@ -220,14 +220,7 @@ def test_many_options_compile_without_a_break() -> None:
 
 def test_many_options_train_side_by_side_as_alone() -> None:
     models, inputs = [whole(0), whole(1)], some_inputs(("decoder", "lm"))
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-
-    def forward(parameters: Any, buffers: Any) -> Tensor:
-        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
-
-    packed = torch.func.vmap(forward)(parameters, buffers)
-    for one, model in zip(packed, models, strict=True):
-        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
+    check_side_by_side(models, inputs)
 
 
 def test_many_options_in_bf16_are_near() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from empty_task import Blank, some_shape
 from test_residual import DIM, WIRED, Mix, passed, some, sublayers
-from test_variants import CONTEXT, VOCAB, built, configuration, jitter, loss_of, some_inputs
-from torch import Tensor, nn
+from test_variants import CONTEXT, VOCAB, built, check_side_by_side, configuration, jitter, loss_of, some_inputs
+from torch import nn
 
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
@@ -75,14 +75,7 @@ def test_parameters_and_flops_are_counted(weights: str) -> None:
 def test_static_weights_train_side_by_side_as_alone_and_compile(share: bool) -> None:
     task, inputs = Blank(VOCAB, CONTEXT), some_inputs(("decoder", "lm"))
     models = [jitter(initialised_model(chosen("static", share_layers=share), task, seed), 0.1) for seed in (0, 1)]
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-
-    def forward(parameters: Any, buffers: Any) -> Tensor:
-        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
-
-    packed = torch.func.vmap(forward)(parameters, buffers)
-    for one, model in zip(packed, models, strict=True):
-        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
+    check_side_by_side(models, inputs)
     eager = loss_of(models[0], inputs)
     torch._dynamo.reset()
     models[0].compile(backend="eager", fullgraph=True)

@@ -9,7 +9,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
-from test_variants import CONTEXT, VOCAB, check_padding, configuration, jitter, loss_of, padded, read, some_inputs
+from test_variants import (
+    CONTEXT,
+    VOCAB,
+    check_padding,
+    check_side_by_side,
+    configuration,
+    jitter,
+    loss_of,
+    padded,
+    read,
+    some_inputs,
+)
 from torch import Tensor
 
 from ablate.config.errors import BadComponent
@@ -129,14 +140,7 @@ def test_masks_causality_and_gradients_beside_every_other_option(kind: str, form
 def test_compiled_stacked_and_in_bf16_it_computes_the_same(residual: str) -> None:
     config, inputs = chosen("learned", {"residual": residual}, **EVERY), some_inputs(LM)
     models = [jitter(initialised_model(config, Blank(VOCAB, CONTEXT), seed), 0.05).eval() for seed in (0, 1)]
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-
-    def forward(parameters: Any, buffers: Any) -> Tensor:
-        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
-
-    packed = torch.func.vmap(forward)(parameters, buffers)
-    for one, model in zip(packed, models, strict=True):
-        torch.testing.assert_close(one, model(**inputs), rtol=1e-5, atol=1e-6)
+    check_side_by_side(models, inputs)
     eager, compiled = models[0], copy.deepcopy(models[0])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         low = eager(**inputs)
