@@ -55,7 +55,7 @@ def sets_of(wanted: list[tuple[Config, int]]) -> list[Sets]:
         if not is_pretrained(config):
             continue
         task = build_task(config)
-        table, text = tables_of(build_model(config, task))[0], task.training_text()
+        table, text = next(iter(tables_of(build_model(config, task)).values())), task.training_text()
         kind, file = str(place(table, config, text, 0)), place(table, config, text, initial_seed(config, seed))
         tables[kind] = (table, text, own_name(config.embedding["_target_"]))
         found = kept(file)

@@ -152,7 +152,7 @@ def built(
     outputs = 5 if kind == "classification" else VOCAB
     config = configuration(cell | {"model": name}, **model)
     made = initialised_model(config, Blank(VOCAB, CONTEXT, kind, outputs), seed)
-    for table in tables_of(made):
+    for table in tables_of(made).values():
         table.begin_with(some_vectors(table, seed))
     return made
 
