@@ -47,7 +47,7 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
     if not tables:
         return None
     text, first = task.training_text(), next(iter(tables.values()))
-    found = vectors_in(place(first, config, text, seed), first, text, stream(first, config, seed))
+    found = vectors_in(place(first, config, digest_of(text), seed), first, text, stream(first, config, seed))
     for name, table in tables.items():
         chaos = config.seed.placebo == "chaos"
         table.begin_with(perturbed(torch.from_numpy(found.rows), name, seed).numpy() if chaos else found.rows)
@@ -87,12 +87,14 @@ def stream(table: Pretrained, config: Config, seed: int) -> int:
     return int.from_bytes(digest[:4], "little")
 
 
-def place(table: Pretrained, config: Config, text: Sequence[np.ndarray], seed: int) -> Path:
-    """Where vectors are kept: by the text, all settings, the seed, the code and the versions that they depend on."""
+def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
+    """Where vectors are kept: by the text's digest, and all settings, the seed, the code and the versions that they
+    depend on.
+    """
     node = config.embedding
     told: dict[str, Any] = {key: value for key, value in node.items() if key not in APART}
     told |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, config, seed)}
-    told |= {"text": digest_of(text), "code": code_of_part(node["_target_"], config.user)}
+    told |= {"text": text, "code": code_of_part(node["_target_"], config.user)}
     told |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(own_name(node["_target_"]))
     name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
     return cache_folder() / "vectors" / f"{name}.npz"

@@ -88,9 +88,8 @@ def test_vectors_are_of_the_initial_draws(small: list[str]) -> None:
     at = known_rows(config)
     torch.testing.assert_close(one[at] / other[at], (one[at] / other[at])[0, 0].expand_as(one[at]))  # one set for all
     fixed = config.with_value("seed.init", 0)
-    task, table = build_task(config), table_of(config)
-    text = task.training_text()
-    assert place(table, config, text, 0) == place(table, fixed, text, vectors.initial_seed(fixed, 5))
+    table = table_of(config)
+    assert place(table, config, "text", 0) == place(table, fixed, "text", vectors.initial_seed(fixed, 5))
 
 
 @each
@@ -180,8 +179,10 @@ def test_a_set_is_known_by_text_settings_seed_code_and_library(
     small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(small, "word2vec")
-    text, table = build_task(config).training_text(), table_of(config)
-    files = [place(table, config, text, 0), place(table, config, text, 1), place(table, config, text[:1] * 2, 0)]
+    whole, table = build_task(config).training_text(), table_of(config)
+    text = vectors.digest_of(whole)
+    files = [place(table, config, text, 0), place(table, config, text, 1)]
+    files.append(place(table, config, vectors.digest_of(whole[:1] * 2), 0))
     files.append(place(table, config.with_value("embedding.window", 3), text, 0))
     files.append(place(table_of(config.with_value("embedding.width", 6)), config, text, 0))
     key = run_key(config, 0, "data")
@@ -231,4 +232,4 @@ def test_what_a_trial_takes_stands_for_the_whole(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("time.process_time", lambda: next(clock))
     assert Word2Vec(7, 4, None, False, False, "cbow", 2, 2, 0.0, 3, 0.1).expected_seconds(text) == 2.0 * 3 * 2
     assert ELMo(7, 4, None, False, False, 20, 2, 8, 0.1).expected_seconds(text) == 5.0 * 20 / 5
-    assert tried == [(50_000, 1), (100_000, 5)]
+    assert tried == [(50_000, 1), (100_000, 1), (100_000, 5)]
