@@ -1,16 +1,13 @@
 """Triton's kernels run on CPU tensors, by Triton's own interpreter: its numbers, not its speed, nor a GPU's rounding.
 
-To be imported before anything that has kernels, in a process of its own: TRITON_INTERPRET holds for all of it.
+For a process of its own that was started with TRITON_INTERPRET=1.
 """
 
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator
 from typing import Any
-
-os.environ["TRITON_INTERPRET"] = "1"
 
 from triton.runtime import autotuner, interpreter
 
