@@ -19,7 +19,7 @@ from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
 from ablate.model.build import base_of, build_objective, initialised_model
-from ablate.model.dropout import rekey
+from ablate.model.dropout import rekey, seed_others
 from ablate.model.objective import has_auxiliary
 from ablate.model.placebo import data_seed
 from ablate.model.products import use
@@ -175,6 +175,7 @@ class Trainer:
         optim = self.optim
         with self.timed("data"):
             rekey(self.model, self.data_seed, step)
+            seed_others(self.data_seed, step, self.device)
             batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
         with self.timed("forward_backward"):
             losses = self.backward(step, batch)

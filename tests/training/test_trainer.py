@@ -398,3 +398,28 @@ def test_a_run_of_muon_with_experts_and_later_tokens_goes_on_exactly(small: list
     for name, p in second.model.named_parameters():
         assert torch.equal(p, whole.model.get_parameter(name)), name
         assert not torch.equal(p, before[name]) or p.ndim < 2, name
+
+
+class Noisy(nn.Module):
+    """Draws from torch's own generator, as parts from outside do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1 + 0.1 * torch.randn_like(x))
+
+
+def test_draws_of_torch_s_own_generator_are_those_of_the_seed_and_the_step(small: list[str], tmp_path: Path) -> None:
+    def losses(folder: str, seed: int, steps: list[int]) -> list[float]:
+        trainer = trainer_of(configured(small, "optim.lr=1e-9"), tmp_path / folder, seed)
+        trainer.model.embed = nn.Sequential(trainer.model.embed, Noisy())
+        torch.rand(len(steps))  # what a process did before is of no matter
+        return [trainer.update(step)[0]["loss"].item() for step in steps]
+
+    whole, rest = losses("a", 0, [0, 1, 2]), losses("b", 0, [2])
+    assert rest[0] == pytest.approx(whole[2], abs=1e-6) and losses("c", 0, [0, 1]) == whole[:2]
+    trainer = trainer_of(configured(small), tmp_path / "d", 0)
+    states = []
+    for seed, step in ((0, 0), (0, 1), (1, 0)):
+        trainer.data_seed = seed
+        trainer.update(step)
+        states.append(torch.default_generator.initial_seed())
+    assert len({*states}) == 3

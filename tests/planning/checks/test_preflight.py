@@ -56,6 +56,8 @@ MISTAKES = {
     "residual=forgetful": ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
     "norm=overtime": ["norm: mistakes_of_mine.OverTime looks ahead"],
     "norm=overbatch": ["norm: mistakes_of_mine.OverBatch mixes rows"],
+    "norm=counting": ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
+    "norm=far eval.lengths=[24]": ["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"],
     "norm=idle": ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
     "norm=unread": ["norm.strength: Unread never reads it"],
 }
@@ -113,6 +115,36 @@ def test_a_look_ahead_in_training_alone_is_told(small: list[str], conf: str) -> 
     notes = planned(small, conf, MINE, "attention=mha,trained", "norm=ln,bn").notes
     told = [note for note in notes if "ahead" in note]
     assert len(told) == 1 and told[0].startswith("trained + ln: mistakes_of_mine.Trained looks ahead in training")
+
+
+def test_rows_that_are_mixed_in_training_alone_are_told(small: list[str], conf: str) -> None:
+    """Which is a look ahead where later positions are mixed in, and not where each is by itself."""
+    notes = planned(small, conf, MINE, "norm=batchwise,windowwise,bn", "eval.lengths=[24]").notes
+    assert {note.partition(": ")[0] for note in notes if "mixes rows in training" in note} == {
+        "batchwise",
+        "windowwise",
+    }
+    assert [note.partition(": ")[0] for note in notes if "looks ahead" in note] == ["windowwise"]
+
+
+SAME_RATES = {
+    "schedule=cosine,linear optim.floor=1": "schedule=cosine and schedule=linear",
+    "schedule=constant optim.warmup=0,1": "optim.warmup=0 and optim.warmup=1",
+    "schedule=wsd schedule.form=linear,sqrt schedule.decay=0.01": "schedule.form=linear and schedule.form=sqrt",
+}
+
+
+@pytest.mark.parametrize("overrides", SAME_RATES)
+def test_equal_learning_rates_under_two_names_are_refused(overrides: str, small: list[str]) -> None:
+    [line] = refused(small, None, *overrides.split(), "train.steps=40", "optim.lr=1e-3,2e-3")[:1]
+    assert line.startswith(f"{SAME_RATES[overrides]} have the same learning rate at every step")
+
+
+def test_rates_that_tuning_may_set_apart_are_no_duplicates(small: list[str]) -> None:
+    tuned = ["tune.key=optim.warmup", "tune.values=[10,20]", "tune.seeds=2", "train.steps=40"]
+    rest = [text for text in small if not text.startswith("optim.warmup")]
+    shorter = ["schedule=wsd", "schedule.form=linear,sqrt", "schedule.decay=0.01"]
+    assert len(planned(rest, None, *shorter, *tuned).manifest.cells) == 4
 
 
 SAME_NETWORKS = {
