@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: sweep studies test test-all check catalogue figures gpu gpu-pack clean
+.PHONY: sweep studies test test-all check catalogue figures records gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -57,6 +57,10 @@ catalogue: $(VENV)/.ready
 # Figures, tables and pages of the committed studies, from experiments/results/ alone; what is up to date stays.
 figures: $(VENV)/.ready
 	$(BIN)/python -m analysis gallery
+
+# What tests/test_recorded.py compares with, written anew where numbers are meant to change.
+records: $(VENV)/.ready
+	PYTHONPATH=tests:tests/config $(BIN)/python tests/helpers/tiny_runs.py
 
 # Everything that only a GPU can show, in nine minutes: in whatever environment has torch with CUDA.
 gpu:

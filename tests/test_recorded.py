@@ -1,6 +1,6 @@
 """No edit moves a number: tiny runs and tables of small studies against what was recorded.
 
-What is meant to change numbers says so, and records them anew: `python tests/helpers/tiny_runs.py`.
+What is meant to change numbers says so, and records them anew: `make records`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 from tiny_runs import RECORDED, RECORDS, machine
 
-ELSEWHERE = {"components": 1e-4, "tables": 1e-9}  # relative: another CPU or library has other last digits
+# What is compared where another CPU or library gives other last digits, and how closely, relative: in float32 a unit
+# that crosses zero there moves a gradient in its fourth digit, and an unstable run moves in its second.
+ELSEWHERE = {"components": ("components_float64", 1e-4), "tables": ("tables", 1e-9)}
+
+
+def recorded_as(name: str) -> Any:
+    return json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def value_of(told: Any) -> float | None:
@@ -32,13 +38,15 @@ def same(told: Any, recorded: Any, tolerance: float) -> bool:
     return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", ELSEWHERE)
 def test_numbers_are_those_that_were_recorded(name: str, tmp_path: Path) -> None:
-    record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
-    tolerance = 0.0 if record["machine"] == machine() else ELSEWHERE[name]
+    record, tolerance = recorded_as(name), 0.0
+    if record["machine"] != machine():
+        name, tolerance = ELSEWHERE[name]
+        record = recorded_as(name)
     found, recorded = RECORDS[name](tmp_path), record["numbers"]
     # What came is recorded with the next change of numbers; what went must be said.
-    assert found.keys() >= recorded.keys(), "python tests/helpers/tiny_runs.py records what went"
+    assert found.keys() >= recorded.keys(), "make records records what went"
     moved = [
         f"{at} {key}: {now} was {before}"
         for at, values in recorded.items()

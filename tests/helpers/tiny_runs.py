@@ -1,6 +1,6 @@
 """Tiny runs of every component, form, task and preset, and tables of small studies: numbers that no edit may move.
 
-`python tests/helpers/tiny_runs.py` records them in tests/recorded, with the machine; `tests/test_recorded.py` compares.
+`make records` records them in tests/recorded, with the machine; `tests/test_recorded.py` compares.
 """
 
 from __future__ import annotations
@@ -149,12 +149,24 @@ def trained(config: Config, folder: Path) -> dict[str, list[str]]:
     return logged
 
 
-def components(folder: Path) -> dict[str, dict[str, list[str]]]:
+def components(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, dict[str, list[str]]]:
     """The numbers of every tiny run, by name."""
-    return {
-        name: trained(config, folder / str(number))
-        for number, (name, config) in enumerate(configurations(grammar(folder)))
-    }
+    numbered = enumerate(configurations(grammar(folder)))
+    return {name: trained_as(dtype, config, folder / str(number)) for number, (name, config) in numbered}
+
+
+def components_float64(folder: Path) -> dict[str, dict[str, list[str]]]:
+    """The same in float64, where three steps of the least stable run carry a rounding error to the sixth digit only."""
+    return components(folder, torch.float64)
+
+
+def trained_as(dtype: torch.dtype, config: Config, folder: Path) -> dict[str, list[str]]:
+    """What a run logs whose parameters have a dtype; those of digits, which are float32 themselves, keep theirs."""
+    torch.set_default_dtype(torch.float32 if config.data["_target_"].endswith("Digits") else dtype)
+    try:
+        return trained(config, folder)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def real_score(levels: dict[str, Any], seed: int) -> float:
@@ -242,7 +254,11 @@ def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
     return found
 
 
-RECORDS: dict[str, Callable[[Path], dict[str, Any]]] = {"components": components, "tables": tables}
+RECORDS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "components": components,
+    "components_float64": components_float64,
+    "tables": tables,
+}
 
 
 def main() -> None:
