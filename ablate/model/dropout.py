@@ -55,7 +55,7 @@ def rekey(model: nn.Module, seed: int, step: int) -> None:
 
 
 def seed_others(seed: int, step: int, device: torch.device) -> None:
-    """Set torch's own generators for one training step: parts from outside may draw from them."""
+    """Set torch's own generators for one training step, for parts from outside, which may draw from them."""
     key = int.from_bytes(hashlib.sha256(f"draws/{seed}/{step}".encode()).digest()[:8], "little", signed=True)
     torch.default_generator.manual_seed(key)  # torch.manual_seed would seed all accelerators, too
     if device.type == "cuda":

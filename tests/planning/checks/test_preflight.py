@@ -349,7 +349,7 @@ def test_settings_are_kept_large_enough_to_bite() -> None:
     """A swept key is never made smaller, and batches are longer than any window."""
     from types import SimpleNamespace as Of
 
-    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6)
+    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6).with_value("eval.lengths", [8192])
     config.attention["window"] = 100
     config.ffn["hidden"] = 1024
     task = Blank(50_000, 4096, "lm")
@@ -361,6 +361,7 @@ def test_settings_are_kept_large_enough_to_bite() -> None:
     for key, value in {"dim": 256, "layers": 6}.items():
         assert small_models.small(cell, {f"model.{key}"}, 101).config.as_json()["model"][key] == value
     assert small_models.small(cell, {"ffn.hidden"}, 101).config.ffn["hidden"] == 1024
+    assert made.beyond == 0, "a context of 4096 is tried out at 1024 positions, and no more are where it is tested"
     assert small_models.varying([typed({"ffn": node}) for node in ({"b": 1, "c": 2}, {"b": 1, "c": 3}, {"b": 1})]) == {
         "ffn.c"
     }
