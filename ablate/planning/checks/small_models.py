@@ -105,6 +105,11 @@ def narrowed(ffn: dict[str, Any], share: float) -> dict[str, Any]:
     return ffn | {"hidden": max(1, round(width * share))} if isinstance(width, int) else ffn
 
 
+def plain(attention: dict[str, Any]) -> dict[str, Any]:
+    """An attention without kernels, which compute on no CPU and take no heads as narrow."""
+    return attention | {"kernels": None} if "kernels" in attention else attention
+
+
 def full(cell: Checked, positions: int) -> Spec:
     """The copy with the cell's own sizes, with all layers where they are not too many."""
     layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, LAYERS)
@@ -123,6 +128,7 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
     longest = max((cell.task.span(each) for each in cell.config.eval.lengths), default=0)
     beyond = min(longest, max(length, context + 1), CONTEXT)
     parts = {group: getattr(config, group) for group in (*BUILT, "model", "user")}
+    parts["attention"] = mapped(config.attention, plain)
     config = Config(**parts, data={"context": cell.task.context})
     return Spec(config, facts, rows, min(context, length), True, beyond if beyond > context else 0)
 
