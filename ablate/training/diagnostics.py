@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ablate.data.task import HeldOut
 from ablate.model.attend import visible
+from ablate.model.places import Places
 from ablate.model.residual import Block, Stream
 from ablate.training.evaluation import Setting
 from ablate.training.out_of_memory import is_out_of_memory, make_room
@@ -106,12 +107,13 @@ def drift(norm: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def largest_logit(
-    attention: Any, x: Tensor, places: Any, causal: bool, mask: Tensor | None, memory: Tensor | None
+    attention: Any, x: Tensor, places: Places | None, causal: bool, mask: Tensor | None, memory: Tensor | None
 ) -> Tensor:
-    """The largest |q · k| · scale over the pairs of a real query and a real key that it may see."""
+    """The largest |q · k| · scale, before caps, over the pairs of a real query and a real key that it may see."""
+    places, window = places or Places(), getattr(attention, "window", None)
     query, key, _ = attention.project(x, x if memory is None else memory, places)
-    logits = (query.float() @ key.float().transpose(-2, -1) * attention.scale).abs()  # (B, H, T, S)
-    window = getattr(attention, "window", None) if memory is None else None
-    seen = visible(query, key, causal and memory is None, mask, window)
+    scale = places.scale(attention.scale, window)
+    logits = (query.float() @ key.float().transpose(-2, -1) * scale).abs()  # (B, H, T, S)
+    seen = visible(query, key, causal and memory is None, mask, window if memory is None else None)
     logits = logits if seen is None else logits * seen
     return (logits if mask is None or memory is not None else logits * mask[:, None, :, None]).max()

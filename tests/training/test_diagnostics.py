@@ -15,6 +15,7 @@ from units import run_unit
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
+from ablate.model.places import Places
 from ablate.planning.plan import plan_study
 from ablate.planning.units import write_plan
 from ablate.results.run import Run
@@ -105,8 +106,9 @@ def test_attention_logits_of_visible_pairs(across: bool, causal: bool, padded: b
                     hidden = hidden or (padded and not across and not mask[b, t])
                     if not hidden:
                         largest = max(largest, 0.3 * abs(float(query[b, t, h] @ key[b, s, h])))
-    found = largest_logit(made, x, None, causal, mask if padded else None, memory)
-    assert float(found) == pytest.approx(largest, rel=1e-5)
+    for places, factor in ((None, 1), (Places(factor=1.5), 1.5)):
+        found = largest_logit(made, x, places, causal, mask if padded else None, memory)
+        assert float(found) == pytest.approx(factor * largest, rel=1e-5)
 
 
 def test_a_block_shows_the_largest_logit_of_its_attention(held_out) -> None:
