@@ -13,7 +13,6 @@ from ablate.config.components import annotation
 from ablate.config.errors import first_line
 from ablate.config.ranges import above, within
 from ablate.model.init import CONVOLUTIONS, role_of
-from ablate.model.parametrization import rate
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 
@@ -234,7 +233,8 @@ def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
     for group in optimiser.param_groups:
         shares: dict[float, list[Any]] = {}
         for parameter in group["params"]:
-            shares.setdefault(rate(parameter, rule), []).append(parameter)
+            share = parameter.rates[rule]
+            shares.setdefault(share, []).append(parameter)
         for share, members in shares.items():
             own = {"params": members, "lr": group["lr"] * share, "weight_decay": group["weight_decay"] / share}
             groups.append(group | own)

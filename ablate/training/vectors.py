@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -17,12 +17,14 @@ from torch import nn
 from ablate.config.components import resolve
 from ablate.config.schema import Config, neutral_groups
 from ablate.data.corpus import DAMAGED, alone, cache_folder
-from ablate.model.vectors.pretrained import Pretrained
 from ablate.results.atomic import write_atomic
 from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.code_hash import code_of_part
 from ablate.results.tables import own_name
 from ablate.results.versions import library_versions, torch_version
+
+if TYPE_CHECKING:
+    from ablate.model.vectors.pretrained import Pretrained
 
 FORMAT = 1  # raised when what is kept of vectors changes
 SHARED = "shared"  # in place of a seed, where all seeds have one set
@@ -53,7 +55,8 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
 
 def tables_of(model: nn.Module) -> list[Pretrained]:
     """The embeddings of a model that begin with vectors."""
-    return [module for module in model.modules() if isinstance(module, Pretrained)]
+    found: list[Any] = [module for module in model.modules() if hasattr(module, "begin_with")]
+    return found
 
 
 def initial_seed(config: Config, seed: int) -> int:
