@@ -47,6 +47,8 @@ $(VENV)/.all: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,browser,wheel]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[joblib,slurm,ray]' || \
 		echo "the tests of launchers will skip: there is no joblib, submitit or Ray for this Python"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fla]' || \
+		echo "the tests of flash-linear-attention will skip: there is no fla-core or Triton for this Python"
 	$(call installed,command -v chromedriver && { command -v chromium || command -v google-chrome; },chromium chromium-driver,report.html)
 	$(call installed,command -v pdflatex,texlive-latex-recommended lmodern,LaTeX)
 	touch $@

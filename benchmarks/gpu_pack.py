@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+BESIDE = ["fla-core"]  # Triton comes with torch
 LEFT = {"torch", "wandb", "matplotlib", "seaborn", "plotly", "jinja2", "argcomplete"}  # what training imports none of
 SOURCE = "antlr4-python3-runtime"  # which the index has no wheel of
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 12, 5)] + ["manylinux2014_x86_64"]
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="packages that are there already")
     given = parser.parse_args()
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    wanted = [name for name in needed if re.split(r"[<>=\[]", name)[0] not in LEFT]
+    wanted = [name for name in needed if re.split(r"[<>=\[]", name)[0] not in LEFT] + BESIDE
     pip("wheel", "--no-deps", "-w", str(given.folder), SOURCE)
     where = [f"--platform={platform}" for platform in PLATFORMS]
     there = ["--only-binary=:all:", f"--python-version={given.python}", *where]

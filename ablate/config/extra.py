@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-NAMES = {"sklearn": "scikit-learn"}  # of what is imported and installed by two names
+NAMES = {"sklearn": "scikit-learn", "fla": "fla-core"}  # of what is imported and installed by two names
 
 
 def extra(module: str, need: str, group: str = "data") -> Any:

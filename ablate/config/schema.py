@@ -37,6 +37,7 @@ LATER |= {"model.head_dim": None}
 LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "gain", "window", "gate")}
 LATER |= {"attention.sink": None, "attention.soft_cap": None, "attention.value_residual": None}
 LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
+LATER |= {"attention.kernels": None}
 LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
 LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy", "embedding": "learned"}
 LATER_GROUPS |= {"schedule": "cosine", "parametrization": "standard"}

@@ -25,6 +25,7 @@ NEEDED += ("seaborn", "plotly")
 NEEDED += ("jinja2", "pyyaml", "rich", "safetensors", "wandb", "pybtex", "msgspec", "argcomplete", "tqdm")
 NEEDED += ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launcher")
 NEEDED += ("babel", "scikit-learn", "tokenizers", "datasets", "gensim", "pyarrow", "selenium", "hatchling")
+NEEDED += ("fla-core", "triton")
 NEEDED += ("pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
 # Where what `_target_`s of earlier releases name stands now: a module, or one class or function.
 MOVED = {"ablate.optim": "ablate.training.optim", "ablate.track": "ablate.execution.tracking.wandb"}

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 # Where compilers say for their own processes what they found out.
-COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "TORCH_")
+COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "TORCH_", "FLA_")
 TORCH = str(Path(torch.__file__).parent) + os.sep
 DYNAMO = TORCH + "_dynamo" + os.sep  # which marks modules made after it was loaded, by a constructor of its own
 FLAG = re.compile("_get_.*(cudnn_|cublas_|tf32|determin|sdp|matmul_precision|mkldnn_|_fp16_)")

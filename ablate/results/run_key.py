@@ -101,7 +101,8 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     """All that a run's numbers come from.  No part of the key are `source` and `definitions`."""
     used = code_of(config)
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
-    versions |= library_versions(own_name(config.embedding["_target_"]))
+    for name in (own_name(config.embedding["_target_"]), *kernels_of(config)):
+        versions |= library_versions(name)
     return Provenance(
         format=FORMAT,
         numbers=settings_of(config, seed),
@@ -112,6 +113,11 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
         code=used.content,
         definitions=used.definitions,
     )
+
+
+def kernels_of(config: Config) -> list[str]:
+    """Whose kernels compute recurrences, where any do."""
+    return sorted({str(node["kernels"]) for node in variants_of(config.attention) if node.get("kernels")})
 
 
 def settings_of(config: Config, seed: int) -> str:

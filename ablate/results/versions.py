@@ -9,7 +9,8 @@ import re
 import sys
 from pathlib import Path
 
-LIBRARIES = {"Word2Vec": ("gensim",)}  # that classes, by their own names, leave a part of their numbers to
+# That classes, by their own names, leave a part of their numbers to; and that kernels are from.
+LIBRARIES = {"Word2Vec": ("gensim",), "fla": ("fla-core", "triton")}
 
 
 def torch_version() -> str:
@@ -26,7 +27,8 @@ def torch_version() -> str:
 
 @functools.cache
 def library_versions(name: str) -> dict[str, str]:
-    """The versions of the libraries that the numbers of a class, by its own name, depend on; "" if lacking."""
+    """The versions of the libraries that the numbers of a class, by its own name, or of kernels depend on; "" if
+    lacking."""
     return {library: _version(library) for library in LIBRARIES.get(name, ())}
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.model.init import tag
-from ablate.model.mixers.chunked import CHUNK, by_delta, decaying_flops
+from ablate.model.mixers.chunked import CHUNK, decaying_flops
+from ablate.model.mixers.kernels import Kernels, by_delta, choose_kernels
 from ablate.model.mixers.parts import Decay, GatedOutput, ShortConvolution, real, split_heads, width
 from ablate.model.position import Places
 from ablate.model.shape import Shape
@@ -19,10 +20,20 @@ class GatedDeltaNet(GatedOutput):
     Then (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out.  Keys have `key_share`, values `expand` times a head's features.
     """
 
-    def __init__(self, shape: Shape, key_share: float, expand: float, convolution: int, bias: bool, eps: float):
-        features = width("expand", expand, shape.head_dim)
+    def __init__(
+        self,
+        shape: Shape,
+        key_share: float,
+        expand: float,
+        convolution: int,
+        bias: bool,
+        eps: float,
+        kernels: Kernels | None = None,
+    ):
+        features, of_keys = width("expand", expand, shape.head_dim), width("key_share", key_share, shape.head_dim)
         super().__init__(shape, features, bias, eps)
-        keys, values = shape.heads * width("key_share", key_share, shape.head_dim), shape.heads * features
+        choose_kernels(self, kernels, of_keys, features, most=256)
+        keys, values = shape.heads * of_keys, shape.heads * features
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
         self.convolution = ShortConvolution(2 * keys + values, convolution)
         self.beta = tag(nn.Linear(shape.dim, self.heads, bias=False), "in")
@@ -36,9 +47,8 @@ class GatedDeltaNet(GatedOutput):
         query, key, value = (split_heads(y, self.heads) for y in self.convolution(made).split(self.sizes, -1))
         strength = real(torch.sigmoid(self.beta(x)), mask).transpose(-2, -1)
         decay, _ = self.decay(x, mask)
-        return self.finish(
-            x, by_delta(of_length_one(query), of_length_one(key), value, decay, strength.to(decay.dtype))
-        )
+        query, key = of_length_one(query), of_length_one(key)
+        return self.finish(x, by_delta(query, key, value, decay, strength.to(decay.dtype), self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """Of its decays, and of solving a triangular system for each chunk."""

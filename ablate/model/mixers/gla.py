@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least
 from ablate.model.init import tag
-from ablate.model.mixers.chunked import FINE, by_feature
+from ablate.model.mixers.chunked import FINE
+from ablate.model.mixers.kernels import Kernels, by_feature, choose_kernels
 from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
 from ablate.model.position import Places
 from ablate.model.shape import Shape
@@ -21,9 +22,20 @@ class GLA(GatedOutput):
     `key_share` of a head's features, W₁ has `rank` rows, τ is `temperature`.
     """
 
-    def __init__(self, shape: Shape, key_share: float, rank: int, temperature: float, bias: bool, eps: float):
+    def __init__(
+        self,
+        shape: Shape,
+        key_share: float,
+        rank: int,
+        temperature: float,
+        bias: bool,
+        eps: float,
+        kernels: Kernels | None = None,
+    ):
         super().__init__(shape, shape.head_dim, bias, eps)
-        keys = shape.heads * width("key_share", key_share, shape.head_dim)
+        features = width("key_share", key_share, shape.head_dim)
+        choose_kernels(self, kernels, features, shape.head_dim)
+        keys = shape.heads * features
         values = shape.heads * shape.head_dim
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
         self.rank = tag(nn.Linear(shape.dim, at_least("attention.rank", rank, 1), bias=False), "in")
@@ -36,7 +48,8 @@ class GLA(GatedOutput):
         dtype = torch.promote_types(x.dtype, torch.float32)
         decay = real(F.logsigmoid(self.decay(self.rank(x)).to(dtype)) / self.temperature, mask)
         made = (self.query(x), self.key(x), real(self.value(x), mask), decay)
-        return self.finish(x, by_feature(*(split_heads(y, self.heads) for y in made)))
+        query, key, value, decay = (split_heads(y, self.heads) for y in made)
+        return self.finish(x, by_feature(query, key, value, decay, self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """Of comparing the pairs of each chunk feature by feature: two products and a sum for each."""

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import above
 from ablate.model.init import tag
-from ablate.model.mixers.chunked import as_given, by_head, decaying_flops
+from ablate.model.mixers.chunked import as_given, decaying_flops
+from ablate.model.mixers.kernels import Kernels, by_head, choose_kernels
 from ablate.model.mixers.parts import merge_heads, real, split_heads
 from ablate.model.position import Places
 from ablate.model.shape import Shape
@@ -18,18 +19,23 @@ class LinearAttention(nn.Module):
     """Σ_s φ(q_t)·φ(k_s) v_s / (Σ_s φ(q_t)·φ(k_s) + ε), φ(x) = elu(x) + 1 (Katharopoulos 2020, arXiv 2006.16236).
 
     Over s ≤ t where causal: S_t = S_{t−1} + φ(k_t) v_tᵀ, z_t = z_{t−1} + φ(k_t), o_t = S_tᵀ φ(q_t) / (z_t·φ(q_t) + ε).
-    In at least float32; ε is that of the authors' code.
+    In at least float32; ε is that of the authors' code.  With `kernels` causal sums are computed by these.
     """
 
     reads: tuple[str, ...] = ()  # of what a position tells
+    late = ("kernels",)  # which act on a GPU alone
 
-    def __init__(self, shape: Shape, bias: bool, eps: float):
+    def __init__(self, shape: Shape, bias: bool, eps: float, kernels: Kernels | None = None):
         super().__init__()
+        if kernels is not None and not shape.decoder_layers:
+            told = "computes what reads from left to right, and an encoder reads both ways; leave it out"
+            raise ValueError(f"attention.kernels={kernels} {told}")
+        choose_kernels(self, kernels, shape.head_dim, shape.head_dim)
         width = shape.heads * shape.head_dim
         self.heads, self.eps = shape.heads, above("attention.eps", eps, 0)
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, width, bias), "in") for _ in range(3))
         self.out = tag(nn.Linear(width, shape.dim, bias), "out")
-        self.sums = CausalSums(shape.heads, shape.head_dim)
+        self.sums = CausalSums(shape.heads, shape.head_dim, kernels)
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
@@ -50,13 +56,13 @@ class LinearAttention(nn.Module):
 class CausalSums(nn.Module):
     """S_tᵀ q_t, S_t = Σ_{s ≤ t} k_s v_sᵀ: (B, T, H, D), (B, T, H, D), (B, T, H, V) -> (B, H, T, V)."""
 
-    def __init__(self, heads: int, features: int):
+    def __init__(self, heads: int, features: int, kernels: Kernels | None):
         super().__init__()
-        self.heads, self.features = heads, features
+        self.heads, self.features, self.kernels = heads, features, kernels
 
     def forward(self, *given: Tensor) -> Tensor:
         query, key, value = (y.transpose(-3, -2) for y in given)
-        return by_head(query, key, value, torch.zeros_like(query[..., 0]))
+        return by_head(query, key, value, torch.zeros_like(query[..., 0]), self.kernels)
 
     def stated_flops(self, batch: int, length: int) -> int:
         """Of what stands for decays here, all of them 1."""

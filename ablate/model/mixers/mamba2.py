@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
 from ablate.model.init import tag
-from ablate.model.mixers.chunked import by_head, decaying_flops
+from ablate.model.mixers.chunked import decaying_flops
+from ablate.model.mixers.kernels import Kernels, by_head, choose_kernels
 from ablate.model.mixers.parts import Decay, Recurrent, ShortConvolution, merge_heads, real, split_heads, width
 from ablate.model.norm import RMSNorm
 from ablate.model.position import Places
@@ -22,9 +23,20 @@ class Mamba2(Recurrent):
     features, are shared by all heads, v has `expand` times a head's.  Then RMSNorm(silu(W_gate x) ⊙ o) W_out.
     """
 
-    def __init__(self, shape: Shape, state: int, expand: float, convolution: int, bias: bool, eps: float):
+    def __init__(
+        self,
+        shape: Shape,
+        state: int,
+        expand: float,
+        convolution: int,
+        bias: bool,
+        eps: float,
+        kernels: Kernels | None = None,
+    ):
         super().__init__(shape)
-        features = self.heads * width("expand", expand, shape.head_dim)
+        values = width("expand", expand, shape.head_dim)
+        choose_kernels(self, kernels, state, values)
+        features = self.heads * values
         self.sizes = [at_least("attention.state", state, 1), state, features]
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
         self.gate = tag(nn.Linear(shape.dim, features, bias), "in")
@@ -41,7 +53,8 @@ class Mamba2(Recurrent):
         query, key, value = self.convolution(made).split(self.sizes, -1)
         value = split_heads(value, self.heads)
         decay, step = self.decay(x, mask)
-        found = by_head(query[..., None, :, :], key[..., None, :, :], step[..., None] * value, decay)
+        written = step[..., None] * value
+        found = by_head(query[..., None, :, :], key[..., None, :, :], written, decay, self.kernels)
         found = merge_heads(found + self.skip[:, None, None] * value)
         return self.out(self.norm(F.silu(self.gate(x)) * found))
 

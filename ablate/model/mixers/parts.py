@@ -13,10 +13,14 @@ from ablate.model.shape import Shape
 
 
 class Recurrent(nn.Module):
-    """A mixer that reads from left to right, whatever it is told of direction: (B, T, C) -> (B, T, C)."""
+    """A mixer that reads from left to right, whatever it is told of direction: (B, T, C) -> (B, T, C).
+
+    Its recurrence is computed by its `kernels`, where it is told of some.
+    """
 
     causal_only = True  # no encoder can be made of it alone, and nothing across stacks
     reads: tuple[str, ...] = ()  # of what a position tells
+    late = ("kernels",)  # which act on a GPU alone
 
     def __init__(self, shape: Shape):
         super().__init__()

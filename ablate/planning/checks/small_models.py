@@ -99,6 +99,11 @@ def narrowed(ffn: dict[str, Any], share: float) -> dict[str, Any]:
     return ffn | {"hidden": max(1, round(width * share))} if isinstance(width, int) else ffn
 
 
+def plain(attention: dict[str, Any]) -> dict[str, Any]:
+    """An attention without kernels, which compute on no CPU and take no heads as narrow."""
+    return attention | {"kernels": None} if "kernels" in attention else attention
+
+
 def full(cell: Checked, positions: int) -> Spec:
     """The copy with the cell's own sizes, with all layers where they are not too many."""
     layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, LAYERS)
@@ -115,6 +120,7 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
     rows = 3 if context <= 128 else 2
     length = max(int(WORK / parameters / rows), positions, SHORTEST)
     parts = {group: getattr(config, group) for group in (*BUILT, "model", "user")}
+    parts["attention"] = mapped(config.attention, plain)
     return Spec(Config(**parts, data={"context": cell.task.context}), facts, rows, min(context, length), True)
 
 

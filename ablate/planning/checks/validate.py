@@ -30,6 +30,7 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
+from ablate.planning.checks.fused_kernels import refuse_without_kernels
 from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.optimiser import optimiser_problems
 from ablate.planning.checks.trained_vectors import refuse_without_text
@@ -112,6 +113,7 @@ class Validator:
             try:
                 task = self.task(config)
                 refuse_without_text(config, task)
+                refuse_without_kernels(config)
                 # What was left open, or only limits, as it is: cells that differ in it alone are one.
                 config = config.with_value("model.tie_embeddings", ties(config, task))
                 config = config.with_value("data.context", task.context)

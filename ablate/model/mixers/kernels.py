@@ -1,0 +1,90 @@
+"""The recurrences of `chunked`, also by flash-linear-attention's kernels: the package fla-core, in Triton.
+
+Kernels are for a GPU: what is counted on the meta device, or computed on a CPU or in float64, is as in `chunked`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ablate.config.extra import extra
+from ablate.model.mixers import chunked
+
+Kernels = Literal["fla"]
+LEAST = 16  # features that a product of Triton's adds up
+NOTE = "computed by flash-linear-attention's kernels; FLOPs and memory are those of the plain form"
+
+
+def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
+    """See `chunked.by_head`."""
+    if kernels is None or not takes(query):
+        return chunked.by_head(query, key, value, log_decay)
+    return computed("simple_gla", query, key, value, g=log_decay)
+
+
+def by_feature(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
+    """See `chunked.by_feature`."""
+    if kernels is None or not takes(query):
+        return chunked.by_feature(query, key, value, log_decay)
+    return computed("gla", query, key, value, g=log_decay)
+
+
+def by_delta(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, strength: Tensor, kernels: Kernels | None
+) -> Tensor:
+    """See `chunked.by_delta`."""
+    if kernels is None or not takes(query):
+        return chunked.by_delta(query, key, value, log_decay, strength)
+    return computed("gated_delta_rule", query, key, value, g=log_decay, beta=strength)
+
+
+def takes(x: Tensor) -> bool:
+    """Whether kernels compute with a tensor."""
+    return x.is_cuda and x.dtype is not torch.float64
+
+
+@torch.compiler.disable  # as the library has it: a compiled model is left here, and entered again
+def computed(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tensor) -> Tensor:
+    """Q, K (B, H or 1, T, D), V (B, H, T, V) by one of the library's rules, with rates (B, H, T, …) -> (B, H, T, V).
+
+    Q, K and V in one type, that of autocast where it is on, as products have it in `chunked`; rates in their own.
+    """
+    dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
+    if torch.is_autocast_enabled(query.device.type):
+        dtype = torch.get_autocast_dtype(query.device.type)
+    shape = (-1, rates["g"].shape[1], -1, -1)
+    made = (x.to(dtype).expand(shape).transpose(1, 2) for x in (query, key, value))
+    found: Tensor = function(rule)(*made, **{name: x.transpose(1, 2) for name, x in rates.items()}, scale=1.0)[0]
+    return found.transpose(1, 2)
+
+
+@functools.cache
+def function(rule: str) -> Any:
+    """A rule's function, which computes in chunks.  Raises ValueError where the library is not installed.
+
+    Float32 is float32, not tf32; and kernels are the library's own, whatever other packages there are.
+    """
+    os.environ |= {"TRITON_F32_DEFAULT": "ieee", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
+    return getattr(extra(f"fla.ops.{rule}", "attention.kernels=fla", "fla"), f"chunk_{rule}")
+
+
+def choose_kernels(mixer: nn.Module, kernels: Kernels | None, keys: int, values: int, most: int | None = None) -> None:
+    """Have a mixer computed by kernels, with so many features of a head's keys, at `most`, and of its values.
+
+    Raises ValueError for sizes that they do not take.
+    """
+    mixer.kernels = kernels
+    if kernels is None:
+        return
+    sizes = f"not {keys} of a head's keys and {values} of its values"
+    if min(keys, values) < LEAST or keys % 2 or values % 2:
+        told = f"takes even numbers of features ≥ {LEAST}, {sizes}; write fewer model.heads, or leave it out"
+        raise ValueError(f"attention.kernels={kernels} {told}")
+    if most and keys > most:
+        raise ValueError(f"attention.kernels={kernels} takes at most {most} features of keys, {sizes}; leave it out")
+    mixer.note = "; ".join([*filter(None, [getattr(mixer, "note", None)]), NOTE])

@@ -1,0 +1,141 @@
+"""Mixers by flash-linear-attention's kernels: what they are handed, where they are used, and, in Triton's interpreter,
+their numbers.  No test has a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+from empty_task import Blank
+from test_attend import some
+from test_variants import LM, configuration, loss_of, read, some_inputs
+from torch import Tensor
+
+from ablate.config.extra import installed
+from ablate.config.schema import Config
+from ablate.model.build import initialised_model
+from ablate.model.cost import count
+from ablate.model.mixers import chunked, kernels
+
+MIXERS = ("gated_deltanet", "gla", "linear", "mamba2", "retention")
+RULES = {"by_head": "simple_gla", "by_feature": "gla", "by_delta": "gated_delta_rule"}
+every = pytest.mark.parametrize("variant", MIXERS)
+
+
+def with_kernels(variant: str, form: str = "decoder", **model: Any) -> Config:
+    """A cell of that variant by kernels, whose heads have enough features."""
+    config = configuration({"attention": variant, "model": form}, **({"heads": 1, "dim": 32} | model))
+    return config.with_value("attention", config.attention | {"kernels": "fla"})
+
+
+@every
+def test_on_a_cpu_they_change_nothing(variant: str) -> None:
+    config = with_kernels(variant)
+    model, plain = (
+        initialised_model(one, Blank(), 0) for one in (config, config.with_value("attention.kernels", None))
+    )
+    assert torch.equal(loss_of(model, some_inputs(LM)), loss_of(plain, some_inputs(LM)))
+    by, without = (count(one, Blank()) for one in (config, config.with_value("attention.kernels", None)))
+    assert by.flops_per_token == without.flops_per_token and by.shapes == without.shapes
+    [note] = set(by.notes) - set(without.notes)
+    assert "flash-linear-attention" in note and "plain form" in note
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(B, T, H, ·), unscaled queries, rates in float32 beside products in the type of autocast."""
+    asked: list[str] = []
+
+    def stand_in(query: Tensor, key: Tensor, value: Tensor, g: Tensor, scale: float, **more: Tensor) -> Any:
+        made, product = (query, key, value), torch.bfloat16 if half else torch.float32
+        assert [x.dtype for x in made] == [product] * 3 and scale == 1.0
+        assert (
+            query.shape == key.shape == (2, 70, 3, 16) and value.shape == (2, 70, 3, 24) and g.shape[:3] == (2, 70, 3)
+        )
+        rates = {"g": g, **more}
+        assert all(x.dtype is torch.float32 for x in rates.values())
+        heads_first = [x.double().transpose(1, 2) for x in (*made, *rates.values())]
+        return getattr(chunked, name)(*heads_first).transpose(1, 2).to(product), None
+
+    monkeypatch.setattr(kernels, "takes", lambda x: True)
+    monkeypatch.setattr(kernels, "function", lambda rule: asked.append(rule) or stand_in)
+    shared = 1 if name == "by_head" else 3
+    given = [some(2, shared, 70, 16), some(2, shared, 70, 16, seed=1), some(2, 3, 70, 24, seed=2)]
+    given += [-some(2, 3, 70, *[16] * (name == "by_feature"), seed=3).abs()]
+    given += [torch.sigmoid(some(2, 3, 70, seed=4))] * (name == "by_delta")
+    given[0], given[1] = (torch.nn.functional.normalize(x, dim=-1) for x in given[:2])
+    exact, given = getattr(chunked, name)(*given), [x.float() for x in given]
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        found = getattr(kernels, name)(*given, "fla")
+    assert asked == [RULES[name]]
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=(0.02 if half else 1e-5) * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("variant", "model", "settings", "said"),
+    [
+        ("gla", {"dim": 16}, {}, "even numbers of features ≥ 16, not 8 of a head's keys and 16 of its values"),
+        ("retention", {"dim": 17}, {"expand": 2}, "not 17 of a head's keys and 34"),
+        ("mamba2", {}, {"state": 8}, "not 8 of a head's keys and 64"),
+        ("gated_deltanet", {"dim": 512}, {}, "at most 256 features of keys, not 384 of a head's keys"),
+        ("linear", {"form": "encoder"}, {}, "an encoder reads both ways"),
+    ],
+)
+def test_what_they_cannot_do_is_refused(
+    variant: str, model: dict[str, Any], settings: dict[str, Any], said: str
+) -> None:
+    config = with_kernels(variant, **model)
+    config = config.with_value("attention", config.attention | settings).with_value(
+        "position", read("position", "none")
+    )
+    with pytest.raises(ValueError, match=f"attention.kernels=fla .*{said}"):
+        initialised_model(config, Blank(kind="mlm" if "form" in model else "lm"), 0)
+
+
+def test_linear_attention_over_two_stacks_has_them_where_it_is_causal() -> None:
+    config = with_kernels("linear", form="encoder_decoder")
+    initialised_model(config, Blank(kind="seq2seq"), 0)
+
+
+# ---- in Triton's interpreter, where the library is installed
+
+
+def interpreted(asked: str) -> dict[str, list[float]]:
+    """What tests/helpers/kernels_against_plain.py finds."""
+    for module in ("fla", "triton"):
+        try:
+            installed(module, "this test", "fla")
+        except ValueError as error:
+            pytest.skip(str(error))
+    command = [sys.executable, str(ROOT / "tests/helpers/kernels_against_plain.py"), asked]
+    paths = [*map(str, (ROOT, ROOT / "tests", ROOT / "tests/model")), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, list[float]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
+def test_their_recurrences_and_gradients_are_the_plain_ones(name: str) -> None:
+    """In float32; where decays are strong their sums over a chunk are large, of which differences are taken."""
+    for how, off in interpreted(name).items():
+        assert max(off) < (5e-4 if how == "strong decays" else 2e-5), (how, off)
+
+
+@pytest.mark.slow
+@every
+def test_a_model_of_them_is_as_near_to_float64_as_the_plain_one(variant: str) -> None:
+    """Its loss and every gradient, eager and compiled, in float32 and in half precision."""
+    found = interpreted(variant)
+    for how in ("kernels", "compiled"):
+        assert max(found[how]) < 2e-5, (how, found[how])
+        assert max(found[f"{how}, half"]) < 2 * max(found["plain, half"]), (how, found)
