@@ -34,7 +34,9 @@ from ablate.results.run import Run
 OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
 CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
 DAMAGED, UNITS = "files set aside as corrupt", "unit files of studies with nothing left to do"
-WEIGHTS, ORPHANS, CACHE = "weights of runs", "runs that no study refers to", "tokenised corpora"
+WEIGHTS, ORPHANS = "weights of runs", "runs that no study refers to"
+CORPORA, VECTORS = "tokenised corpora", "trained vectors"
+CACHED = (CORPORA, VECTORS)
 ALWAYS = (CHECKPOINTS, LEFTOVERS, DAMAGED, UNITS)
 
 
@@ -88,7 +90,7 @@ def survey(results: Path) -> Found:
     links += [folder for study in studies for folder in (study, study / "units") if folder.is_symlink()]
     untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
     in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
-    return Found([*items, *_corpora()], in_hand + untouched)
+    return Found([*items, *_cached()], in_hand + untouched)
 
 
 def remove(items: Iterable[Item]) -> list[Item]:
@@ -202,9 +204,11 @@ def _keep(run: Run) -> str | None:
     return None
 
 
-def _corpora() -> list[Item]:
+def _cached() -> list[Item]:
     folders = [path for path in sorted(cache_folder().iterdir()) if re.fullmatch(r"[0-9a-f]{32}", path.name)]
-    return [Item(CACHE, path, size_of(path)) for path in folders if path.is_dir()]
+    vectors = sorted((cache_folder() / "vectors").glob("*.npz"))
+    found = [(CORPORA, path) for path in folders if path.is_dir()] + [(VECTORS, path) for path in vectors]
+    return [Item(kind, path, size_of(path)) for kind, path in found]
 
 
 def _remove(item: Item) -> bool:
@@ -235,7 +239,8 @@ def _delete(item: Item) -> None:
 ASKED = {
     ORPHANS: "--orphans removes them: their results, too, are lost",
     WEIGHTS: "--weights removes them: such runs cannot be tested at new lengths any more, nor their models loaded",
-    CACHE: "--cache removes them: they are made again when a study needs them",
+    CORPORA: "--cache removes them: they are made again when a study needs them",
+    VECTORS: "--cache removes them: they are trained again when a run needs them",
 }
 NAMED = 3  # things of a kind that are spelled out
 SIZES = ("bytes", "kB", "MB", "GB", "TB")
@@ -247,9 +252,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--yes", action="store_true", help="remove it; without this nothing is touched")
     parser.add_argument("--weights", action="store_true", help="trained weights, too: no tests at new lengths then")
     parser.add_argument("--orphans", action="store_true", help="runs that no study refers to, too, with their results")
-    parser.add_argument("--cache", action="store_true", help="tokenised corpora, too")
+    parser.add_argument("--cache", action="store_true", help="tokenised corpora and trained vectors, too")
     given = parser.parse_args(arguments)
-    asked = {WEIGHTS: given.weights, ORPHANS: given.orphans, CACHE: given.cache}
+    asked = {WEIGHTS: given.weights, ORPHANS: given.orphans} | dict.fromkeys(CACHED, given.cache)
     kinds = [*ALWAYS, *(kind for kind, wanted in asked.items() if wanted)]
     return conclude(parser.prog, given.json, lambda: clean(given.results_dir, kinds, given.yes))
 
@@ -266,7 +271,7 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     lines += [line for kind in kinds for line in _kind([item for item in gone if item.kind == kind], results)]
     for kind, how in ASKED.items():
         some = [item for item in found.items if item.kind == kind and kind not in kinds]
-        where = f" in {some[0].path.parent}" if some and kind == CACHE else ""
+        where = f" in {some[0].path.parent}" if some and kind in CACHED else ""
         lines += [f"kept: {kind}{where}: {len(some)}, {human(some)}; {how}"] if some else []
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
     lines += [f"untouched: {reason}" for reason in found.untouched]

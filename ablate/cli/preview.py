@@ -19,7 +19,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     training vectors takes in lines of their own.
     """
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
-    tasks = ", ".join(task.title for task in plan.manifest.tasks.values())
+    tasks = ", ".join(dict.fromkeys(task.title for task in plan.manifest.tasks.values()))
     test = sum(status == "untested" for status in plan.statuses.values())
     cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
     runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)

@@ -1,7 +1,8 @@
 """Placebos: one part of a run's randomness drawn anew while all else stays, to see what noise alone does.
 
 A kind is a component (the draws of its own parameters), `init` (all draws), `data` (the order of the data, with
-dropout) or `chaos` (nothing is drawn anew; drawn parameters are moved by about 1e-7 of themselves).
+dropout) or `chaos` (nothing is drawn anew; drawn parameters are moved by about 1e-7 of themselves).  Vectors that an
+embedding begins with are trained anew by `embedding` and `init`, and moved by `chaos`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.config.schema import Seed
 from ablate.model.init import Init, draw, initialise, role_of
@@ -44,12 +45,17 @@ def initialise_as(kind: str | None, model: nn.Module, init: Init, seed: int) -> 
 
 @torch.no_grad()
 def perturb(model: nn.Module, seed: int) -> None:
-    """θ ← θ · (1 + 1e-7 · z), z ~ N(0, 1) keyed by (seed, name), for every parameter that is drawn; zeros stay."""
+    """Move every parameter that is drawn, in place; zeros stay."""
     for name, parameter in model.named_parameters():
         if role_of(parameter) != "constant":
-            z = draw(seed, f"chaos/{name}", tuple(parameter.shape)).double()
-            # In float64, or rounding would take most of so small a change away before it is made.
-            parameter.copy_(parameter.double() * (1 + CHAOS * z))
+            parameter.copy_(perturbed(parameter, name, seed))
+
+
+def perturbed(values: Tensor, name: str, seed: int) -> Tensor:
+    """θ · (1 + 1e-7 · z) in float64, z ~ N(0, 1) keyed by (seed, name)."""
+    z = draw(seed, f"chaos/{name}", tuple(values.shape)).double()
+    # In float64, or rounding would take most of so small a change away before it is made.
+    return values.double() * (1 + CHAOS * z)
 
 
 def data_seed(halves: Seed, seed: int) -> int:

@@ -6,11 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.schema import Config
-from ablate.format import scientific
+from ablate.format import first_of, scientific
 from ablate.results.records import Cell, StepSeconds, TaskFacts
 
 if TYPE_CHECKING:
     from ablate.planning.checks.validate import Checked
+
+NAMED = 3  # cells that a note spells out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,14 @@ def slow_starts(configs: list[Config]) -> list[str]:
     why = "trained all the same, with a learning rate that never stops rising"
     said = [f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}" for warmup, steps in late]
     return sorted(said)[:1]
+
+
+def other_tasks(cells: Cells) -> list[str]:
+    """What to say of cells that are scored on another task than what they are compared with."""
+    pairs = zip(cells.rows, cells.at, strict=True)
+    found = [row.label for row, at in pairs if row.task != cells.rows[at].task]
+    told = "scored on another task than the reference, so that no effect between them will be shown"
+    return [f"{first_of(found, NAMED)}: {told}"] * bool(found)
 
 
 def one_rate(cells: Cells, tuned: str | None) -> list[str]:

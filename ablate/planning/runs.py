@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.schema import is_component
-from ablate.planning.cells import one_rate, slow_starts
+from ablate.planning.cells import one_rate, other_tasks, slow_starts
 from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, status_of, to_test, without_weights
 from ablate.planning.looks import looked_at, other_looks, sequence_of
 from ablate.planning.registration import register, registered_margin
@@ -138,6 +138,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         *left_aside,
         *[f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {settings.seeds}"] * bool(study.looks),
         *slow_starts([row.config for row in study.cells.rows]),
+        *other_tasks(study.cells),
         *one_rate(study.cells, settings.tune.key),
         *(damage for _, damage in found.values() if damage),
         *about_timing(study.results, runs, rows, statuses),

@@ -18,7 +18,7 @@ from ablate.format import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.step_seconds import COSTLY
-from ablate.results.records import Cell
+from ablate.results.records import Cell, PlannedRun
 from ablate.results.run import Run
 from ablate.results.tables import as_planned
 from ablate.training.devices import environments, settle
@@ -49,7 +49,7 @@ def expected_time(plan: Plan) -> str:
     """How long the training that a plan leaves to do will take, in one line, or why that is not known; nothing where
     there is nothing to train.  Steps are measured eagerly: translating a model would take longer than it may.
     """
-    todo = cells_to_train(plan)
+    todo = [cell for _, cell in runs_to_train(plan)]
     if not todo:
         return ""
     if lacks_device(plan):
@@ -76,11 +76,11 @@ def basis(todo: list[Cell], known: list[tuple[Cell, Speed]]) -> list[str]:
     return told + [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
 
 
-def cells_to_train(plan: Plan) -> list[Cell]:
-    """The cell of each run that is to be trained, with the value that was tuned for it."""
+def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:
+    """Each run that is to be trained, with its cell at the value that was tuned for it."""
     cells = {cell.id: cell for cell in plan.manifest.cells}
     runs = [run for run in plan.manifest.runs if plan.statuses[run.path] in ("missing", "failed")]
-    return [as_planned(cells[run.cell], run) for run in runs]
+    return [(run, as_planned(cells[run.cell], run)) for run in runs]
 
 
 def flops_of(cell: Cell) -> float:
@@ -118,7 +118,7 @@ def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
 
 def shape_of(config: Config) -> str:
     """All that the time of a step and of an evaluation depends on."""
-    whole = config.as_json()
+    whole = without_vectors(config).as_json()
     train = {key: whole["train"][key] for key in COSTLY}
     return json.dumps([train, config.optim._target_, *(whole[key] for key in (*BUILT, "model", "data", "eval"))])
 

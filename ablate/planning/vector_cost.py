@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import Config, neutral_groups
+from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.format import counted
 from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan
-from ablate.results.tables import as_planned, own_name
-from ablate.training.vectors import initial_seed, is_pretrained, kept, place, tables_of
+from ablate.planning.sweep_time import runs_to_train
+from ablate.results.tables import own_name
+from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept, place, tables_of
 
 SECONDS = 30.0  # that a trial may take
 
@@ -29,10 +31,8 @@ class Sets(NamedTuple):
 
 
 def expected_vectors(plan: Plan) -> list[str]:
-    """What training the vectors of a plan's runs takes, a line for each kind of them."""
-    plain, cells = neutral_groups()["embedding"]["_target_"], {cell.id: cell for cell in plan.manifest.cells}
-    runs = [(as_planned(cells[run.cell], run).config, run.seed) for run in plan.manifest.runs]
-    wanted = [(config, seed) for config, seed in runs if config.embedding["_target_"] != plain]
+    """What training the vectors of the runs that a plan leaves to do takes, a line for each kind of them."""
+    wanted = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
     try:
         return [told(Sets(*found)) for found in apart(partial(sets_of, wanted), SECONDS)]
     except Failed as error:
@@ -41,28 +41,30 @@ def expected_vectors(plan: Plan) -> list[str]:
 
 def told(sets: Sets) -> str:
     """One kind of sets in words."""
-    each = "" if sets.each is None else f"{sets.each:.2g} CPU-s each"
-    parts = [f"{counted(sets.lacking, 'set')} to train" + f", about {each}" * bool(each)] if sets.lacking else []
+    each = "" if sets.each is None else f"{float(f'{sets.each:.2g}'):,g} CPU-s each"
+    more = "beside the time above"  # which is that of runs without vectors
+    parts = [f"{counted(sets.lacking, 'set')} to train, {f'about {each}, ' * bool(each)}{more}"] * bool(sets.lacking)
     parts += [f"{counted(sets.kept, 'set')} kept" + f", {each} to train" * (bool(each) and not parts)] * bool(sets.kept)
     return f"vectors of {sets.name}: {'; '.join(parts)}"
 
 
 def sets_of(wanted: list[tuple[Config, int]]) -> list[Sets]:
     """The sets of vectors of runs, each a configuration and a seed."""
-    files: dict[str, dict[str, float | None]] = {}
-    tables = {}
+    cells: dict[int, tuple[Config, set[int]]] = {}
     for config, seed in wanted:
-        if not is_pretrained(config):
-            continue
+        if is_pretrained(config):
+            cells.setdefault(id(config), (config, set()))[1].add(initial_seed(config, seed))
+    files, trials = dict[tuple[str, str], set[Path]](), {}
+    for config, seeds in cells.values():
         task = build_task(config)
-        table, text = tables_of(build_model(config, task))[0], task.training_text()
-        kind, file = str(place(table, config, text, 0)), place(table, config, text, initial_seed(config, seed))
-        tables[kind] = (table, text, own_name(config.embedding["_target_"]))
-        found = kept(file)
-        files.setdefault(kind, {})[str(file)] = found.cpu_seconds if found else None
+        table, text = next(iter(tables_of(build_model(config, task)).values())), task.training_text()
+        digest, plain = digest_of(text), config.with_value("seed.placebo", None)
+        kind = (own_name(config.embedding["_target_"]), str(place(table, plain, digest, 0)))
+        files.setdefault(kind, set()).update(place(table, config, digest, seed) for seed in seeds)
+        trials[kind] = partial(table.expected_seconds, text)
     sets = []
-    for kind, (table, text, name) in tables.items():
-        known = [seconds for seconds in files[kind].values() if seconds is not None]
-        each = sum(known) / len(known) if known else table.expected_seconds(text)
-        sets.append(Sets(name, len(known), len(files[kind]) - len(known), each))
+    for kind, places in files.items():
+        known = [found.cpu_seconds for file in sorted(places) if (found := kept(file))]
+        each = sum(known) / len(known) if known else trials[kind]()
+        sets.append(Sets(kind[0], len(known), len(places) - len(known), each))
     return sets

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import nn
 
 from ablate.config.components import resolve
 from ablate.config.schema import Config, neutral_groups
 from ablate.data.corpus import DAMAGED, alone, cache_folder
+from ablate.model.placebo import perturbed
 from ablate.results.atomic import write_atomic
 from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.code_hash import code_of_part
@@ -46,17 +48,18 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
     tables = tables_of(model)
     if not tables:
         return None
-    text = task.training_text()
-    found = vectors_in(place(tables[0], config, text, seed), tables[0], text, stream(tables[0], config, seed))
-    for table in tables:
-        table.begin_with(found.rows)
+    text, first = task.training_text(), next(iter(tables.values()))
+    found = vectors_in(place(first, config, digest_of(text), seed), first, text, stream(first, config, seed))
+    for name, table in tables.items():
+        chaos = config.seed.placebo == "chaos"
+        table.begin_with(perturbed(torch.from_numpy(found.rows), name, seed).numpy() if chaos else found.rows)
     return found.cpu_seconds
 
 
-def tables_of(model: nn.Module) -> list[Pretrained]:
-    """The embeddings of a model that begin with vectors."""
-    found: list[Any] = [module for module in model.modules() if hasattr(module, "begin_with")]
-    return found
+def tables_of(model: nn.Module) -> dict[str, Pretrained]:
+    """The embeddings of a model that begin with vectors, by the names of their matrices."""
+    named: Any = model.named_modules()
+    return {f"{name}.weight": part for name, part in named if hasattr(part, "begin_with")}
 
 
 def initial_seed(config: Config, seed: int) -> int:
@@ -66,7 +69,8 @@ def initial_seed(config: Config, seed: int) -> int:
 
 def is_pretrained(config: Config) -> bool:
     """Whether the embedding of a configuration begins with vectors."""
-    return hasattr(resolve("embedding", config.embedding["_target_"], config.user), "vectors")
+    target = resolve("embedding", config.embedding["_target_"], config.user)
+    return isinstance(target, type) and hasattr(target, "begin_with")  # a Pretrained, which runs without need not reach
 
 
 def without_vectors(config: Config) -> Config:
@@ -78,18 +82,22 @@ def without_vectors(config: Config) -> Config:
 
 
 def stream(table: Pretrained, config: Config, seed: int) -> int:
-    """The seed, of 32 bits, that vectors are trained with: part of the initial draws, which a placebo draws anew."""
-    anew = "placebo/" * (config.seed.placebo in ANEW)
-    digest = hashlib.sha256(f"vectors/{anew}{SHARED if table.shared else seed}".encode()).digest()
+    """The seed, of 32 bits, that vectors are trained with: part of the initial draws, which a placebo draws anew; one
+    for all seeds, and placebos, where their set is shared.
+    """
+    own = SHARED if table.shared else f"{'placebo/' * (config.seed.placebo in ANEW)}{seed}"
+    digest = hashlib.sha256(f"vectors/{own}".encode()).digest()
     return int.from_bytes(digest[:4], "little")
 
 
-def place(table: Pretrained, config: Config, text: Sequence[np.ndarray], seed: int) -> Path:
-    """Where vectors are kept: by the text, all settings, the seed, the code and the versions that they depend on."""
+def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
+    """Where vectors are kept: by the text's digest, and all settings, the seed, the code and the versions that they
+    depend on.
+    """
     node = config.embedding
     told: dict[str, Any] = {key: value for key, value in node.items() if key not in APART}
     told |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, config, seed)}
-    told |= {"text": digest_of(text), "code": code_of_part(node["_target_"], config.user)}
+    told |= {"text": text, "code": code_of_part(node["_target_"], config.user)}
     told |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(own_name(node["_target_"]))
     name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
     return cache_folder() / "vectors" / f"{name}.npz"

@@ -176,11 +176,15 @@ def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(
 def test_weights_and_corpora_go_only_when_asked_for(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cache = results.parent / "cache"
     corpus, other = put(cache / ("0a" * 16) / "train.npy", 5_000_000), put(cache / "probes" / "x")
+    vectors, lock = put(cache / "vectors" / "0b.npz", 2_000_000), put(cache / "vectors" / "0b.lock")
     assert command(results, "--yes") == 0 and corpus.exists() and run_of(results, 0).weights_file.exists()
-    assert f"kept: tokenised corpora in {cache}: 1, 5.0 MB; --cache removes them" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"kept: tokenised corpora in {cache}: 1, 5.0 MB; --cache removes them" in shown
+    assert f"kept: trained vectors in {vectors.parent}: 1, 2.0 MB; --cache removes them" in shown and vectors.exists()
     assert command(results, "--yes", "--weights") == 0 and corpus.exists()
     assert not list(results.rglob("weights.safetensors")) and run_of(results, 0).result_file.exists()
     assert command(results, "--yes", "--cache") == 0 and not corpus.parent.exists() and other.exists()
+    assert not vectors.exists() and lock.exists(), "whoever trains may hold the lock"
 
 
 def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -115,19 +114,6 @@ def test_no_optimiser_nor_decay_moves_a_frozen_table(optimiser: Any) -> None:
     again = of_form("random", LM)
     again.load_state_dict(model.state_dict())
     assert torch.equal(again.embed.weight, before["embed.weight"]) and not again.embed.weight.requires_grad
-
-
-def test_many_runs_with_frozen_tables_are_one_program() -> None:
-    models = [built({"embedding": "random"}, seed, tie_embeddings=False) for seed in (0, 1)]
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-    tokens, plain = some_inputs(LM)["tokens"], copy.deepcopy(models[0]).to("meta")
-
-    def one(weights: dict[str, Tensor], kept: dict[str, Tensor]) -> Tensor:
-        found: Tensor = torch.func.functional_call(plain, (weights, kept), (tokens,))
-        return found
-
-    found = torch.func.vmap(one)(parameters, buffers)
-    torch.testing.assert_close(found, torch.stack([model(tokens) for model in models]))
 
 
 @forms

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,7 @@ from ablate.model.dropout import rekey
 from ablate.model.ffn import MoE
 from ablate.model.norm import InstanceNorm, running_norms
 from ablate.training.compiling import FASTER, known
+from ablate.training.vectors import tables_of
 
 VOCAB, CONTEXT = 13, 12
 SHAPE = {"layers": 2, "heads": 2, "dim": 16}
@@ -60,16 +62,14 @@ def without_formula(group: str, known: Iterable[str], how: str) -> str:
 
 DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]
 REFERENCE = {str(group): choice for entry in DEFAULTS for group, choice in entry.items()}
-# Those of cross_attention attention has, too, and those of embedding are one class: test_embedding.py.
-ALONE = [group for group in COMPONENTS if group not in ("cross_attention", "embedding")]
+ALONE = [group for group in COMPONENTS if group != "cross_attention"]  # whose variants attention has, too
 CELLS: list[dict[str, str]] = [
     {},
     *({group: name} for group in ALONE for name in variants(group) if name != REFERENCE[group]),
 ]
 # Few cells that hold every variant at least once, for what is slow.
 LONGEST = max(len(variants(group)) for group in ALONE)
-COVERED = [group for group in COMPONENTS if group != "embedding"]
-COVER = [{group: variants(group)[i % len(variants(group))] for group in COVERED} for i in range(LONGEST)]
+COVER = [{group: variants(group)[i % len(variants(group))] for group in COMPONENTS} for i in range(LONGEST)]
 FORMS = [(form, kind) for form in variants("model") for kind in resolve("model", read("model", form)["_target_"]).kinds]  # type: ignore[attr-defined]
 # A sixteenth of sixteen features is one, and x / |x₁| knows no bounds.
 SETTINGS: dict[str, dict[str, Any]] = {"prms": {"share": 0.5}, "factorised": {"width": 6}}
@@ -132,6 +132,8 @@ def configuration(cell: dict[str, str] | None = None, **model: Any) -> Config:
     """The part of a resolved configuration that a model is built from: a cell, in a shape fit for tests."""
     chosen = REFERENCE | (cell or {})
     parts = {group: read(group, chosen[group]) | SETTINGS.get(chosen[group], {}) for group in BUILT}
+    if parts["embedding"]["frozen"]:
+        model = {"tie_embeddings": False} | model
     return typed(
         parts
         | {
@@ -148,7 +150,18 @@ def built(
     cell = dict(cell or {})
     name, kind = form or (cell.get("model", REFERENCE["model"]), "lm")
     outputs = 5 if kind == "classification" else VOCAB
-    return initialised_model(configuration(cell | {"model": name}, **model), Blank(VOCAB, CONTEXT, kind, outputs), seed)
+    config = configuration(cell | {"model": name}, **model)
+    made = initialised_model(config, Blank(VOCAB, CONTEXT, kind, outputs), seed)
+    for table in tables_of(made).values():
+        table.begin_with(some_vectors(table, seed))
+    return made
+
+
+def some_vectors(table: nn.Module, seed: int) -> np.ndarray:
+    """Rows in the place of trained ones, one of which is lacking."""
+    rows = np.random.default_rng(seed).standard_normal(tuple(table.weight.shape), dtype=np.float32)  # type: ignore[arg-type]
+    rows[3] = np.nan
+    return rows
 
 
 def some_tokens(batch: int = 3, length: int = CONTEXT, seed: int = 0) -> Tensor:
@@ -210,12 +223,12 @@ def made_once(cell: tuple[tuple[str, str], ...], form: tuple[str, str]) -> nn.Mo
 def test_every_component_has_variants_and_a_reference_among_them() -> None:
     for group in COMPONENTS:
         assert REFERENCE[group] in variants(group)
-    assert {name for cell in COVER for name in cell.values()} == {v for group in COVERED for v in variants(group)}
+    assert {name for cell in COVER for name in cell.values()} == {v for group in COMPONENTS for v in variants(group)}
     assert {kind for _, kind in FORMS} == {"lm", "mlm", "classification", "seq2seq"}
 
 
 STABLE = re.compile(
-    r"((encoder|decoder)\.)?(embed|position|embed_norm|blocks\.\d+\.((cross_)?attention|ffn|norms|alpha|scales|connections)"
+    r"((encoder|decoder)\.)?(embed|position|embed_norm|widen|blocks\.\d+\.((cross_)?attention|ffn|norms|alpha|scales|connections)"
     r"|final_norm|head)(\.[\w.]+)?"
 )
 
@@ -313,10 +326,16 @@ FLAGS = ("tie_embeddings", "share_layers", "scale_embeddings", "norm_embeddings"
 def test_every_parameter_gets_a_gradient(form: tuple[str, str], cell: dict[str, str]) -> None:
     """With each flag on and off beside every variant, and each alone beside the reference."""
     possible = [flag for flag in FLAGS if form[1] != "classification" or flag != "tie_embeddings"]  # classes: no tokens
+    still = {"embed.weight"} if cell.get("embedding") == "random" else set()  # frozen, and so no head
+    possible = [flag for flag in possible if flag != "tie_embeddings" or not still]
     for on in ([], possible, *([] if cell else [[flag] for flag in possible])):
         model = jitter(built(cell, form=form, **{name: name in on for name in FLAGS}), 0.05)
         loss_of(model, some_inputs(form, 8)).backward()
+        assert {name for name, parameter in model.named_parameters() if not parameter.requires_grad} == still
         for name, parameter in model.named_parameters():
+            if name in still:
+                assert parameter.grad is None
+                continue
             assert parameter.grad is not None, f"{on}: {name} is connected to nothing"
             assert parameter.grad.isfinite().all() and parameter.grad.any(), f"{on}: {name}"
 
@@ -331,7 +350,8 @@ def test_state_dict_round_trip(form: tuple[str, str], cell: dict[str, str]) -> N
     second.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(first.eval()(**some_inputs(form)), second.eval()(**some_inputs(form)))
     if form[1] == "lm":
-        assert second.head.weight is second.embed.weight
+        ties = any(parameter is second.embed.weight for parameter in second.head.parameters())
+        assert ties == (cell.get("embedding") != "random")
 
 
 @each_form

@@ -49,7 +49,15 @@ def test_the_plan_counts_unknown_words(small: list[str]) -> None:
     plan = planned(words, "data.vocab_size=9", "norm=ln,rms")
     (note,) = [note for note in plan.manifest.cells[0].notes if "<unk>" in note]
     assert "% of test" in note and not plan.study.cells.checked[0].task.bytes_per_token
+    assert "the 9 of the vocabulary" in note
     assert "data.vocab_size=2 is too small" in refused(words, "data.vocab_size=2")
+
+
+def test_a_plan_warns_of_cells_that_are_scored_on_other_tasks(small: list[str]) -> None:
+    words = (*small, "data.tokenizer=word", "data.vocab_size=5,9")
+    (note,) = [note for note in planned(words).notes if "another task" in note]
+    assert note.startswith("data.vocab_size=9: ") and "no effect" in note
+    assert not [note for note in planned(words, "norm=ln,rms").notes if "another task" in note], "compared within each"
 
 
 def test_a_width_of_earlier_files_is_the_embeddings(small: list[str]) -> None:

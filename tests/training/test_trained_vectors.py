@@ -72,8 +72,7 @@ def test_a_seed_decides_the_table_and_nothing_else_moves(small: list[str], name:
 def test_one_set_is_shared_where_it_is_asked_for(small: list[str], name: str) -> None:
     config = configured(small, name, "embedding.shared=true")
     rows = [begun(config, seed)["embed.weight"] for seed in (0, 1)]
-    known = np.unique(np.concatenate(build_task(config).training_text()))
-    seen = [row[torch.from_numpy(known).long()] for row in rows]
+    seen = [row[known_rows(config)] for row in rows]
     ratio = seen[0] / seen[1]
     torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio))
     assert len(list((cache_folder() / "vectors").glob("*.npz"))) == 1
@@ -84,10 +83,36 @@ def test_vectors_are_of_the_initial_draws(small: list[str]) -> None:
     plain = begun(config)["embed.weight"]
     for kind, moves in {"embedding": True, "init": True, "ffn": False, "data": False}.items():
         assert moves != torch.equal(begun(config.with_value("seed.placebo", kind))["embed.weight"], plain), kind
+    shared = config.with_value("embedding.shared", True)
+    one, other = (begun(shared.with_value("seed.placebo", kind))["embed.weight"] for kind in (None, "embedding"))
+    at = known_rows(config)
+    torch.testing.assert_close(one[at] / other[at], (one[at] / other[at])[0, 0].expand_as(one[at]))  # one set for all
     fixed = config.with_value("seed.init", 0)
-    task, table = build_task(config), table_of(config)
-    text = task.training_text()
-    assert place(table, config, text, 0) == place(table, fixed, text, vectors.initial_seed(fixed, 5))
+    table = table_of(config)
+    assert place(table, config, "text", 0) == place(table, fixed, "text", vectors.initial_seed(fixed, 5))
+
+
+@each
+def test_chaos_moves_each_number_of_a_table_once(small: list[str], name: str) -> None:
+    config = configured(small, name)
+    plain, moved = (begun(config.with_value("seed.placebo", kind))["embed.weight"] for kind in (None, "chaos"))
+    share = (moved.double() / plain.double() - 1)[plain != 0]
+    assert 0.8e-7 < float(share.std()) < 1.3e-7 and float((share != 0).double().mean()) > 0.5
+    at = known_rows(config)
+    assert not torch.equal(moved[at], plain[at]) and float(share.abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize(("shared", "kinds"), [("false", ["embedding"]), ("true", [])])
+def test_placebos_of_a_reference_with_vectors_draw_its_embedding_anew(
+    small: list[str], shared: str, kinds: list[str]
+) -> None:
+    plan = plan_study([*small, "embedding=word2vec,elmo", f"embedding.shared={shared}", "aa=3", "dry_run=true"])
+    assert plan.manifest.factors == {"seed.placebo": [None, *kinds, "data", "init", "chaos"]}
+
+
+def known_rows(config: Config) -> torch.Tensor:
+    """The ids that have vectors."""
+    return torch.from_numpy(np.unique(np.concatenate(build_task(config).training_text()))).long()
 
 
 def test_vectors_see_the_training_split_alone(small: list[str]) -> None:
@@ -154,8 +179,10 @@ def test_a_set_is_known_by_text_settings_seed_code_and_library(
     small: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(small, "word2vec")
-    text, table = build_task(config).training_text(), table_of(config)
-    files = [place(table, config, text, 0), place(table, config, text, 1), place(table, config, text[:1] * 2, 0)]
+    whole, table = build_task(config).training_text(), table_of(config)
+    text = vectors.digest_of(whole)
+    files = [place(table, config, text, 0), place(table, config, text, 1)]
+    files.append(place(table, config, vectors.digest_of(whole[:1] * 2), 0))
     files.append(place(table, config.with_value("embedding.window", 3), text, 0))
     files.append(place(table_of(config.with_value("embedding.width", 6)), config, text, 0))
     key = run_key(config, 0, "data")
@@ -205,4 +232,4 @@ def test_what_a_trial_takes_stands_for_the_whole(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("time.process_time", lambda: next(clock))
     assert Word2Vec(7, 4, None, False, False, "cbow", 2, 2, 0.0, 3, 0.1).expected_seconds(text) == 2.0 * 3 * 2
     assert ELMo(7, 4, None, False, False, 20, 2, 8, 0.1).expected_seconds(text) == 5.0 * 20 / 5
-    assert tried == [(50_000, 1), (100_000, 5)]
+    assert tried == [(50_000, 1), (100_000, 1), (100_000, 5)]

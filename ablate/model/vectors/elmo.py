@@ -19,6 +19,17 @@ CLIP = 1.0  # norm of a gradient
 TRIAL = 5  # steps
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: sums over several are added up in another order, and no faster at these sizes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 class ELMo(Pretrained):
     """Rows begin as mean states of a bidirectional LSTM language model (Peters 2018, arXiv 1802.05365).
 
@@ -63,13 +74,28 @@ class ELMo(Pretrained):
         """Vectors (vocab, width) of the ids of documents; NaN for those that no window has."""
         return self.trained(documents, seed, self.steps)
 
+    @one_thread()
     def trained(self, documents: Sequence[np.ndarray], seed: int, steps: int) -> np.ndarray:
-        """Vectors after so many steps."""
-        vocab, width = self.weight.shape
-        return elmo(documents, vocab, width, seed, steps, self.rows, self.length, self.lr)
+        """Vectors after so many steps of Adam, each on `rows` windows of `length` ids, at a rate that falls from `lr`
+        to 0; means are over as many windows, spaced evenly over the text, or over all of a shorter one.
+        """
+        text = torch.from_numpy(np.concatenate(documents).astype(np.int64))
+        (vocab, width), length = self.weight.shape, min(self.length, len(text))
+        draw = torch.Generator().manual_seed(seed)
+        model = drawn(vocab, width, draw)
+        optimiser = torch.optim.Adam(model.parameters(), self.lr)
+        for step in range(steps):
+            starts = torch.randint(len(text) - length + 1, (self.rows,), generator=draw)
+            optimiser.param_groups[0]["lr"] = self.lr * (1 - step / steps)
+            optimiser.zero_grad()
+            model.loss(windows(text, starts, length)).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimiser.step()
+        return mean_states(model, text, length, self.rows, steps)
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
-        """About how many CPU-seconds `vectors` takes, by a few steps."""
+        """About how many CPU-seconds `vectors` takes, by a few steps after one that loads what they need."""
+        self.trained(documents, 0, 1)
         begun, steps = time.process_time(), min(TRIAL, self.steps)
         self.trained(documents, 0, steps)
         return (time.process_time() - begun) * self.steps / steps
@@ -94,41 +120,6 @@ class LanguageModel(nn.Module):
         forth, back = self.states(ids).chunk(2, -1)
         ahead = F.cross_entropy(self.head(forth[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
         return (ahead + F.cross_entropy(self.head(back[:, 1:]).flatten(0, 1), ids[:, :-1].flatten())) / 2
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread: sums over several are added up in another order, and no faster at these sizes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@one_thread()
-def elmo(
-    documents: Sequence[np.ndarray], vocab: int, width: int, seed: int, steps: int, rows: int, length: int, lr: float
-) -> np.ndarray:
-    """Vectors (vocab, width) in float32 of the ids of documents (N,), NaN where no window has an id.
-
-    The model takes `steps` steps of Adam on `rows` windows of `length` ids, at a rate that falls from `lr` to 0; means
-    are over as many windows, spaced evenly over the text, or over all of a shorter one.
-    """
-    text = torch.from_numpy(np.concatenate(documents).astype(np.int64))
-    length = min(length, len(text))
-    draw = torch.Generator().manual_seed(seed)
-    model = drawn(vocab, width, draw)
-    optimiser = torch.optim.Adam(model.parameters(), lr)
-    for step in range(steps):
-        starts = torch.randint(len(text) - length + 1, (rows,), generator=draw)
-        optimiser.param_groups[0]["lr"] = lr * (1 - step / steps)
-        optimiser.zero_grad()
-        model.loss(windows(text, starts, length)).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimiser.step()
-    return mean_states(model, text, length, rows, steps)
 
 
 def drawn(vocab: int, width: int, draw: torch.Generator) -> LanguageModel:

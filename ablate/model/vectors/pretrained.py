@@ -16,7 +16,8 @@ class Pretrained(Embedding):
     A class that derives from it has `vectors`.  All rows are scaled by one factor to the mean square that `init` draws,
     so that what differs from embedding=learned and random is where rows point, not how long they are on average.  Ids
     that have no vector keep their draws.  The vectors belong to the initial draws: they come from the seed of those,
-    and with `shared` all seeds begin with one set, whose noise no interval covers.
+    and placebos that draw the embedding anew train them anew; with `shared` all seeds and placebos begin with one set,
+    whose noise nothing covers.
 
     late  settings that act on nothing but the vectors
     """
@@ -32,8 +33,9 @@ class Pretrained(Embedding):
     def note(self) -> str:
         """What every table says of it."""
         if self.shared:
-            return "one set of vectors, trained on the training split, for all seeds: intervals do not cover its noise"
-        return "vectors trained on the training split anew for each seed"
+            told = "one set of vectors, trained on the training split, for all seeds and placebos"
+            return f"{told}: neither intervals nor aa cover its noise"
+        return "vectors trained on the training split anew for each seed, and for its placebos init and embedding"
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
         """Vectors (vocab, width) in float32 of the ids of the training split's documents, (N,) each, from a seed.

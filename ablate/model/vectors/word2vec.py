@@ -56,10 +56,33 @@ class Word2Vec(Pretrained):
         return self.trained(documents, seed, self.epochs)
 
     def trained(self, documents: Sequence[np.ndarray], seed: int, epochs: int) -> np.ndarray:
-        """Vectors after so many passes over documents."""
-        vocab, width = self.weight.shape
-        how = (self.objective, self.window, self.negative, self.subsample, epochs, self.lr)
-        return word2vec(documents, vocab, width, seed, *how)
+        """Vectors after so many passes over documents, the same for one seed.
+
+        Frequent ids, of a share f of all, are kept with probability √(subsample / f) + subsample / f at each place, all
+        of them where it is 0; the learning rate falls from `lr` to a hundredth of a percent, linearly.
+        """
+        library, (vocab, width) = extra("gensim.models", "embedding=word2vec", "vectors"), self.weight.shape
+        sentences = Sentences(documents, vocab)
+        counts = np.bincount(np.concatenate([np.zeros(0, np.int64), *documents]), minlength=vocab)
+        made = library.Word2Vec(
+            vector_size=width,
+            sg=OBJECTIVES[self.objective],
+            window=self.window,
+            negative=self.negative,
+            sample=self.subsample,
+            alpha=self.lr,
+            min_alpha=min(1e-4, self.lr),
+            min_count=1,
+            seed=seed,
+            hashfxn=fixed_hash,
+            workers=1,  # several threads would add up in the order in which they come
+        )
+        made.build_vocab_from_freq({name: int(n) for name, n in zip(sentences.names, counts, strict=True) if n})
+        made.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
+        found = np.full((vocab, width), np.nan, np.float32)
+        for name, row in made.wv.key_to_index.items():
+            found[int(name)] = made.wv.vectors[row]
+        return found
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
         """About how many CPU-seconds `vectors` takes, by one pass over the first ids."""
@@ -68,47 +91,6 @@ class Word2Vec(Pretrained):
         begun = time.process_time()
         self.trained(part, 0, 1)
         return (time.process_time() - begun) * self.epochs * total / len(part[0])
-
-
-def word2vec(
-    documents: Sequence[np.ndarray],  # of ids, (N,) each
-    vocab: int,
-    width: int,
-    seed: int,
-    objective: str,
-    window: int,
-    negative: int,
-    subsample: float,
-    epochs: int,
-    lr: float,
-) -> np.ndarray:
-    """Vectors (vocab, width) in float32 of the ids of documents, NaN where an id never occurs; the same for one seed.
-
-    Frequent ids, of a share f of all, are kept with probability √(subsample / f) + subsample / f at each place, all of
-    them where it is 0; the learning rate falls from `lr` to a hundredth of a percent, linearly.
-    """
-    library = extra("gensim.models", "embedding=word2vec", "vectors")
-    sentences = Sentences(documents, vocab)
-    counts = np.bincount(np.concatenate([np.zeros(0, np.int64), *documents]), minlength=vocab)
-    made = library.Word2Vec(
-        vector_size=width,
-        sg=OBJECTIVES[objective],
-        window=window,
-        negative=negative,
-        sample=subsample,
-        alpha=lr,
-        min_alpha=min(1e-4, lr),
-        min_count=1,
-        seed=seed,
-        hashfxn=fixed_hash,
-        workers=1,  # several threads would add up in the order in which they come
-    )
-    made.build_vocab_from_freq({name: int(n) for name, n in zip(sentences.names, counts, strict=True) if n})
-    made.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
-    found = np.full((vocab, width), np.nan, np.float32)
-    for name, row in made.wv.key_to_index.items():
-        found[int(name)] = made.wv.vectors[row]
-    return found
 
 
 class Sentences:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, Seed
+from ablate.config.schema import COMPONENTS, Config
 from ablate.model.init import FIXED
 from ablate.model.placebo import redrawn
 from ablate.planning.cells import Cells, describe_tasks
@@ -18,6 +18,7 @@ from ablate.planning.study import CheckedStudy
 LEAST = 3  # placebos of a kind; fewer have no spread to speak of
 WORDS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
 KEY = "seed.placebo"
+Shapes = dict[str, tuple[str, tuple[int, ...]]]  # of parameters: name -> (role, shape)
 
 
 def placebo_problems(study: CheckedStudy) -> list[Problem]:
@@ -39,13 +40,14 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
     count, (row, plain) = study.settings.aa, study.cells.references[0]
     label, shapes = row.label, plain.budget.shapes
-    kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config.seed)]
+    kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config)]
     config = plain.config.with_value("eval.lengths", [])
     checked = [plain._replace(config=config.with_value(KEY, kind)) for kind in kinds]
     labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
     rows = describe_cells(checked, [row.name] * len(kinds), levels, labels, at, [None] * len(kinds))
-    rows = [replace(each, shared_draws=kept_draws(kind, shapes)) for each, kind in zip(rows, kinds, strict=True)]
+    kept = [kept_draws(kind, shapes, plain.config) for kind in kinds]
+    rows = [replace(each, shared_draws=share) for each, share in zip(rows, kept, strict=True)]
     cells = Cells(
         {KEY: kinds}, {KEY: None}, rows, checked, [cell.config for cell in checked], at, describe_tasks(checked)
     )
@@ -53,18 +55,21 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     return study.beside(f"{study.base}-aa", cells, told, {"placebo_of": study.base}, seeds=list(range(count)))
 
 
-def kinds_of(swept: list[str], shapes: dict[str, tuple[str, tuple[int, ...]]], halves: Seed) -> list[str]:
+def kinds_of(swept: list[str], shapes: Shapes, config: Config) -> list[str]:
     """The swept components of which the model draws something, then data order, initialisation and chaos.
 
     A half of the randomness that `seed` fixes is no source: all its placebos would be drawn alike.
     """
     keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
-    studied = [key for key in keys if key in COMPONENTS and key != "init" and kept_draws(key, shapes) < 1]
-    varying = [half for half in ("data", "init") if getattr(halves, half) is None]
+    studied = [key for key in keys if key in COMPONENTS and key != "init" and kept_draws(key, shapes, config) < 1]
+    varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
     return [*(studied if "init" in varying else []), *varying, "chaos"]
 
 
-def kept_draws(kind: str | None, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> float:
-    """Share of a model's drawn numbers that a placebo of a kind has in common with the plain run."""
-    drawn = {name: math.prod(shape) for name, (role, shape) in shapes.items() if role not in FIXED}
+def kept_draws(kind: str | None, shapes: Shapes, config: Config) -> float:
+    """Share of a model's drawn numbers, and of vectors trained for its seed, that a placebo of a kind has in common
+    with the plain run.
+    """
+    fixed = {*FIXED} - ({"vectors"} if config.embedding.get("shared") is False else set())
+    drawn = {name: math.prod(shape) for name, (role, shape) in shapes.items() if role not in fixed}
     return 1 - sum(drawn[name] for name in redrawn(kind, drawn)) / max(1, sum(drawn.values()))

@@ -21,6 +21,7 @@ from ablate.planning.checks import examine, kept, preflight, small_models, valid
 from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.code_hash import Code
+from ablate.training.vectors import is_pretrained
 
 MINE = "user=[mistakes_of_mine]"
 SAME = "make the same network"
@@ -263,7 +264,8 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
 
 @pytest.mark.parametrize("group", ALONE)
 def test_every_variant_beside_all_others_passes_at_scale_tiny(group: str, tmp_path: Path) -> None:
-    plan = planned([f"results_dir={tmp_path}", "track=none"], None, f"{group}=glob(*)")
+    untied = ["model.tie_embeddings=false"] * (group == "embedding")  # one of which is frozen, and so no head
+    plan = planned([f"results_dir={tmp_path}", "track=none", *untied], None, f"{group}=glob(*)")
     loud = [note for note in plan.notes if "loss at initialisation" in note]
     assert len(loud) == (group == "init"), "torch's embeddings, tied, give logits of size 8"
 
@@ -299,6 +301,8 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
             config.attention["kv_heads"] = 1
         found = examine.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True))
         assert found["problems"] == [] and found["signature"] is not None, cell
+        if is_pretrained(config):
+            continue  # the vectors that tell it from embedding=learned no copy has
         for signature, other in seen:
             assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"
         seen.append((found["signature"], cell))
