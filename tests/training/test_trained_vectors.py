@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import threading
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from ablate.model.vectors.elmo import ELMo
 from ablate.model.vectors.word2vec import Word2Vec
 from ablate.planning.checks import trained_vectors
 from ablate.planning.plan import check_study, plan_study
+from ablate.planning.sweep_time import shape_of
 from ablate.planning.vector_cost import expected_vectors
 from ablate.results.run import Run
 from ablate.results.run_key import run_key
@@ -41,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def configured(small: list[str], name: str, *more: str) -> Config:
     """The resolved configuration of a cell with trained vectors."""
-    given = [*small, f"embedding={name}", *CHEAP[name], *more]
+    given = [*small, f"embedding={name}", *CHEAP.get(name, []), *more]
     found: Config = check_study(latest(*given), None).cells.checked[0].config
     return found
 
@@ -222,6 +224,19 @@ def test_a_plan_tells_the_cost_and_trains_nothing_that_is_kept(small: list[str])
     begun(next(cell.config for cell in plan.manifest.cells if cell.label == "word2vec"))
     assert any("1 set to train" in line and "1 set kept" in line for line in expected_vectors(plan))
     assert expected_vectors(plan_study([*small, "norm=ln,rms", "dry_run=true"])) == []
+    done = dict.fromkeys(plan.statuses, "done")
+    assert expected_vectors(dataclasses.replace(plan, statuses=done)) == [], "what is trained needs none"
+
+
+def test_placebos_of_one_kind_of_vectors_are_told_in_one_line(small: list[str]) -> None:
+    plan = plan_study([*small, "embedding=word2vec,elmo", "aa=3", "dry_run=true"])
+    (line,) = expected_vectors(plan)
+    assert "Word2Vec: 6 sets to train" in line, "for three seeds the plain ones, and those of embedding and of init"
+
+
+def test_a_step_is_measured_once_for_tables_that_begin_otherwise(small: list[str]) -> None:
+    learned, trained = (configured(small, name) for name in ("learned", "word2vec"))
+    assert shape_of(learned) == shape_of(trained) != shape_of(trained.with_value("embedding.width", 6))
 
 
 def test_what_a_trial_takes_stands_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
