@@ -15,13 +15,14 @@ sweep: $(VENV)/.ready
 studies: $(VENV)/.ready
 	$(BIN)/python -m ablate.studies $(STUDIES)
 
+# A file's tests stay on one worker: what its fixtures make is made once.
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 # All tests: those of report.html need a browser and those of LaTeX a TeX, which are installed where apt-get can, else
 # these tests skip and say so.
 test-all: $(VENV)/.all
-	$(BIN)/python -m pytest -n 2 -rs
+	$(BIN)/python -m pytest -n 2 --dist loadfile -rs
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The bugs of `benchmarks/seeded_bugs.py` fit the code as it stands: each can be seeded, and its tests are there."""
+"""The bugs of `benchmarks/seeded_bugs.yaml` fit the code as it stands: each can be seeded, and its tests are there."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ ROOT = Path(__file__).parents[1]
 
 def test_every_seeded_bug_fits_the_code() -> None:
     lost = [bug.what for bug in BUGS if place_of(bug.old, ROOT) is None or not nodes_of(bug.tests, ROOT)]
-    assert not lost, f"benchmarks/seeded_bugs.py: the code, or the test, of these is no longer found: {lost}"
+    assert not lost, f"benchmarks/seeded_bugs.yaml: the code, or the test, of these is no longer found: {lost}"

@@ -56,7 +56,11 @@ def divergence_of(study: Study, level: Collection[str], reference: Collection[st
 def _lost(study: Study) -> pandas.DataFrame:
     """Whether a run diverged: a row per seed, a column per cell; NaN of runs that neither did nor gave a number."""
     ended = study.runs[study.runs["status"].isin(["done", "diverged"])]
-    table = ended.assign(lost=ended["status"] == "diverged").pivot(index="seed", columns="cell", values="lost")
+    table = (
+        ended[["seed", "cell"]]
+        .assign(lost=ended["status"] == "diverged")
+        .pivot(index="seed", columns="cell", values="lost")
+    )
     return table.reindex(columns=[cell.id for cell in study.manifest.cells]).astype(float)
 
 

@@ -80,15 +80,18 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
-    table["in_units"] = [
-        in_units(study, each, row, row.margin_steps) if math.isfinite(row.margin_steps) else row.margin
-        for each, row in zip(found, table.itertuples(), strict=True)
-    ]
+    table["in_units"] = table["margin"]
+    if math.isfinite(margin.steps):
+        table["in_units"] = [
+            row.margin if math.isnan(row.margin_steps) else in_units(study, each, row, row.margin_steps)
+            for each, row in zip(found, table.itertuples(), strict=True)
+        ]
     bare = no_evidence(study.manifest)
     judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
-    table["assumes"] = [assumed(row.n, doubts[row.family]) * (row.verdict not in OPEN) for row in table.itertuples()]
+    asked = zip(table["n"], table["family"], table["verdict"], strict=True)
+    table["assumes"] = [assumed(n, doubts[family]) * (verdict not in OPEN) for n, family, verdict in asked]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     table["also"] = ["; ".join(others) for others in also_of_each(study.manifest, found)]
     table["given"] = given(study.manifest)

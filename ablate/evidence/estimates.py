@@ -57,8 +57,9 @@ def scored(study: Study, metric: str | None = None) -> Scored:
     metrics = {cell: metric or own for cell, own in endpoints(manifest).items()}
     lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
     ranked = values.copy()
-    for run in study.runs[study.runs["status"] == "diverged"].itertuples():
-        ranked.loc[run.seed, run.cell] = math.inf if lower[run.cell] else -math.inf
+    lost = study.runs.loc[study.runs["status"] == "diverged", ["seed", "cell"]]
+    for seed, cell in lost.itertuples(index=False):
+        ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
     ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
     cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
     return Scored(study, cells, metrics, lower, values, ranked, ends, at)

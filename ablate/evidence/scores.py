@@ -79,7 +79,7 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     runs, own = study.runs, endpoints(study.manifest)
     values = values_of(runs, own if metric is None else dict.fromkeys(own, metric))
     usable = values.where((runs["status"] == "done") & np.isfinite(values))
-    table = runs.assign(value=usable).pivot(index="seed", columns="cell", values="value")
+    table = runs[["seed", "cell"]].assign(value=usable).pivot(index="seed", columns="cell", values="value")
     return table.reindex(columns=list(own)).astype(float)
 
 

@@ -82,7 +82,7 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
         if exchange and math.isfinite(row.low) and contrast.kind != "trend"  # whose unit is another
         else Worth()
-        for contrast, row in zip(found, table.itertuples(), strict=True)
+        for contrast, row in zip(found, table[["metric", "lower_is_better", "low", "alpha"]].itertuples(), strict=True)
     ]
     return pandas.DataFrame(rows, columns=WORTH, index=table.index)
 

@@ -54,6 +54,14 @@ def rekey(model: nn.Module, seed: int, step: int) -> None:
             module.key.fill_(int.from_bytes(digest[:8], "little", signed=True))
 
 
+def seed_others(seed: int, step: int, device: torch.device) -> None:
+    """Set torch's own generators for one training step, for parts from outside, which may draw from them."""
+    key = int.from_bytes(hashlib.sha256(f"draws/{seed}/{step}".encode()).digest()[:8], "little", signed=True)
+    torch.default_generator.manual_seed(key)  # torch.manual_seed would seed all accelerators, too
+    if device.type == "cuda":
+        torch.cuda.manual_seed(key)
+
+
 def begin_at(model: nn.Module, row: int) -> None:
     """Tell every dropout site of a model which row of the whole batch the next part begins with."""
     for module in model.modules():

@@ -18,7 +18,7 @@ from ablate.results.code_hash import PACKAGE, Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
 from ablate.results.result import Provenance
-from ablate.results.stored_targets import by_own_names, parts_of
+from ablate.results.stored_targets import by_own_names, is_foreign, parts_of
 from ablate.results.tables import own_name
 from ablate.results.versions import library_versions, torch_version
 
@@ -54,8 +54,12 @@ def first_schedules() -> dict[str, Any]:
 
 
 def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
-    """An FFN's settings: a width that is given leaves the rule for it without effect."""
-    rule = ("mult", "multiple_of") if ffn.get("hidden") is not None else ()
+    """An FFN's settings: a width that is given leaves our own rule for it without effect.
+
+    What a user's class takes these for is not known.
+    """
+    given = ffn.get("hidden") is not None and not is_foreign(ffn)
+    rule = ("mult", "multiple_of") if given else ()
     return {key: value for key, value in ffn.items() if key not in rule}
 
 

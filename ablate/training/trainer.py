@@ -19,7 +19,7 @@ from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
 from ablate.model.build import base_of, build_objective, initialised_model
-from ablate.model.dropout import rekey
+from ablate.model.dropout import rekey, seed_others
 from ablate.model.objective import has_auxiliary
 from ablate.model.placebo import data_seed
 from ablate.model.products import use
@@ -27,6 +27,7 @@ from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter, Row
 from ablate.results.run import Run
+from ablate.results.stored_targets import is_foreign
 from ablate.training.compiling import Stopwatch, compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
@@ -83,7 +84,7 @@ class Trainer:
             self.keep_checkpoint = config.keep == "all"
             init_seed = initial_seed(config, seed)
             self.data_seed = data_seed(config.seed, seed)
-            self.device = torch.device(self.loop.device)
+            self.device, self.foreign = torch.device(self.loop.device), is_foreign(config)
             self.setting = setting_of(config)
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
@@ -175,6 +176,8 @@ class Trainer:
         optim = self.optim
         with self.timed("data"):
             rekey(self.model, self.data_seed, step)
+            if self.foreign:
+                seed_others(self.data_seed, step, self.device)
             batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
         with self.timed("forward_backward"):
             losses = self.backward(step, batch)

@@ -97,6 +97,42 @@ class OverBatch(LayerNorm):
         return (x - x.mean(0, keepdim=True)) * self.weight + self.eps * self.bias
 
 
+class Batchwise(LayerNorm):
+    """Mixes rows in training, at each position by itself."""
+
+    over = (0,)
+
+    def forward(self, x, mask=None):
+        y = super().forward(x)
+        return y - y.mean(self.over, keepdim=True) if self.training else y
+
+
+class Windowwise(Batchwise):
+    """Mixes rows and positions in training, later ones, too."""
+
+    over = (0, 1)
+
+
+class Counting(LayerNorm):
+    made = 0
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__(dim, eps)
+        Counting.made += 1
+        self.scale = Counting.made**-0.5
+
+    def forward(self, x, mask=None):
+        return self.scale * super().forward(x)
+
+
+class Far(LayerNorm):
+    """Looks ahead in long sequences alone."""
+
+    def forward(self, x, mask=None):
+        y = super().forward(x)
+        return y + y.mean(1, keepdim=True) if x.shape[1] > 20 else y
+
+
 class Unread(LayerNorm):
     def __init__(self, dim: int, eps: float, strength: float):
         super().__init__(dim, eps)
@@ -175,7 +211,23 @@ REST = {
 }
 GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral"]}
 GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"], "residual": ["Forgetful"]}
-GROUPS |= {"norm": ["OverTime", "OverBatch", "Unread", "Idle", "Single", "Drawing", "Broken", "ByWidth", "Sampled"]}
+GROUPS |= {
+    "norm": [
+        "OverTime",
+        "OverBatch",
+        "Batchwise",
+        "Windowwise",
+        "Counting",
+        "Far",
+        "Unread",
+        "Idle",
+        "Single",
+        "Drawing",
+        "Broken",
+        "ByWidth",
+        "Sampled",
+    ]
+}
 OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Spectral": ""}
 
 

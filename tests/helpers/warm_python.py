@@ -1,7 +1,7 @@
 """`python -m module ...` by a copy of a process that has loaded the libraries, but nothing of ours: seconds sooner.
 
 A test whose subject is the process itself (what it imports, how it is killed) starts a new one: `conftest.run_fresh`.
-The first workers of a sweep are such copies too.
+The first workers of a sweep are such copies too, and the first commands that `ablate studies` starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,7 +31,8 @@ LIBRARIES += ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_pd
 LIBRARIES += ["hydra.experimental.callback", "hydra.core.override_parser.overrides_parser", "safetensors.torch"]
 LIMIT = 300.0  # seconds
 SIZE = 1 << 17  # bytes of a command and its environment
-SLOTS = 2  # copies that wait to be a sweep's workers
+SLOTS = 3  # copies that wait to be what a command starts
+LENT = ("ablate.execution.worker", "ablate.cli.main")
 
 
 class Copy:
@@ -138,11 +139,16 @@ def become(streams: list[int], command: list[str], cwd: str, environment: dict[s
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     sys.path[:] = [cwd, *filter(None, environment["PYTHONPATH"].split(os.pathsep)), *sys.path]
     sys.argv[:] = command
-    if command[0] == "ablate":
-        lend_workers()
+    if command[0].startswith("ablate"):
+        lend_copies()
+    end(lambda: runpy.run_module(command[0], run_name="__main__", alter_sys=True))
+
+
+def end(begin: Callable[[], object]) -> NoReturn:
+    """Carry out a program, and end as its interpreter would."""
     code: Any = 0
     try:
-        runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        begin()
     except SystemExit as end:
         code = end.code
     except BaseException:
@@ -158,51 +164,51 @@ def become(streams: list[int], command: list[str], cwd: str, environment: dict[s
     os._exit(code or 0)
 
 
-def lend_workers() -> None:
-    """Have a copy of this process be each of the first workers that `subprocess.Popen` is asked to start."""
-    waiting, start = [wait_to_work() for _ in range(SLOTS)], subprocess._fork_exec
+def lend_copies() -> None:
+    """Have a copy of this process be each of the first workers and studies that `subprocess.Popen` shall start."""
+    waiting, start = [wait_to_begin() for _ in range(SLOTS)], subprocess._fork_exec
 
     def lent(args: list[str], *told: Any) -> int:
-        if not waiting or "from ablate.execution.worker import" not in args[-1]:
+        if not waiting or not any(f"from {module} import main" in "".join(args[3:4]) for module in LENT):
             return start(args, *told)
         pid, channel = waiting.pop(0)
-        code, environment, streams = args[-1], [os.fsdecode(pair) for pair in told[4]], [told[5], told[8]]
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)
-        socket.send_fds(channel, [json.dumps([code, environment]).encode()], streams)
+        environment = {**os.environ} if told[4] is None else dict(os.fsdecode(pair).split("=", 1) for pair in told[4])
+        streams = {0: told[5], 1: told[8], 2: told[10]}
+        given = {number: stream for number, stream in streams.items() if stream >= 0}
+        if told[15] >= 0:
+            with contextlib.suppress(OSError):
+                os.setpgid(pid, told[15] or pid)
+        words = json.dumps([args[3:], environment, [*given]]).encode()
+        socket.send_fds(channel, [words], [*given.values()])
         channel.close()
         return pid
 
     subprocess._fork_exec = lent
 
 
-def wait_to_work() -> tuple[int, socket.socket]:
-    """A copy of this process that becomes a worker once it is told its program, and ends where it is told nothing."""
+def wait_to_begin() -> tuple[int, socket.socket]:
+    """A copy of this process that becomes another once it is told its program, and ends where it is told nothing."""
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     if pid := os.fork():
         theirs.close()
         return pid, ours
     ours.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal's group, to which it belongs until it works
-    told, streams = socket.recv_fds(theirs, SIZE, 2)[:2]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal's group, to which it belongs until it begins
+    told, streams = socket.recv_fds(theirs, SIZE, 3)[:2]
     if not told:
         os._exit(0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     theirs.close()
-    for number, stream in enumerate(streams):
+    (code, *words), environment, numbers = json.loads(told)
+    for number, stream in zip(numbers, streams, strict=True):
         os.dup2(stream, number)
         os.close(stream)
-    code, environment = json.loads(told)
     os.environ.clear()
-    os.environ.update(pair.split("=", 1) for pair in environment)
-    sys.argv[:] = ["-c"]
-    try:
-        exec(code, {"__name__": "__main__"})
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    os.environ.update(environment)
+    sys.argv[:] = ["-c", *words]
+    if words:  # of a command, which starts workers
+        lend_copies()
+    end(lambda: exec(code, {"__name__": "__main__"}))
 
 
 if __name__ == "__main__":

@@ -229,6 +229,8 @@ def test_what_another_setting_leaves_without_effect_does_not_count(config: Confi
         rule = altered(given, "ffn", "hidden", None)
         assert run_key(rule, 0, "f") != run_key(altered(rule, "ffn", name, 9), 0, "f")
     assert run_key(given, 0, "f") != run_key(altered(given, "ffn", "bias", False), 0, "f")
+    own = config.with_value("ffn", node | {"_target_": "of_mine.FFN"})
+    assert run_key(own, 0, "f") != run_key(altered(own, "ffn", "mult", 9), 0, "f"), "a user's own means what it likes"
 
 
 def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: Config) -> None:

@@ -398,3 +398,34 @@ def test_a_run_of_muon_with_experts_and_later_tokens_goes_on_exactly(small: list
     for name, p in second.model.named_parameters():
         assert torch.equal(p, whole.model.get_parameter(name)), name
         assert not torch.equal(p, before[name]) or p.ndim < 2, name
+
+
+NOISY = """
+import torch
+from torch import nn
+
+
+class Noisy(nn.Module):
+    def forward(self, x, mask=None):
+        return x * (1 + 0.1 * torch.randn_like(x)) if self.training else x
+"""
+
+
+def test_draws_of_torch_s_own_generator_are_those_of_the_seed_and_the_step(small, tmp_path, monkeypatch) -> None:
+    """In runs with parts from outside, which alone may draw from it."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = configured(small, "user=[noisy]", "optim.lr=1e-9").with_value("norm", {"_target_": "noisy.Noisy"})
+
+    def losses(folder: str, seed: int, steps: list[int]) -> list[float]:
+        trainer = trainer_of(own, tmp_path / folder, seed)
+        torch.rand(len(steps))  # what a process did before is of no matter
+        return [trainer.update(step)[0]["loss"].item() for step in steps]
+
+    with torch.random.fork_rng(devices=[]):
+        whole, rest = losses("a", 0, [0, 1, 2]), losses("b", 0, [2])
+        assert rest[0] == pytest.approx(whole[2], abs=1e-6) and losses("c", 0, [0, 1]) == whole[:2]
+        assert losses("d", 1, [2])[0] != pytest.approx(whole[2], abs=1e-6)
+    trainer, before = trainer_of(configured(small), tmp_path / "e"), torch.get_rng_state()
+    trainer.update(0)
+    assert torch.equal(torch.get_rng_state(), before), "nothing of ours draws from it, or seeds it"

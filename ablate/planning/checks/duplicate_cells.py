@@ -18,9 +18,12 @@ from ablate.planning.checks.user_code import Described, beside
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import numbers
+from ablate.training.schedule import build_schedule, learning_rate
 
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
+OF_RATES = ("lr", "warmup", "floor", "schedule")  # keys of `optim`, the last one in stored runs alone
+MOST_RATES = 10_000  # of steps that learning rates are compared at, evenly over all
 ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
 
 
@@ -124,6 +127,29 @@ def settings_named(config: Config, where: str) -> list[Any]:
         target = resolve(group, node["_target_"], config.user)
         found += [[group, key, node.get(key)] for key in getattr(target, where, ())]
     return found
+
+
+def same_rates(checked: list[Checked]) -> Iterator[Pair]:
+    """Pairs of cells that differ in what makes their learning rates alone, and have the same at every step."""
+    strata: dict[str, list[int]] = {}
+    for i, cell in enumerate(checked):
+        rest = without(cell.config, ("schedule",))
+        rest["optim"] = {key: value for key, value in rest["optim"].items() if key not in OF_RATES}
+        strata.setdefault(json.dumps(rest, sort_keys=True), []).append(i)
+    for members in strata.values():
+        seen: dict[str, int] = {}
+        for i in members if len(members) > 1 else []:
+            first = seen.setdefault(beside(checked[i].config, partial(rates, checked[i].config)), i)
+            if numbers(checked[first].config) != numbers(checked[i].config):
+                yield first, i
+
+
+def rates(config: Config) -> str:
+    """Hash of a cell's learning rates, but for rounding."""
+    schedule, optim, steps = build_schedule(config), config.optim, config.train.steps
+    given = (optim.lr, optim.warmup, schedule, optim.floor)
+    each = (f"{learning_rate(step, steps, *given):.12e}" for step in range(0, steps, -(-steps // MOST_RATES)))
+    return hashlib.sha256(" ".join(each).encode()).hexdigest()
 
 
 def same_data(checked: list[Checked]) -> Iterator[Pair]:

@@ -52,7 +52,8 @@ def examine(spec: Spec) -> dict[str, Any]:
         never, unrouted = idle_parts(spec, model, idle, dispatched)
         problems, notes = problems + never, notes + unrouted
         notes += far_off(loss, spec.task["outputs"])
-        made = signature([seen, *logits, run(model.eval(), inputs)])
+        longer = [run(moved, some_inputs(spec.longer))] if spec.beyond else []
+        made = signature([seen, *longer, *logits, run(model.eval(), inputs)])
         return {"problems": problems, "notes": notes, "signature": made}
 
 

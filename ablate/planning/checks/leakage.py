@@ -33,15 +33,23 @@ def unsteady(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     return differ(run(model, inputs), run(model, inputs))
 
 
-def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether outputs of a causal model change with later tokens; each row of the batch has a `now` of its own."""
+def inconstant(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether a model that is built again gives other outputs: a count of instances, say, goes on from the first."""
+    return differ(run(model, inputs), run(settled(build(spec), inputs), inputs))
+
+
+def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec, together: bool = False) -> bool:
+    """Whether outputs of a causal model change with later tokens; each row of the batch has a `now` of its own.
+
+    `together` all rows have one, so that a part which mixes rows gives the past no later tokens of others.
+    """
     if spec.task["kind"] not in CAUSAL:
         return False
     tokens, other = inputs["tokens"], others(inputs["tokens"], spec.task["vocab"])
     before, (rows, length) = run(model, inputs), tokens.shape[:2]
-    todo = nows(spec, length)
+    todo, each = nows(spec, length), 1 if together else rows
     while todo:
-        now, todo = torch.tensor((todo[:rows] * rows)[:rows]), todo[rows:]
+        now, todo = torch.tensor((todo[:each] * rows)[:rows]), todo[each:]
         seen = torch.arange(length) <= now[:, None]
         kept = seen.view(*seen.shape, *[1] * (tokens.ndim - 2))
         after = run(model, inputs | {"tokens": torch.where(kept, tokens, other)})
@@ -53,12 +61,27 @@ def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 def train_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     """Whether only in training mode outputs change with later tokens.
 
-    Norms that keep running statistics say so themselves; of parts that draw, or mix rows, nothing can be said.
+    Norms that keep running statistics say so themselves; of parts that draw nothing can be said.
     """
     if running_norms(model):
         return False
     model = copy.deepcopy(model).train()
-    return look_ahead(model, inputs, spec) and not unsteady(model, inputs, spec) and not mixed_rows(model, inputs, spec)
+    if not look_ahead(model, inputs, spec) or unsteady(model, inputs, spec):
+        return False
+    return not mixed_rows(model, inputs, spec) or look_ahead(model, inputs, spec, together=True)
+
+
+def train_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether only in training mode outputs of one example change with the others of its batch; see `train_ahead`."""
+    if running_norms(model):
+        return False
+    model = copy.deepcopy(model).train()
+    return mixed_rows(model, inputs, spec) and not unsteady(model, inputs, spec)
+
+
+def ahead_beyond(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs change with later tokens at a length beyond the context, where the cell is tested there."""
+    return bool(spec.beyond) and look_ahead(model, some_inputs(spec.longer), spec)
 
 
 def nows(spec: Spec, length: int) -> list[int]:
@@ -123,13 +146,16 @@ def differ(first: Tensor, second: Tensor) -> bool:
 
 
 ALONE = ("unsteady", "rows")  # checks that must pass for those after them to say anything
-TOLD = ("unsteady", "training")  # checks after which a cell may train all the same
+TOLD = ("unsteady", "training", "batch")  # checks after which a cell may train all the same
 # What is asked of a copy, and what to say of the part that fails.
 CHECKS: dict[str, tuple[Check, str]] = {
     "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; what it sees cannot be tried out"),
+    "anew": (inconstant, "is another model each time it is built; to know its layer it asks for `layer`"),
     "rows": (mixed_rows, "mixes rows: outputs of one example change with the others of its batch, at evaluation"),
     "ahead": (look_ahead, "looks ahead: outputs of a causal model change with later tokens; it must not see them"),
+    "beyond": (ahead_beyond, "looks ahead at lengths beyond the context, at which eval.lengths has it tested"),
     "training": (train_ahead, "looks ahead in training: its training loss sees what is to be predicted"),
+    "batch": (train_rows, "mixes rows in training: what it makes of an example depends on the others of its batch"),
     "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
 }
 

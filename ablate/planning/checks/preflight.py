@@ -41,6 +41,8 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins, meeting = duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
+        if settings.tune.key in (None, "optim.lr"):  # another may give them other rates yet
+            twins += same_rates(rows, checked)
     large, tight = memory_problems(rows, checked, len(rows) * count(settings.seeds))
     problems, notes = problems + large, notes + meeting + tight
     if allowed:
@@ -82,6 +84,12 @@ def duplicates(
     for pair in duplicate_cells.same_data(checked):
         told.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
     return sorted(told), sorted(meeting)
+
+
+def same_rates(rows: list[Cell], checked: list[Checked]) -> list[str]:
+    """Pairs of cells with the same learning rates at every step, in words, once each."""
+    pairs = (duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked))
+    return sorted({" and ".join(pair) + " have the same learning rate at every step" for pair in pairs})
 
 
 def covered(checked: list[Checked], pair: duplicate_cells.Pair) -> str:

@@ -38,13 +38,23 @@ class StandIn(Task):
 
 
 class Spec(NamedTuple):
-    """A copy to make: a configuration of its sizes, its task's sizes, the rows and positions of its batches."""
+    """A copy to make: a configuration of its sizes, its task's sizes, the rows and positions of its batches.
+
+    `beyond` is a length beyond the context at which the cell is tested, or as many positions of it as are tried out.
+    """
 
     config: Config
     task: dict[str, Any]
     rows: int
     length: int
     double: bool
+    beyond: int = 0
+
+    @property
+    def longer(self) -> Spec:
+        """The copy with batches of the length beyond the context."""
+        inputs = {name: [[self.beyond, *shape[1:]], numbers] for name, (shape, numbers) in self.task["inputs"].items()}
+        return self._replace(task=self.task | {"inputs": inputs}, length=self.beyond)
 
 
 def varying(configs: list[Config]) -> set[str]:
@@ -119,9 +129,12 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
     context = min(cell.task.context, CONTEXT)
     rows = 3 if context <= 128 else 2
     length = max(int(WORK / parameters / rows), positions, SHORTEST)
+    longest = max((cell.task.span(each) for each in cell.config.eval.lengths), default=0)
+    beyond = min(longest, max(length, context + 1), CONTEXT)
     parts = {group: getattr(config, group) for group in (*BUILT, "model", "user")}
     parts["attention"] = mapped(config.attention, plain)
-    return Spec(Config(**parts, data={"context": cell.task.context}), facts, rows, min(context, length), True)
+    config = Config(**parts, data={"context": cell.task.context})
+    return Spec(config, facts, rows, min(context, length), True, beyond if beyond > context else 0)
 
 
 def build(spec: Spec, seed: int = 0) -> nn.Module:

@@ -57,6 +57,8 @@ MISTAKES = {
     "residual=forgetful": ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
     "norm=overtime": ["norm: mistakes_of_mine.OverTime looks ahead"],
     "norm=overbatch": ["norm: mistakes_of_mine.OverBatch mixes rows"],
+    "norm=counting": ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
+    "norm=far eval.lengths=[24]": ["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"],
     "norm=idle": ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
     "norm=unread": ["norm.strength: Unread never reads it"],
 }
@@ -135,6 +137,36 @@ def test_a_look_ahead_in_training_alone_is_told(small: list[str], conf: str) -> 
     notes = planned(small, conf, MINE, "attention=mha,trained", "norm=ln,bn").notes
     told = [note for note in notes if "ahead" in note]
     assert len(told) == 1 and told[0].startswith("trained + ln: mistakes_of_mine.Trained looks ahead in training")
+
+
+def test_rows_that_are_mixed_in_training_alone_are_told(small: list[str], conf: str) -> None:
+    """Which is a look ahead where later positions are mixed in, and not where each is by itself."""
+    notes = planned(small, conf, MINE, "norm=batchwise,windowwise,bn", "eval.lengths=[24]").notes
+    assert {note.partition(": ")[0] for note in notes if "mixes rows in training" in note} == {
+        "batchwise",
+        "windowwise",
+    }
+    assert [note.partition(": ")[0] for note in notes if "looks ahead" in note] == ["windowwise"]
+
+
+SAME_RATES = {
+    "schedule=cosine,linear optim.floor=1": "schedule=cosine and schedule=linear",
+    "schedule=constant optim.warmup=0,1": "optim.warmup=0 and optim.warmup=1",
+    "schedule=wsd schedule.form=linear,sqrt schedule.decay=0.01": "schedule.form=linear and schedule.form=sqrt",
+}
+
+
+@pytest.mark.parametrize("overrides", SAME_RATES)
+def test_equal_learning_rates_under_two_names_are_refused(overrides: str, small: list[str]) -> None:
+    [line] = refused(small, None, *overrides.split(), "train.steps=40", "optim.lr=1e-3,2e-3")[:1]
+    assert line.startswith(f"{SAME_RATES[overrides]} have the same learning rate at every step")
+
+
+def test_rates_that_tuning_may_set_apart_are_no_duplicates(small: list[str]) -> None:
+    tuned = ["tune.key=optim.warmup", "tune.values=[10,20]", "tune.seeds=2", "train.steps=40"]
+    rest = [text for text in small if not text.startswith("optim.warmup")]
+    shorter = ["schedule=wsd", "schedule.form=linear,sqrt", "schedule.decay=0.01"]
+    assert len(planned(rest, None, *shorter, *tuned).manifest.cells) == 4
 
 
 SAME_NETWORKS = {
@@ -342,7 +374,7 @@ def test_settings_are_kept_large_enough_to_bite() -> None:
     """A swept key is never made smaller, and batches are longer than any window."""
     from types import SimpleNamespace as Of
 
-    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6)
+    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6).with_value("eval.lengths", [8192])
     config.attention["window"] = 100
     config.ffn["hidden"] = 1024
     task = Blank(50_000, 4096, "lm")
@@ -354,6 +386,7 @@ def test_settings_are_kept_large_enough_to_bite() -> None:
     for key, value in {"dim": 256, "layers": 6}.items():
         assert small_models.small(cell, {f"model.{key}"}, 101).config.as_json()["model"][key] == value
     assert small_models.small(cell, {"ffn.hidden"}, 101).config.ffn["hidden"] == 1024
+    assert made.beyond == 0, "a context of 4096 is tried out at 1024 positions, and no more are where it is tested"
     assert small_models.varying([typed({"ffn": node}) for node in ({"b": 1, "c": 2}, {"b": 1, "c": 3}, {"b": 1})]) == {
         "ffn.c"
     }
