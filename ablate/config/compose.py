@@ -19,7 +19,7 @@ from ablate.config.components import parameters_of, resolve
 from ablate.config.depth import is_pattern, names_of
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, Groups
-from ablate.config.hydra_frame import register, writable
+from ablate.config.hydra_frame import blank, register
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, Config, typed
 from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
@@ -216,7 +216,7 @@ class Composer:
     def section(self, text: str, rest: tuple[str, ...]) -> Any:
         """A group as Hydra composes it: the frame's, what the variant's file says, and the scale's for all variants."""
         if (text, *rest) not in self.sections:
-            group, frame = text.partition("=")[0], writable(Config)
+            group, frame = text.partition("=")[0], copy.deepcopy(blank())
             for part in (OmegaConf.create({group: self.file(text)}), *self.shared(rest)):
                 frame.merge_with(part)
             if group in OWNED:

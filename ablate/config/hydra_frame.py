@@ -19,6 +19,12 @@ def register() -> None:
     ConfigStore.instance().store(name="schema", node=writable(Config))
 
 
+@functools.cache
+def blank() -> DictConfig:
+    """The frame before anything is set, to be copied: to make it takes five times as long."""
+    return writable(Config)
+
+
 def writable(frame: Any) -> DictConfig:
     """A frame as OmegaConf composes it: what is frozen in Python is not while it is put together."""
     from omegaconf import DictConfig, OmegaConf
