@@ -29,6 +29,10 @@ NEEDED += ("fla-core", "triton")
 NEEDED += ("pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
 # Where what `_target_`s of earlier releases name stands now: a module, or one class or function.
 MOVED = {"ablate.optim": "ablate.training.optim", "ablate.track": "ablate.execution.tracking.wandb"}
+# Classes of ours that a word of a component's settings chooses: part of the code of the cells that say it, no others'.
+QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}
+CHOSEN = {"attention": QK_NORM, "cross_attention": QK_NORM}
+CHOSEN |= {"residual": {"first_norm": {"False": "ablate.model.norm.NoNorm"}}}
 SINK = ("log", "finish", "close")  # what a tracking service can do
 
 
@@ -102,6 +106,11 @@ def moved(target: str) -> str:
     """The dotted name of what stood at a dotted name in an earlier release."""
     old = next((old for old in MOVED if within(target, [old])), "")
     return MOVED[old] + target[len(old) :] if old else target
+
+
+def chosen_class(group: str, key: str, word: object) -> Any:
+    """The class that a word of a component's settings chooses."""
+    return locate(CHOSEN[group][key][str(word)], OURS)
 
 
 def locate(target: object, packages: tuple[str, ...]) -> Any:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least
+from ablate.config.targets import chosen_class
 from ablate.model.init import of_std, tag
 from ablate.model.latent import MLA
-from ablate.model.norm import LayerNorm, RMSNorm
+from ablate.model.norm import RMSNorm
 from ablate.model.position import Places, doubled, rotate, thinned
 from ablate.model.scored import Attention
 from ablate.model.shape import Shape
@@ -40,7 +41,7 @@ class GQA(Attention):
     *_bias     whether this projection has a bias; `bias` is for those that do not say
     """
 
-    qk_norm: Literal["rms", "ln"] | None = None
+    normed_by: type[nn.Module] | None = None  # of queries and keys, where `qk_norm` does not say
     gated: Literal["feature", "head"] | None = None
     shares: nn.Parameter | tuple[float, float] | None  # λ₁ and λ₂ of a layer that follows the first
 
@@ -76,7 +77,7 @@ class GQA(Attention):
         self.key = tag(nn.Linear(dim, kv_heads * head_dim, either(key_bias, bias)), "in")
         self.value = tag(nn.Linear(dim, kv_heads * head_dim, either(value_bias, bias)), "in")
         self.out = tag(nn.Linear(heads * head_dim, dim, either(out_bias, bias)), "out")
-        self.query_norm, self.key_norm = self.norms(qk_norm or self.qk_norm, over, eps, gain)
+        self.query_norm, self.key_norm = self.norms(qk_norm, over, eps, gain)
         self.gate = self.make_gate(shape, gate or self.gated, bias)
         if window is not None:
             self.window = at_least("attention.window", window, 1)
@@ -92,16 +93,15 @@ class GQA(Attention):
         self, kind: str | None, over: str | None, eps: float | None, gain: bool | None
     ) -> tuple[nn.Module | None, nn.Module | None]:
         """Those of queries and keys, where there are any."""
-        if kind is None and (over, eps, gain) != (None, None, None):
+        made = self.normed_by if kind is None else chosen_class("attention", "qk_norm", kind)
+        if made is None and (over, eps, gain) != (None, None, None):
             told = "attention.over, attention.eps and attention.gain are of a norm"
             raise ValueError(f"{told}; write attention.qk_norm=rms, or ln")
         self.over = over or "head"
-        if kind is None:
+        if made is None:
             return None, None
         sizes = (self.head_dim if self.over == "head" else layer.out_features for layer in (self.query, self.key))
-        query, key = (
-            {"rms": RMSNorm, "ln": LayerNorm}[kind](int(size), 1e-6 if eps is None else eps, gain) for size in sizes
-        )
+        query, key = (made(int(size), 1e-6 if eps is None else eps, gain) for size in sizes)
         return query, key
 
     def make_gate(self, shape: Shape, of: str | None, bias: bool) -> nn.Module | None:
@@ -194,7 +194,7 @@ class MQA(GQA):
 class QKNorm(GQA):
     """Queries and keys pass a norm before their product (Dehghani 2023, arXiv 2302.05442; there a LayerNorm)."""
 
-    qk_norm = "rms"
+    normed_by = RMSNorm
 
 
 class Window(GQA):

@@ -26,7 +26,7 @@ from ablate.config.ranges import at_least
 from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
 from ablate.model.objective import Objective
-from ablate.model.parametrization import follow_base
+from ablate.model.parametrization import Parametrization
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
 from ablate.model.shape import ModelShape, Shape
@@ -49,8 +49,16 @@ def build_model(config: Config, task: Any) -> nn.Module:
     model, base = bare_model(config, task), base_of(config)
     if base is not None:
         with torch.device("meta"):  # of which nothing but shapes is read
-            follow_base(model, bare_model(base, task))
+            parametrization_of(config).follow(model, base_model(base, task))
     return model
+
+
+def base_model(base: Config, task: Any) -> nn.Module:
+    """The model that others go by.  Raises BadComponent where there is none."""
+    try:
+        return bare_model(base, task)
+    except ValueError as error:  # of sizes that nobody typed
+        raise BadComponent("parametrization.base_dim", f"{base.model.dim} makes no model ({error})") from None
 
 
 def base_of(config: Config) -> Config | None:
@@ -58,7 +66,7 @@ def base_of(config: Config) -> Config | None:
 
     An FFN's width changes with the model's.  Raises BadComponent.
     """
-    rule = bind("parametrization", config.parametrization, {}, config.user)()
+    rule = parametrization_of(config)
     if rule.base_dim is None:
         return None
     if config.model.scale_embeddings:
@@ -69,9 +77,9 @@ def base_of(config: Config) -> Config | None:
         told = f"is null, and model.head_dim={config.model.head_dim} says of this width alone how wide heads are"
         raise BadComponent("parametrization.base_head_dim", f"{told}; write how wide they are at the base width")
     share = rule.base_dim / config.model.dim
-    heads, head_dim = config.model.heads, config.model.head_dim
-    inner = (head_dim * heads if head_dim else config.model.dim) * share  # features of all heads
-    heads = inner / rule.base_head_dim if rule.base_head_dim else heads
+    head_dim = config.model.head_dim
+    inner = (head_dim * config.model.heads if head_dim else config.model.dim) * share  # features of all heads
+    heads = inner / rule.base_head_dim if rule.base_head_dim else config.model.heads
     if heads != round(heads) or inner / heads != round(inner / heads):
         told = f"{rule.base_dim} makes {heads:.3g} heads of {inner / heads:.3g} features; write one that both divide"
         raise BadComponent("parametrization.base_dim", told)
@@ -82,6 +90,12 @@ def base_of(config: Config) -> Config | None:
     for key, value in (("dim", rule.base_dim), ("heads", round(heads)), ("head_dim", round(inner / heads))):
         config = config.with_value(f"model.{key}", value)
     return config.with_value("ffn", mapped(config.ffn, narrowed))
+
+
+def parametrization_of(config: Config) -> Parametrization:
+    """What goes by the width in a resolved configuration."""
+    made: Parametrization = bind("parametrization", config.parametrization, {}, config.user)()
+    return made
 
 
 def bare_model(config: Config, task: Any) -> nn.Module:

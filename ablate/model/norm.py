@@ -104,7 +104,6 @@ class ScaleNorm(nn.Module):
         super().__init__()
         self.eps = at_least("norm.eps", eps, 0)
         self.weight = nn.Parameter(torch.full((1,), dim**0.5))
-        self.weight.first = dim**0.5
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         wide = widened(x)

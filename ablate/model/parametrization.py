@@ -20,6 +20,12 @@ class Parametrization:
     base_dim: int | None = None
     base_head_dim: int | None = None
 
+    def follow(self, model: nn.Module, base: nn.Module) -> None:
+        """Have a model's parameters go by those of a base model: `rates` of one are its shares of the learning rate,
+        by the rule of an optimiser.  Raises BadComponent.
+        """
+        raise NotImplementedError
+
 
 class Standard(Parametrization):
     """Widths count as `init` and the optimiser have it."""
@@ -46,9 +52,23 @@ class MuP(Parametrization):
         if base_head_dim is not None:
             at_least("parametrization.base_head_dim", base_head_dim, 1)
 
+    def follow(self, model: nn.Module, base: nn.Module) -> None:
+        """See the class."""
+        follow_modules(model, base)
+        own = dict(base.named_parameters())
+        for name, parameter in model.named_parameters():
+            parameter.like = own[name]
+            into, out = growth(parameter)
+            if found := without_rule(parameter):
+                told = f"has no rule for {name}, {found}; write parametrization=standard"
+                raise BadComponent("parametrization", told)
+            parameter.rates = {"adam": 1 / into, "sgd": out / into}
+            if is_matrix(parameter) and into != 1:
+                parameter.gain = getattr(parameter, "gain", 1.0) * into**-0.5
 
-def follow_base(model: nn.Module, base: nn.Module) -> None:
-    """Have a model's parameters, scores and head go by those of a base model, as MuP says.  Raises BadComponent."""
+
+def follow_modules(model: nn.Module, base: nn.Module) -> None:
+    """Have a model's scores and head go by those of a base model.  Raises BadComponent."""
     for (name, module), other in zip(model.named_modules(), base.modules(), strict=True):
         if isinstance(module, Attention) and isinstance(other, Attention):
             module.scale *= math.sqrt(other.head_dim / module.head_dim)
@@ -59,14 +79,6 @@ def follow_base(model: nn.Module, base: nn.Module) -> None:
             read: Any = module.in_features / other.in_features
             if read != 1:
                 module.register_forward_pre_hook(partial(divided, by=read))
-    own = dict(base.named_parameters())
-    for name, parameter in model.named_parameters():
-        parameter.like = own[name]
-        into, _ = growth(parameter)
-        if found := without_rule(parameter):
-            raise BadComponent("parametrization", f"has no rule for {name}, {found}; write parametrization=standard")
-        if is_matrix(parameter) and into != 1:
-            parameter.gain = getattr(parameter, "gain", 1.0) * into**-0.5
 
 
 def divided(_: nn.Module, given: tuple[Tensor], by: float) -> tuple[Tensor]:
@@ -76,8 +88,8 @@ def divided(_: nn.Module, given: tuple[Tensor], by: float) -> tuple[Tensor]:
 
 def without_rule(parameter: Tensor) -> str:
     """Why MuP's table has no line for a parameter; "" where it has one."""
-    if getattr(parameter, "first", None) != getattr(getattr(parameter, "like", None), "first", None):
-        return "whose value at first goes by the width"
+    if getattr(parameter, "own_std", None) != getattr(getattr(parameter, "like", None), "own_std", None):
+        return "whose scale at first goes by the width"
     (into, out), role = growth(parameter), role_of(parameter)
     read = into if is_matrix(parameter) else out
     if read == 1:
@@ -103,9 +115,3 @@ def growth(parameter: Tensor) -> tuple[float, float]:
     pairs = zip(fans(parameter), fans(like), strict=True)
     into, out = (size / before for size, before in pairs)
     return into, out
-
-
-def rate(parameter: Tensor, rule: str) -> float:
-    """A parameter's share of the learning rate, by the rule of its optimiser: adam or sgd."""
-    into, out = growth(parameter)
-    return 1 / into if rule == "adam" else out / into

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
+from ablate.config.targets import chosen_class
 from ablate.model.dropout import Dropout
 from ablate.model.mixers.chunked import as_given
-from ablate.model.norm import NoNorm
 from ablate.model.position import Places
 from ablate.model.shape import Shape
 from ablate.model.value_residual import mixes_values
@@ -108,7 +108,7 @@ class PreNorm(Block):
     def __init__(self, shape: Shape, sublayers: Sublayers, layer: int | None = None, first_norm: bool | None = None):
         super().__init__(shape, sublayers)
         if first_norm is False and layer == 0:
-            self.norms[0] = NoNorm()
+            self.norms[0] = chosen_class("residual", "first_norm", first_norm)()
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
         """See the class."""

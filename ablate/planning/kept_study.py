@@ -33,8 +33,8 @@ from ablate.results.checksum import digest
 from ablate.results.code_hash import KNOWN, Code, code_of
 from ablate.results.manifest import study_folder
 from ablate.results.records import Cell, TaskFacts
-from ablate.results.run_key import numbers
-from ablate.results.stored_targets import is_foreign, parts_of
+from ablate.results.run_key import code_parts
+from ablate.results.stored_targets import is_foreign
 
 DRY = "dry_run=true"
 READ = ("*.yaml", "*/*.yaml", "*.bib")  # of a folder of variants
@@ -147,7 +147,7 @@ def distinct(kept: KeptStudy) -> list[tuple[Cell, str]]:
 
 def distinct_parts(rows: list[Cell]) -> list[dict[str, str]]:
     """What the code of cells is found by, each once."""
-    found = (dict(parts_of(numbers(row.config))) for row in rows)
+    found = (code_parts(row.config) for row in rows)
     return list({json.dumps(parts, sort_keys=True): parts for parts in found}.values())
 
 

@@ -35,8 +35,8 @@ PACKAGE = Path(str(files(__name__.partition(".")[0])))
 LOOP = ("Trainer", "new_trainer")
 # and what changes none of them: the frame of settings, which count by their values, what finds parts and checks their
 # arguments, and what keeps numbers on disk.
-NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "argument_problems")
-NEUTRAL += ("BadComponent", "code_of_part", "is_foreign")
+NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "chosen_class")
+NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "is_foreign")
 NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
 DEPTH = 8  # how far a digest tells definitions of one name apart by what they refer to

@@ -13,7 +13,8 @@ from ablate.config.depth import mapped, variants_of
 from ablate.config.groups import groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import LATER, NO_NUMBERS, SCHEDULES, STUDY_KEYS, TRAINING, Config, neutral_groups
-from ablate.results.code_hash import Code
+from ablate.config.targets import CHOSEN, within
+from ablate.results.code_hash import PACKAGE, Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
 from ablate.results.result import Provenance
@@ -132,8 +133,26 @@ def settings_of(config: Config, seed: int) -> str:
 
 def code_of(config: Config) -> Code:
     """The code that a cell's runs pass through; what is not its own part counts for nothing."""
+    return code_of_parts(code_parts(config), config.user)
+
+
+def code_parts(config: Config) -> dict[str, str]:
+    """What a cell's runs pass through beside the loop: `_target_`s, by where they stand, and what words choose."""
     trained = {group: getattr(config, group) for group in TRAINING}  # those that are as before, too
-    return code_of_parts(dict(parts_of(numbers(config) | trained)), config.user)
+    return dict(parts_of(numbers(config) | trained)) | chosen(config)
+
+
+def chosen(config: Config) -> dict[str, str]:
+    """The classes that words of a configuration choose; of code from outside, which may choose any of them, all."""
+    found: dict[str, str] = {}
+    for group, keys in CHOSEN.items():
+        for node in variants_of(getattr(config, group)):
+            own = within(node["_target_"], [PACKAGE.name])
+            words = [
+                (key, word) for key, words in keys.items() for word in words if not own or str(node.get(key)) == word
+            ]
+            found |= {f"{group}.{key}={word}": keys[key][word] for key, word in words}
+    return found
 
 
 def _digest(value: Any) -> str:

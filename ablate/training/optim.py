@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from ablate.config.components import annotation
 from ablate.config.errors import first_line
 from ablate.config.ranges import above, within
 from ablate.model.init import CONVOLUTIONS, role_of
-from ablate.model.parametrization import rate
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 
@@ -77,14 +76,18 @@ class Adafactor(torch.optim.Optimizer):
     """θ ← θ − lr (max(ε, RMS(θ)) U / max(1, RMS(U) / d) + λ θ), U = g / √V (Shazeer & Stern 2018, arXiv 1804.04235).
 
     V ← β V + (1 − β) g² with β = 1 − t^−decay at step t; of a matrix the means R of its rows and C of its columns alone
-    are kept, and V = R C / mean(R).  Of many matrices in one parameter each is taken by itself.  torch's own takes
-    min(lr, 1 / √t) for the rate, which would not be that of the schedule.
+    are kept, and V = R C / mean(R).  Of many matrices in one parameter each is taken by itself; the kernel of
+    a convolution has one RMS, and R and C over its last two axes, as in torch's own.  That takes min(lr, 1 / √t) for
+    the rate, which would not be that of the schedule.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
 
-    def __init__(self, params: Any, lr: float, decay: float, threshold: float, eps: float):
+    def __init__(
+        self, params: Any, lr: float, decay: float, threshold: float, eps: float, kernels: Collection[torch.Tensor] = ()
+    ):
         super().__init__(params, {"lr": lr, "decay": decay, "threshold": threshold, "eps": eps, "weight_decay": 0.0})
+        self.kernels = {id(kernel) for kernel in kernels}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
@@ -92,8 +95,9 @@ class Adafactor(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in (p for p in group["params"] if p.grad is not None):
                 update = self.scaled(parameter, group["decay"])
-                update /= (rms(update) / group["threshold"]).clamp(min=1)
-                update *= rms(parameter).clamp(min=group["eps"])
+                axes = parameter.ndim if id(parameter) in self.kernels else min(2, parameter.ndim)
+                update /= (rms(update, axes) / group["threshold"]).clamp(min=1)
+                update *= rms(parameter, axes).clamp(min=group["eps"])
                 parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])
 
     def scaled(self, parameter: nn.Parameter, decay: float) -> torch.Tensor:
@@ -111,9 +115,9 @@ class Adafactor(torch.optim.Optimizer):
         return g * rows.rsqrt() * state["columns"].rsqrt()
 
 
-def rms(x: torch.Tensor) -> torch.Tensor:
-    """√mean(x²) of a vector, or of each matrix of many, as a number that broadcasts over it."""
-    return x.square().mean(tuple(range(-min(2, x.ndim), 0)), keepdim=True).sqrt()
+def rms(x: torch.Tensor, axes: int) -> torch.Tensor:
+    """√mean(x²) over the last axes, as numbers that broadcast over it."""
+    return x.square().mean(tuple(range(-axes, 0)), keepdim=True).sqrt()
 
 
 Stacks = Sequence[tuple[nn.Parameter, list[nn.Parameter]]]
@@ -192,7 +196,7 @@ def adafactor(
 ) -> torch.optim.Optimizer:
     """Adafactor (Shazeer & Stern 2018, arXiv 1804.04235); matrices decay, vectors and scalars do not."""
     given = (above("optim.decay", decay, 0), above("optim.threshold", threshold, 0), above("optim.eps", eps, 0))
-    return Adafactor(decaying(model.parameters(), weight_decay), lr, *given)
+    return Adafactor(decaying(model.parameters(), weight_decay), lr, *given, kernels=kernels_of(model))
 
 
 def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
@@ -216,9 +220,14 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     """Matrices, and stacks of them, that read features of the model's own: neither kernels nor the map of its inputs,
     which Muon's author leaves to AdamW.
     """
-    apart = {id(module.weight) for module in model.modules() if isinstance(module, CONVOLUTIONS)}
+    apart = {id(kernel) for kernel in kernels_of(model)}
     apart |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
     return [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out") and id(p) not in apart]
+
+
+def kernels_of(model: nn.Module) -> list[torch.Tensor]:
+    """The kernels of convolutions."""
+    return [module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)]
 
 
 def rule_of(target: Any) -> str | None:
@@ -234,7 +243,8 @@ def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
     for group in optimiser.param_groups:
         shares: dict[float, list[Any]] = {}
         for parameter in group["params"]:
-            shares.setdefault(rate(parameter, rule), []).append(parameter)
+            share = parameter.rates[rule]
+            shares.setdefault(share, []).append(parameter)
         for share, members in shares.items():
             own = {"params": members, "lr": group["lr"] * share, "weight_decay": group["weight_decay"] / share}
             groups.append(group | own)

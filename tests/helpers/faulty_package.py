@@ -145,6 +145,22 @@ class Idle(LayerNorm):
         self.extra = nn.Parameter(torch.zeros(dim, dim))
 
 
+class ByWidth(LayerNorm):
+    """No mistake but under muP: it begins the smaller, the wider it is."""
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__(dim, eps)
+        self.weight = nn.Parameter(torch.full((dim,), dim**-0.5))
+
+
+class Sampled(LayerNorm):
+    """No mistake: it begins with numbers that it draws, of one size at all widths."""
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__(dim, eps)
+        self.weight = nn.Parameter(torch.rand(dim))
+
+
 class Single(LayerNorm):
     """No mistake: its table is of float32 numbers, which no product takes beside others."""
 
@@ -208,6 +224,8 @@ GROUPS |= {
         "Single",
         "Drawing",
         "Broken",
+        "ByWidth",
+        "Sampled",
     ]
 }
 OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Spectral": ""}

@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from test_components import CONFIG, component
 
 from ablate.config.components import resolve
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS
-from ablate.config.targets import MOVED
+from ablate.config.schema import VARIED, typed
+from ablate.config.targets import CHOSEN, MOVED
 from ablate.data.synthetic import Synthetic
 from ablate.model.norm import RunningNorm
 from ablate.results.code_hash import LOOP, NEUTRAL, PACKAGE, Sources, code_of
 from ablate.results.code_index import WHOLE
+from ablate.results.run_key import code_parts
 
-PARTS = (*COMPONENTS, "model", "data", "optim")
+PARTS = (*VARIED, "model", "data", "optim")
 VARIANTS = {
     (group, name): yaml.safe_load(file.read_text())["_target_"]
     for group in PARTS
@@ -32,13 +34,8 @@ VARIANTS = {
 }
 CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
-OPTIONS = {
-    ("attention", name) for name in ("mha", "gqa", "mqa", "qk_norm", "window", "gated", "differential")
-}  # QK-norm is one
-OPTIONS |= {("cross_attention", "mha")}  # the same class
-NORMED = {("attention", name) for name in ("mla", "retention", "gla", "gated_deltanet", "mamba2")}
-USERS = {"RMSNorm": OPTIONS | NORMED, "LayerNorm": OPTIONS}
-USERS |= {"NoNorm": {("residual", "pre")}}  # in place of its first norm, where that is left out
+NORMED = ("qk_norm", "differential", "mla", "retention", "gla", "gated_deltanet", "mamba2")
+USERS = {"RMSNorm": {("attention", name) for name in NORMED}}
 USERS |= {"Embedding": CELLS}  # every model that reads ids has one, though the neutral variant is no part of a key
 
 
@@ -116,6 +113,25 @@ def test_a_changed_variant_changes_the_cells_that_use_it_and_no_others(group):
         assert changed((path, with_statement(path, target.__name__))) == users(target), target
 
 
+@pytest.mark.parametrize(
+    ("group", "key", "word"),
+    [(group, key, word) for group in CHOSEN for key in CHOSEN[group] for word in CHOSEN[group][key]],
+)
+def test_a_class_that_a_setting_chooses_changes_the_cells_that_have_the_setting_and_no_others(group, key, word):
+    path, name = file_of(target := CHOSEN[group][key][word].rpartition(".")[2]), {"False": False}.get(word, word)
+    others = [{key: {"False": False}.get(each, each)} for each in CHOSEN[group][key] if each != word]
+    plain = component(group, {"residual": "pre"}.get(group, "mha"))
+    cells = [typed(CONFIG | {group: plain | settings}) for settings in ({key: name}, {}, {key: None}, *others)]
+    edited = with_edits((path, with_statement(path, target)))
+    told = [edited.code(code_parts(cell)).content != with_edits().code(code_parts(cell)).content for cell in cells]
+    assert told == [True, CONFIG["norm"]["_target_"] == CHOSEN[group][key][word]] + told[1:2] * (len(told) - 2)
+
+
+def test_code_from_outside_has_every_class_that_words_can_choose():
+    cell = typed(CONFIG | {"attention": {"_target_": "mine.attention.Own", "_partial_": True}})
+    assert set(CHOSEN["attention"]["qk_norm"].values()) <= set(code_parts(cell).values())
+
+
 def with_other_words(path: Path) -> str:
     """A file's source with other comments, docstrings and formatting."""
     tree = ast.parse(path.read_text())
@@ -151,7 +167,9 @@ SYNTHETIC = users(Synthetic)
         ("Dropout", CELLS),
         ("RunningNorm", users(RunningNorm)),
         ("QuadraticMean", {("norm", "powernorm")}),
-        ("NoNorm", {("norm", "none"), ("residual", "pre")}),
+        ("NoNorm", {("norm", "none")}),
+        ("Pretrained", {("embedding", "elmo"), ("embedding", "word2vec")}),
+        ("without_rule", {("parametrization", "mup")}),
         ("angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope", "xpos")}),
         ("LanguageModelling", TEXTS),
         ("cut", TEXTS),

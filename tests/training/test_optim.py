@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from typing import Any
@@ -247,6 +248,23 @@ def test_adafactor_takes_each_matrix_of_a_stack_by_itself() -> None:
         for optimiser in optimisers:
             optimiser.step()
     torch.testing.assert_close(stacked.all, torch.stack([*apart.all]))
+
+
+@pytest.mark.parametrize("groups", [1, 6])
+def test_adafactor_takes_the_kernel_of_a_convolution_whole(groups: int) -> None:
+    """As torch's own and the paper's update clipping do, depthwise ones too: RMS is of all numbers of a parameter."""
+    made, grads = nn.Conv1d(6, 6, 4, groups=groups, bias=False), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        made.weight *= torch.logspace(-2, 0, 6)[:, None, None]  # channels of unlike sizes
+    other = copy.deepcopy(made)
+    ours = adafactor(made, **FACTORED | {"lr": 0.1, "weight_decay": 0.0})
+    theirs = torch.optim.Adafactor(other.parameters(), lr=0.1, eps=(1e-15, 1e-3))
+    for _ in range(3):
+        made.weight.grad = torch.randn(made.weight.shape, generator=grads)
+        other.weight.grad = made.weight.grad.clone()
+        ours.step()
+        theirs.step()
+    torch.testing.assert_close(made.weight, other.weight, rtol=1e-4, atol=1e-6)
 
 
 def plain_sgd(model: nn.Module, **keys: Any) -> torch.optim.Optimizer:

@@ -99,6 +99,15 @@ def reaches_beyond(cell: Checked) -> bool:
     return any(cell.task.span(length) > cell.task.context for length in cell.config.eval.lengths)
 
 
+def base_width(checked: list[Checked], pair: Pair) -> int | None:
+    """The width at which two parametrizations meet that differ at another one of the same sweep; None for all else."""
+    first, second = (checked[i].config for i in pair)
+    width, both = first.model.dim, [first.parametrization, second.parametrization]
+    apart = any(cell.config.parametrization in both and cell.config.model.dim != width for cell in checked)
+    alone = without(first, ("parametrization",)) == without(second, ("parametrization",))
+    return width if alone and apart else None
+
+
 def to_tell_apart(checked: list[Checked], pair: Pair) -> str:
     """What to write where two cells differ in a setting that acts beyond the context alone; nothing for others."""
     first, second = (

@@ -98,6 +98,12 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
     return sum(sizes), max([*sizes, logits.numel() * FLOAT, *(DRAWING * numbers // 2 for numbers in drawn)])
 
 
+def trained_numbers(config: Config, task: Any) -> int:
+    """How many of a model's parameters are trained: all but frozen tables."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in build_model(config, task).parameters() if p.requires_grad)
+
+
 def masks_drawn(model: nn.Module) -> list[int]:
     """A list that has, once the model was called, how many numbers each dropout has drawn a mask for."""
     found: list[int] = []
@@ -107,15 +113,17 @@ def masks_drawn(model: nn.Module) -> list[int]:
     return found
 
 
-def estimate(params: int, kept: int, largest: int, outputs: int, config: Config) -> float:
-    """Bytes of a training process: parameters, gradients, moments; what is kept; what backward or evaluation adds."""
+def estimate(params: int, trained: int, kept: int, largest: int, outputs: int, config: Config) -> float:
+    """Bytes of a training process: parameters, gradients and moments of those that are trained; what is kept; what
+    backward or evaluation adds.
+    """
     train = config.train
-    copies = 1 + MOMENTS + (train.average != "none")
+    held = FLOAT * (params * (1 + (train.average != "none")) + trained * MOMENTS)
     share = HALF if train.precision == "bf16" else 1.0
-    stepping = FLOAT * params + share * kept + 2 * largest  # gradients, then logits and their gradient
+    stepping = FLOAT * trained + share * kept + 2 * largest  # gradients, then logits and their gradient
     chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
     evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config.model.dim)
-    return PROCESS[train.device] + HEAP[train.device] * (FLOAT * params * copies + max(stepping, evaluating))
+    return PROCESS[train.device] + HEAP[train.device] * (held + max(stepping, evaluating))
 
 
 def needed(cell: Checked) -> float:
@@ -128,13 +136,13 @@ def needed(cell: Checked) -> float:
 
     def make() -> dict[str, Any]:
         kept, largest = beside(config, partial(kept_bytes, config, task, batch, device))
-        return {"kept": kept, "largest": largest}
+        return {"kept": kept, "largest": largest, "trained": beside(config, partial(trained_numbers, config, task))}
 
     try:
         found = kept_json("memory", depends, make)
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
-    return estimate(cell.budget.params, found["kept"], found["largest"], task.outputs, config)
+    return estimate(cell.budget.params, found["trained"], found["kept"], found["largest"], task.outputs, config)
 
 
 def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tuple[list[Problem], list[str]]:

@@ -14,6 +14,7 @@ from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
 from ablate.planning.checks import duplicate_cells, small_models, unused_settings
 from ablate.planning.checks.examine import examine, many_draws
+from ablate.planning.checks.first_values import first_value_problems
 from ablate.planning.checks.kept import Record, kept_json
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, beside
@@ -36,13 +37,14 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     with one_thread():
         records = [tried(cell, ladder(cell, kept, positions)) for cell in checked]
         problems = [Problem(*row) for record in records for row in record["problems"]]
+        problems += [problem for cell in checked for problem in first_value_problems(cell)]
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
-        twins = list(duplicates(rows, checked, records, kept, positions)) if not problems else []
+        twins, meeting = duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
         if settings.tune.key in (None, "optim.lr"):  # another may give them other rates yet
             twins += same_rates(rows, checked)
     large, tight = memory_problems(rows, checked, len(rows) * count(settings.seeds))
-    problems, notes = problems + large, notes + tight
+    problems, notes = problems + large, notes + meeting + tight
     if allowed:
         notes += [f"{twin}; allow_duplicates=true trains both" for twin in twins]
     else:
@@ -59,8 +61,8 @@ def count(seeds: Any) -> int:
 
 def duplicates(
     rows: list[Cell], checked: list[Checked], records: list[Record], kept: set[str], positions: int
-) -> Iterator[str]:
-    """Pairs of cells that are one network, or have one set of data, in words, once each."""
+) -> tuple[list[str], list[str]]:
+    """Pairs of cells that are one network, or have one set of data, in words; and those that are meant to be one."""
 
     def confirmed(i: int) -> duplicate_cells.Signature:
         cell = checked[i]
@@ -68,15 +70,20 @@ def duplicates(
         drawn = beside(cell.config, partial(many_draws, small_models.small(cell, kept, positions)))
         return [*found, *drawn] if found and drawn else None
 
-    told = set()
+    told, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in duplicate_cells.same_networks(checked, [record["signature"] for record in records], confirmed):
         both = " and ".join(duplicate_cells.names(rows, pair))
+        if width := duplicate_cells.base_width(checked, pair):
+            meeting.add(
+                f"{both} are one network at model.dim={width}, the base width: there both train to equal numbers"
+            )
+            continue
         more = covered(checked, pair) + duplicate_cells.to_tell_apart(checked, pair)
         told.add(f"{both} make the same network: {why}{more}")
     for pair in duplicate_cells.same_data(checked):
         told.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
-    yield from sorted(told)
+    return sorted(told), sorted(meeting)
 
 
 def same_rates(rows: list[Cell], checked: list[Checked]) -> list[str]:

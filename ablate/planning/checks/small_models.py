@@ -89,6 +89,10 @@ def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     """The copy of a cell that is tried out first: narrow heads and few layers, but for the keys in `kept`."""
     config, heads, dim = cell.config, cell.config.model.heads, cell.config.model.dim
     narrow = dim if kept & {"model.dim", "model.heads"} or dim <= heads else heads * min(HEAD, dim // heads)
+    rule = config.parametrization
+    if base := rule.get("base_dim"):  # which stays as many times as wide
+        narrow = dim if rule.get("base_head_dim") or base * narrow % dim else narrow
+        config = config.with_value("parametrization.base_dim", base * narrow // dim)
     config = config.with_value("model.dim", narrow)
     if config.model.head_dim is not None and "model.head_dim" not in kept:
         config = config.with_value("model.head_dim", min(HEAD, config.model.head_dim))

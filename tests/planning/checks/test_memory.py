@@ -75,13 +75,23 @@ def test_the_estimate_has_all_its_parts(small: list[str]) -> None:
     heap, base = memory.HEAP["cpu"], memory.PROCESS["cpu"]
 
     def beyond(params: int, kept: int) -> float:
-        return memory.estimate(params, kept, 0, 13, config) - base
+        return memory.estimate(params, params, kept, 0, 13, config) - base
 
     params = 10**9
     assert beyond(params, 10**9) == pytest.approx(heap * (16 * params + 10**9), rel=1e-3), "weights, gradients, Adam's"
     averaged = config.with_value("train.average", "ema").with_value("train.precision", "bf16")
-    more = memory.estimate(params, 10**9, 0, 13, averaged) - base
+    more = memory.estimate(params, params, 10**9, 0, 13, averaged) - base
     assert more == pytest.approx(heap * (20 * params + memory.HALF * 10**9), rel=1e-3)
+
+
+def test_a_frozen_table_has_neither_gradient_nor_moments(small: list[str]) -> None:
+    """Its numbers count once, those of a trained one four times: with the gradient, and Adam's two moments."""
+    rows, width = 256, 2**16
+    sizes = ("model.tie_embeddings=false", f"embedding.width={width}")
+    cells = [checked(small, *sizes, f"embedding={name}") for name in ("learned", "random")]
+    trained, frozen = (memory.needed(cell) for cell in cells)
+    assert cells[0].budget.params == cells[1].budget.params > rows * width
+    assert trained - frozen == pytest.approx(memory.HEAP["cpu"] * 12 * rows * width, rel=0.01)
 
 
 @pytest.mark.slow

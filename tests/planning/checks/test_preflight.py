@@ -72,6 +72,27 @@ def test_a_seeded_mistake_is_found(overrides: str, small: list[str], conf: str) 
         assert word in found[0]
 
 
+MUP = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32")
+
+
+@pytest.mark.parametrize("norm", ["bywidth", "scale"])
+def test_first_values_that_go_by_the_width_are_refused_under_mup(norm: str, small: list[str], conf: str) -> None:
+    """Whoever wrote them: no rule can see from their shape how they are made."""
+    found = refused(small, conf, MINE, f"norm={norm}", *MUP)
+    assert [line.partition(",")[0] for line in found] == ["parametrization: has no rule for blocks.0.norms.0.weight"]
+    assert planned(small, conf, MINE, f"norm={norm}", "model.dim=32").todo
+    assert planned(small, conf, MINE, "norm=sampled", *MUP).todo
+
+
+def test_at_the_base_width_two_parametrizations_are_one_network_and_the_plan_says_so(small: list[str]) -> None:
+    sweep = ["parametrization=standard,mup"]
+    said = "parametrization=standard and parametrization=mup are one network at model.dim=64, the base width"
+    plan = planned(small, None, *sweep, "model.dim=64,128")
+    assert len(plan.manifest.cells) == 4 and [note for note in plan.notes if note.startswith(said)]
+    assert not [note for note in planned(small, None, *sweep, "model.dim=128").notes if said[:60] in note]
+    assert SAME in refused(small, None, *sweep, "model.dim=64")[0], "a sweep of nothing else compares nothing"
+
+
 @pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
 def test_attention_that_ignores_the_padding_mask(form: str, small: list[str], conf: str) -> None:
     """Refused where the task pads; where nothing is padded it is only told."""
