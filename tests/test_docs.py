@@ -138,12 +138,15 @@ def code(page: str, language: str) -> list[str]:
 @pytest.fixture
 def own(tmp_path: Path) -> list[str]:
     """The package and the variants that the how-to pages write, and the arguments that make them known."""
-    norms, styles, weighted, root = code("own-component.md", "python")
-    package = {"norms.py": norms, "more.py": styles + weighted, "rates.py": root}
+    norms, styles, weighted, *others = code("own-component.md", "python")
+    package = {"norms.py": norms, "more.py": styles + weighted, "others.py": "\n".join(others)}
     package["tasks.py"] = "\n".join(code("own-task.md", "python") + code("own-metric.md", "python"))
     variants = {"norm/max": code("own-component.md", "yaml")[0], "data/parity": code("own-task.md", "yaml")[0]}
     variants["data/last_parity"] = code("own-metric.md", "yaml")[0]
-    variants["schedule/root"] = "# Root.\n_target_: my_package.rates.Root\n_partial_: true\npower: 0.5\n"
+    settings = {"embedding/hashed": "buckets: 16", "objective/confidence": "beta: 0.1", "schedule/root": "power: 0.5"}
+    for name, setting in settings.items():
+        made = name.partition("/")[2].title()
+        variants[name] = f"# {made}.\n_target_: my_package.others.{made}\n_partial_: true\n{setting}\n"
     variants["residual/halved"] = "# Halved.\n_target_: my_package.more.Halved\n_partial_: true\n"
     variants["residual/weighted"] = variants["residual/halved"].replace("Halved", "Weighted") + "weight: 0.3\n"
     gqa = (ROOT / "conf" / "attention" / "gqa.yaml").read_text(encoding="utf-8")
@@ -161,9 +164,10 @@ def own(tmp_path: Path) -> list[str]:
 @pytest.mark.slow
 def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) -> None:
     cells = ["norm=ln,max", "attention=mha,cosine", "residual=pre,halved,weighted", "schedule=cosine,root"]
+    cells += ["embedding=learned,hashed", "objective=cross_entropy,confidence", "model.tie_embeddings=false"]
     cells += ["design=one_at_a_time"]
     done = run_module("ablate", "-m", *cells, "dry_run=true", *own, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 0 and "6 cells" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "8 cells" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow
