@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ablate.config.citations import Entry
+from ablate.config.citations import Entry, short
 from ablate.results.records import Manifest
 from analysis.writing.latex import escape
 
@@ -42,6 +42,16 @@ def cite(manifest: Manifest, text: str, write: Callable[[dict[str, Entry]], str]
         return write({key: known[key] for key in keys}) if known.keys() >= {*keys} else match[0]
 
     return re.sub(r" \[(@[^\]]+)\]", replaced, text)
+
+
+def names(manifest: Manifest) -> dict[str, str]:
+    """How sentences name each paper, by key; "Mikolov et al. 2013a" where others of a study would be named alike."""
+    plain = {key: short(entry) for papers in citations(manifest).values() for key, entry in papers.items()}
+    alike: dict[str, list[str]] = {}
+    for key in sorted(plain):
+        alike.setdefault(plain[key], []).append(key)
+    letters = {key: chr(ord("a") + i) for keys in alike.values() if len(keys) > 1 for i, key in enumerate(keys)}
+    return {key: name + letters.get(key, "") for key, name in plain.items()}
 
 
 def bibliography(manifest: Manifest) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate import evidence, format
-from ablate.config.citations import Entry, short
 from ablate.config.schema import BY_STEPS
 from ablate.format import listed, ranged, said_metric
 from ablate.results import naming
@@ -14,7 +13,7 @@ from ablate.results.records import Cell, Manifest
 from ablate.results.tables import planned_cells
 from analysis.case import Case
 from analysis.writing import assumptions, methods_training, tables
-from analysis.writing.bibliography import cite, mention
+from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
 
 DESIGNS = {
@@ -42,7 +41,11 @@ def methods(case: Case) -> list[str]:
 
 def markdown(case: Case) -> str:
     """The paragraph as plain text, papers by author and year in brackets."""
-    return cite(case.study.manifest, " ".join(methods(case)), _named) + "\n"
+    manifest = case.study.manifest
+    named = names(manifest)
+    return (
+        cite(manifest, " ".join(methods(case)), lambda papers: f" ({'; '.join(named[key] for key in papers)})") + "\n"
+    )
 
 
 def latex(case: Case) -> str:
@@ -50,10 +53,6 @@ def latex(case: Case) -> str:
     marked = [cite(case.study.manifest, text, lambda papers: f"\0{','.join(papers)}\0") for text in methods(case)]
     lines = [_escaped(text) for text in marked]
     return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
-
-
-def _named(papers: dict[str, Entry]) -> str:
-    return f" ({'; '.join(map(short, papers.values()))})"
 
 
 def _escaped(text: str) -> str:

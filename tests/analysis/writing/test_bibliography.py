@@ -13,7 +13,7 @@ from pybtex.database import parse_string
 from ablate.config.citations import cited, entries, papers, short
 from ablate.config.errors import PlanError
 from ablate.config.groups import CONF, groups, read_groups
-from analysis.writing.bibliography import bibliography, cite, mention
+from analysis.writing.bibliography import bibliography, cite, mention, names
 
 VARIANTS = [(group, name) for group, found in groups().items() for name, file in found.items() if cited(file)]
 ROOT_NORM = papers([{"norm": "rms"}], read_groups())
@@ -74,6 +74,13 @@ def test_what_tex_would_run_or_stumble_over_is_escaped(text: str) -> None:
 @pytest.mark.parametrize("text", [r"{LayerNorm} in Z\'urich", r"A \& B", "Grégoire"])
 def test_what_tex_only_sets_stays_as_it_is(text: str) -> None:
     assert f"title = {{{text}}}" in bibliography(a_manifest(papers={"norm=own": {"doe2024": {"title": text}}}))
+
+
+def test_papers_of_the_same_people_and_year_have_letters() -> None:
+    entry = {"author": "Mikolov, Tomas and Chen, Kai", "year": "2013"}
+    cited = {"embedding=word2vec": {"second": entry, "first": entry, "other": entry | {"year": "2012"}}}
+    expected = {"first": "Mikolov & Chen 2013a", "second": "Mikolov & Chen 2013b", "other": "Mikolov & Chen 2012"}
+    assert names(a_manifest(papers=cited)) == expected
 
 
 def test_a_study_without_papers_has_no_references() -> None:
