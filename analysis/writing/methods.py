@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate import evidence, format
+from ablate.config.citations import Entry
 from ablate.config.schema import BY_STEPS
 from ablate.format import listed, ranged, said_metric
 from ablate.results import naming
@@ -41,11 +42,12 @@ def methods(case: Case) -> list[str]:
 
 def markdown(case: Case) -> str:
     """The paragraph as plain text, papers by author and year in brackets."""
-    manifest = case.study.manifest
-    named = names(manifest)
-    return (
-        cite(manifest, " ".join(methods(case)), lambda papers: f" ({'; '.join(named[key] for key in papers)})") + "\n"
-    )
+    named = names(case.study.manifest)
+
+    def in_brackets(papers: dict[str, Entry]) -> str:
+        return f" ({'; '.join(named[key] for key in papers)})"
+
+    return cite(case.study.manifest, " ".join(methods(case)), in_brackets) + "\n"
 
 
 def latex(case: Case) -> str:
