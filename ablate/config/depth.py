@@ -1,7 +1,8 @@
 """Patterns over depth: a group whose variant changes from layer to layer, as in attention=5window+mha.  No torch.
 
 Names joined by + are the variants of successive layers, a number before one repeats it; the whole is repeated over all
-layers.  Three dots after one of them repeat it instead for as many layers as are left: ffn=mlp+moe... .
+layers, and cut at the last one where it ends in +... : attention=5window+mha+... .  Three dots after one of them repeat
+it instead for as many layers as are left: ffn=mlp+moe... .
 
 A configuration holds the settings of each variant by its name, and under LAYERS the pattern as it is written, or, once
 the number of layers is known, the variant of each layer.
@@ -19,6 +20,7 @@ from ablate.format.suggest import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
 REST = "..."
+ON = "+..."
 
 
 class Item(NamedTuple):
@@ -36,7 +38,7 @@ def is_pattern(text: str, known: Collection[str]) -> bool:
 def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
     """The items of a pattern; a name that begins with a number is one where it is known."""
     found = []
-    for word in text.split("+"):
+    for word in text.removesuffix(ON).split("+"):
         number, name, rest = ("", word, None) if word in known else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
         found.append(Item(name, None if rest else int(number or 1)))
     return found
@@ -55,8 +57,8 @@ def pattern_problem(group: str, text: str, known: Collection[str]) -> str | None
     lost = [item.name for item in items if item.name not in known]
     if lost:
         return f"no such {group} {lost[0]!r}; {instead(lost[0], known)}" if lost[0] else "lacks a variant beside a +"
-    if sum(item.times is None for item in items) > 1:
-        return "has ... twice; only one variant can take all layers that are left"
+    if sum(item.times is None for item in items) + text.endswith(ON) > 1:
+        return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
     if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in text.split("+")):
         return "takes numbers from 1 before a variant, and none before one with ..."
     if len({item.name for item in items}) == 1:
@@ -72,11 +74,25 @@ def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
         if taken >= layers:
             raise ValueError(f"takes {taken + 1} layers at least, and model.layers={layers}")
         return [item.name for item in items for _ in range(item.times or layers - taken)]
+    if text.endswith(ON):
+        return repeated(items, taken, layers)
     if layers % taken:
         fitting = " or ".join(str(taken * n) for n in (layers // taken, layers // taken + 1) if n)
-        told = f"is a pattern of {taken} layers, which must divide model.layers={layers}"
-        raise ValueError(f"{told}; write model.layers={fitting}, or ... after a variant that takes what is left")
+        told = f"is a pattern of {taken} layers, which must divide model.layers={layers}; write model.layers={fitting}"
+        raise ValueError(f"{told}, {text}{ON} to cut it, or ... after a variant that takes what is left")
     return [item.name for item in items for _ in range(item.times or 0)] * (layers // taken)
+
+
+def repeated(items: list[Item], taken: int, layers: int) -> list[str]:
+    """The variant of each layer of a pattern that goes on and is cut; its longest run is shortened where layers are too
+    few for each variant to have one.  Raises ValueError.
+    """
+    most = max(items, key=lambda item: item.times or 0)
+    left = (most.times or 0) - max(0, taken - layers)
+    if left < 1:
+        raise ValueError(f"takes {taken - (most.times or 0) + 1} layers at least, and model.layers={layers}")
+    period = [item.name for item in items for _ in range(left if item is most else item.times or 0)]
+    return (period * layers)[:layers]
 
 
 def spelled(names: list[str]) -> str:

@@ -20,6 +20,9 @@ KNOWN = groups()
         ("mha+window...", 5, "mwwww"),
         ("window...+mha", 3, "wwm"),
         ("mha+window...+2mha", 6, "mwwwmm"),
+        ("5window+mha+...", 8, "wwwwwmww"),
+        ("mha+2window+...", 6, "mwwmww"),
+        ("5window+mha+...", 3, "wwm"),
     ],
 )
 def test_names_stand_for_successive_layers_and_the_whole_is_repeated(text: str, layers: int, letters: str) -> None:
@@ -40,7 +43,9 @@ def test_the_shortest_spelling_gives_the_same_layers() -> None:
     [
         ("5window+mha", 8, ["6 layers", "model.layers=8", "model.layers=6 or 12"]),
         ("5window+mha", 2, ["6 layers", "model.layers=6"]),
+        ("5window+mha", 8, ["5window+mha+... to cut it"]),
         ("mha+window...", 1, ["2 layers", "model.layers=1"]),
+        ("2mha+5window+2mha+...", 4, ["5 layers", "model.layers=4"]),
     ],
 )
 def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, layers: int, told: list[str]) -> None:
@@ -57,6 +62,8 @@ def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, laye
         ("attention", "2window", "attention=window"),
         ("attention", "window+", "lacks"),
         ("attention", "window...+mha...", "twice"),
+        ("attention", "window...+mha+...", "twice"),
+        ("attention", "window+...", "attention=window"),
         ("attention", "0window+mha", "from 1"),
         ("attention", "2window...+mha", "..."),
         ("position", "rope+alibi", "norm, ffn, residual, attention"),

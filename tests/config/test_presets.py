@@ -76,7 +76,7 @@ def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_res
 
 def test_a_preset_has_a_pattern_over_the_layers(composer):
     whole = composer.compose(["+preset=gemma2"])
-    assert whole.choices["attention"] == whole.config.attention[LAYERS] == "window+gqa"
+    assert whole.choices["attention"] == whole.config.attention[LAYERS] == "window+gqa+..."
     assert [whole.config.attention[name]["soft_cap"] for name in ("window", "gqa")] == [50.0, 50.0]
     assert "window" in whole.config.attention["window"] and "window" not in whole.config.attention["gqa"]
 

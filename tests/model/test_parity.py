@@ -71,8 +71,8 @@ def mutants() -> Iterator[tuple[str, str]]:
                     if value is not None and key not in ("share", LAYERS):
                         yield name, f"{group}.{key}={changed(key, value)}"
     yield from (("gemma2", "attention=gqa+window"), ("gemma2", "attention=window"))
-    yield from (("gemma3", "attention=4window+gqa+window"), ("gemma3", "attention.window=6"))
-    yield from (("modernbert", "attention=2mha+window"), ("modernbert", "attention.window=4"))
+    yield from (("gemma3", "attention=4window+gqa+window+..."), ("gemma3", "attention.window=6"))
+    yield from (("modernbert", "attention=2mha+window+..."), ("modernbert", "attention.window=4"))
     yield from (("gpt_neox", "position.share=0.5"), ("gptj", "position.share=0.5"))
     yield from (("phi", "position.share=0.25"), ("persimmon", "position.share=0.25"))
     yield from (("mistral", "attention.window=6"), ("mistral", f"attention.window={CONTEXT}"))

@@ -49,12 +49,12 @@ DOWN = {"model.layers.{}.mlp.fc2": "blocks.{}.ffn.down"}
 LOCAL: Any = GROUPED | {"query_pre_attn_scalar": HEAD_DIM, "sliding_window": SEEN}
 BASES = {"full_attention": 1e6, "sliding_attention": 1e4}
 GEMMA3 = LOCAL | {
-    "num_hidden_layers": 6,
+    "num_hidden_layers": 8,  # a pattern of six, cut
     "rope_parameters": {kind: {"rope_type": "default", "rope_theta": base} for kind, base in BASES.items()},
 }
 # It counts positions to both sides: four each beside its own.
 ENCODER = {
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 5,  # a pattern of three, cut
     "intermediate_size": GATED,
     "local_attention": 2 * (SEEN - 1),
     "sparse_prediction": False,
@@ -69,7 +69,7 @@ LOCAL_LAYERS = {
         made("Gemma3ForCausalLM", "Gemma3TextConfig", **GEMMA3),
         call,
         gemma2,
-        overrides=(WINDOW, "model.layers=6"),
+        overrides=(WINDOW, "model.layers=8"),
     ),
     "modernbert": Family(
         "modernbert",
@@ -77,7 +77,7 @@ LOCAL_LAYERS = {
         read,
         modernbert,
         "mlm",
-        overrides=(WINDOW, "model.layers=3"),
+        overrides=(WINDOW, "model.layers=5"),
     ),
     "nanochat": Family(
         "nanochat", made("NanoChatForCausalLM", "NanoChatConfig", intermediate_size=4 * DIM), call, nanochat
