@@ -90,6 +90,12 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """A layer built without a generator draws the same numbers whatever tests ran before, in whichever worker."""
+    torch.manual_seed(int(os.environ.get("TESTS_SEED", "0")))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
     """A test that waits for what never comes fails, and says where it waited, instead of holding up all others."""

@@ -113,9 +113,14 @@ def is_patterned(node: Any) -> bool:
     return isinstance(node, dict) and LAYERS in node
 
 
+def named_variants(node: dict[str, Any], choice: str) -> dict[str, dict[str, Any]]:
+    """The settings of each variant of a group by its name; `choice` is the name where it is one."""
+    return {name: own for name, own in node.items() if name != LAYERS} if is_patterned(node) else {choice: node}
+
+
 def variants_of(node: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings of each variant of a group: of one, but where a pattern has several."""
-    return [settings for name, settings in node.items() if name != LAYERS] if is_patterned(node) else [node]
+    return list(named_variants(node, "").values())
 
 
 def layer_of(node: dict[str, Any], made: Callable[[dict[str, Any]], Any], layers: int) -> list[Any]:

@@ -259,9 +259,10 @@ class HyperConnections(Block):
     """H ← Aᵀ H + b f(norm(Hᵀ m))ᵀ for each sublayer f, and a final norm, over n streams H (n, C) of each position.
 
     H starts as n copies of the embedding and ends as the mean of its streams; the paper's sum differs from that by a
-    factor, which a norm takes away (Zhu 2024, arXiv 2409.19606).  At first A = 1, b = (1, …, 1), and the k-th sublayer
-    of the stack reads stream k mod n: pre-norm.  `weights` static: A, m and b are trained numbers; dynamic: to them
-    each position adds s · tanh(norm(H) W), for A, m and b each, with W at first 0, s 0.01, and a norm without weights.
+    factor, which a norm takes away (Zhu 2024, arXiv 2409.19606).  At first A = 1, b = (1, …, 1), and sublayer i of the
+    s of layer l reads stream l s + i mod n: pre-norm.  `weights` static: A, m and b are trained numbers; dynamic: to
+    them each position adds g · tanh(norm(H) W), for A, m and b each, with W at first 0, g 0.01, and a norm without
+    weights.
     """
 
     final_norm = True

@@ -23,4 +23,5 @@ def connect_values(blocks: Sequence[Any]) -> None:
         if mixes_values(attention):
             attention.follow()
     if mixes_values(first) and not any(map(mixes_values, later)):
-        raise ValueError(f"{told}, and no later one does; write model.layers=2, or a pattern with later ones that do")
+        wanted = "choose one that does for a later layer" if later else "write model.layers=2"
+        raise ValueError(f"{told}, and no later one mixes them in; {wanted}")

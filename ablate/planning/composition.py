@@ -15,6 +15,7 @@ from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, 
 from ablate.config.schema import Config
 from ablate.config.study_file import Asked
 from ablate.config.study_keys import study_problems
+from ablate.config.unreached import unreached
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.hold import hold_equal
 
@@ -31,6 +32,7 @@ class Composition:
     reference: dict[str, Any]
     at: list[int]  # which cell each one is compared with: the reference of its stratum
     held: list[str]  # what `hold` changed, in words
+    missed: list[str]  # settings that do not reach some variants, in words
     problems: list[Problem]
 
     @property
@@ -42,16 +44,17 @@ class Composition:
     def remarks(self) -> list[str]:
         """What a reader must know of the cells."""
         whole = ", ".join(f"{name}={level}" for name, level in self.levels[0].items())
-        return [*self.design.notes, *self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
+        return [*self.design.notes, *self.missed, *self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
 
 
 def compose_cells(design: Design) -> Composition:
     """Every cell of a design.  Raises PlanError with all problems of the command line where it has any."""
+    overrides = list(design.overrides())
     with Composer(design.command.groups) as composer:
         try:
-            cells, problems = [composer.compose(each) for each in design.overrides()], design.problems
+            cells, problems = [composer.compose(each) for each in overrides], design.problems
         except COMPOSING as error:
-            found, rest = blame(composer, design.command.parsed, design.overrides())
+            found, rest = blame(composer, design.command.parsed, overrides)
             cells = compose_rest(composer, dataclasses.replace(design.command, parsed=rest))
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # what can be composed is checked all the same, so that every mistake is told at once
@@ -59,8 +62,9 @@ def compose_cells(design: Design) -> Composition:
     levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
     factors, reference = factors_of(levels, design)
     at = [levels.index(level | reference) for level in levels]
+    missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
     cells, held, wrong = hold_equal(cells, at, design.varied)
-    return Composition(design, cells, levels, labels, factors, reference, at, held, wrong)
+    return Composition(design, cells, levels, labels, factors, reference, at, held, missed, wrong)
 
 
 def compose_rest(composer: Composer, command: Command) -> list[Composed]:

@@ -93,6 +93,19 @@ def test_a_variant_of_the_presets_pattern_keeps_its_settings(composer):
     assert [capped[name]["soft_cap"] for name in ("window", "gqa")] == [20, 20] and capped["window"]["window"] == 6
 
 
+def test_what_a_variant_does_not_take_from_the_preset_is_told(small):
+    def told(*words):
+        remarks = planned(latest(*small, "model.layers=2"), "+preset=gemma2", *words).manifest.remarks
+        return [line for line in remarks if "gemma2" in line or "reaches" in line]
+
+    assert not told("norm=ln")
+    assert told("attention=mha,gqa") == ["attention=mha is without kv_heads, soft_cap, which gemma2 sets"]
+    assert told("attention=mha+gqa", "attention.soft_cap=20") == [
+        "attention.soft_cap reaches gqa, not mha",
+        "attention=mha is without kv_heads, soft_cap, which gemma2 sets",
+    ]
+
+
 def test_presets_are_a_factor_and_a_base_for_others(small):
     plan = planned(small, "+preset=gpt2,llama")
     assert plan.manifest.factors == {"preset": ["gpt2", "llama"]}

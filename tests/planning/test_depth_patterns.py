@@ -44,6 +44,7 @@ def test_a_setting_reaches_the_variants_that_have_it_and_sweeps(plan: Any) -> No
     assert found.manifest.factors == {"attention.window": [3, 5]}
     nodes = [cell.config.attention for cell in found.manifest.cells]
     assert [node["window"]["window"] for node in nodes] == [3, 5] and "window" not in nodes[0]["mha"]
+    assert found.manifest.remarks.count("attention.window reaches window, not mha") == 1
     with pytest.raises(PlanError) as error:
         plan("attention=window+mha", "attention.widow=3", LAYERS)
     assert "attention.window" in lines(error)[0]
@@ -53,6 +54,9 @@ def test_an_option_reaches_the_variants_whose_classes_have_it(plan: Any) -> None
     found = plan("attention=linear+gqa", "+attention.sink=null,zero", "seeds=1", LAYERS)
     nodes = [cell.config.attention for cell in found.manifest.cells]
     assert [node["gqa"]["sink"] for node in nodes] == [None, "zero"] and "sink" not in nodes[1]["linear"]
+    assert "attention.sink reaches gqa, not linear" in found.manifest.remarks
+    every = plan("attention=window+gqa", "+attention.sink=zero", "seeds=1", LAYERS).manifest.remarks
+    assert not any("reaches" in line for line in every)
     with pytest.raises(PlanError) as error:
         plan("attention=linear+gqa", "+attention.sunk=zero", LAYERS)
     assert all(line.startswith("attention.sunk: ") for line in lines(error))
