@@ -12,8 +12,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
+from ablate.config.components import own_of, resolve
 from ablate.config.errors import Problem
 from ablate.config.schema import BUILT, Config
 from ablate.model.build import build_model, build_objective
@@ -30,7 +33,7 @@ from ablate.training.scoring import positions_at_once
 
 FLOAT = 4  # bytes
 DRAWING = 4 * 8  # bytes for each number of a dropout's mask: four of int64 at a time in its hash
-MOMENTS = 2  # numbers that the optimiser keeps per parameter, as Adam does
+MOMENTS = 2  # numbers per parameter that an optimiser is taken to keep which will not be asked, as Adam does
 PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
 HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
 SURE = 0.8  # of the estimate: a cell is refused when even that is more than there is
@@ -98,10 +101,22 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
     return sum(sizes), max([*sizes, logits.numel() * FLOAT, *(DRAWING * numbers // 2 for numbers in drawn)])
 
 
-def trained_numbers(config: Config, task: Any) -> int:
-    """How many of a model's parameters are trained: all but frozen tables."""
-    with torch.device("meta"):
-        return sum(p.numel() for p in build_model(config, task).parameters() if p.requires_grad)
+def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
+    """How many of a model's parameters are trained, all but frozen tables, and what its optimiser keeps of them."""
+    optim = config.optim
+    with FakeTensorMode():
+        model = build_model(config, task)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        numbers = sum(p.numel() for p in trained)
+        for parameter in trained:
+            parameter.grad = torch.empty_like(parameter)
+        make = resolve("optim", optim._target_, config.user)
+        try:
+            optimiser = make(model, optim.lr, optim.betas, optim.weight_decay, **own_of(config, "optim"))
+            optimiser.step()
+        except Exception:  # one of the user's own that looks at numbers, of which there are none
+            return numbers, MOMENTS * numbers
+        return numbers, sum(x.numel() for x in tree_leaves(optimiser.state_dict()) if isinstance(x, Tensor))
 
 
 def masks_drawn(model: nn.Module) -> list[int]:
@@ -113,12 +128,12 @@ def masks_drawn(model: nn.Module) -> list[int]:
     return found
 
 
-def estimate(params: int, trained: int, kept: int, largest: int, outputs: int, config: Config) -> float:
-    """Bytes of a training process: parameters, gradients and moments of those that are trained; what is kept; what
-    backward or evaluation adds.
+def estimate(params: int, trained: int, moments: int, kept: int, largest: int, outputs: int, config: Config) -> float:
+    """Bytes of a training process: parameters, gradients of those that are trained, and the optimiser's moments; what
+    is kept; what backward or evaluation adds.
     """
     train = config.train
-    held = FLOAT * (params * (1 + (train.average != "none")) + trained * MOMENTS)
+    held = FLOAT * (params * (1 + (train.average != "none")) + moments)
     share = HALF if train.precision == "bf16" else 1.0
     stepping = FLOAT * trained + share * kept + 2 * largest  # gradients, then logits and their gradient
     chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
@@ -131,18 +146,20 @@ def needed(cell: Checked) -> float:
     config, task = cell.config, cell.task
     whole = config.as_json()
     parts = {key: whole[key] for key in (*BUILT, "model", "data")} | {"user": config.user}
+    parts["optim"] = [config.optim._target_, own_of(config, "optim")]
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
     def make() -> dict[str, Any]:
         kept, largest = beside(config, partial(kept_bytes, config, task, batch, device))
-        return {"kept": kept, "largest": largest, "trained": beside(config, partial(trained_numbers, config, task))}
+        trained, moments = beside(config, partial(numbers_trained, config, task))
+        return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
 
     try:
         found = kept_json("memory", depends, make)
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
-    return estimate(cell.budget.params, found["trained"], found["kept"], found["largest"], task.outputs, config)
+    return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)
 
 
 def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tuple[list[Problem], list[str]]:

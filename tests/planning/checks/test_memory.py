@@ -75,12 +75,12 @@ def test_the_estimate_has_all_its_parts(small: list[str]) -> None:
     heap, base = memory.HEAP["cpu"], memory.PROCESS["cpu"]
 
     def beyond(params: int, kept: int) -> float:
-        return memory.estimate(params, params, kept, 0, 13, config) - base
+        return memory.estimate(params, params, 2 * params, kept, 0, 13, config) - base
 
     params = 10**9
     assert beyond(params, 10**9) == pytest.approx(heap * (16 * params + 10**9), rel=1e-3), "weights, gradients, Adam's"
     averaged = config.with_value("train.average", "ema").with_value("train.precision", "bf16")
-    more = memory.estimate(params, params, 10**9, 0, 13, averaged) - base
+    more = memory.estimate(params, params, 2 * params, 10**9, 0, 13, averaged) - base
     assert more == pytest.approx(heap * (20 * params + memory.HALF * 10**9), rel=1e-3)
 
 
@@ -92,6 +92,45 @@ def test_a_frozen_table_has_neither_gradient_nor_moments(small: list[str]) -> No
     trained, frozen = (memory.needed(cell) for cell in cells)
     assert cells[0].budget.params == cells[1].budget.params > rows * width
     assert trained - frozen == pytest.approx(memory.HEAP["cpu"] * 12 * rows * width, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "of_matrix", "of_vector"),
+    [
+        ("adamw", "2 * n * m", 2),
+        ("lion", "n * m", 1),
+        ("sgd", "n * m", 1),
+        ("sgd optim.momentum=0", "0", 0),
+        ("adafactor", "n + m", 1),
+        ("muon", "n * m", 2),
+    ],
+)
+def test_an_optimiser_keeps_what_its_paper_says(
+    optimiser: str, of_matrix: str, of_vector: int, small: list[str]
+) -> None:
+    """Of a matrix (n, m), and of each number of a vector; muon leaves the table, which is the head, to AdamW."""
+    cell = checked(small, *f"optim={optimiser}".split())
+    expected, count = 0, 0
+    for name, p in build_model(cell.config, cell.task).named_parameters():
+        n, m = p.shape if p.ndim == 2 else (p.numel(), 0)
+        count += 1
+        expected += of_vector * n if p.ndim < 2 else eval(of_matrix, {"n": n, "m": m})
+        expected += n * m * (optimiser == "muon" and name.startswith("embed"))
+    trained, moments = memory.numbers_trained(cell.config, cell.task)
+    assert trained == cell.budget.params and expected <= moments <= expected + count, "and each parameter's step"
+
+
+def test_an_optimiser_that_looks_at_numbers_is_taken_for_adam(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Looking(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            assert float(next(iter(self.param_groups[0]["params"])).detach().sum()) > -1e9
+
+    cell = checked(small)
+    monkeypatch.setattr(memory, "resolve", lambda *_: lambda model, lr, *_: Looking(model.parameters(), lr))
+    trained, moments = memory.numbers_trained(cell.config, cell.task)
+    assert moments == 2 * trained > 0
 
 
 @pytest.mark.slow
