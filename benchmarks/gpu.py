@@ -43,7 +43,7 @@ class Part(NamedTuple):
 PARTS = [
     Part("card", "card", 60),
     Part("card", "memory_estimate", 120),
-    Part("variants", "variants", 210),
+    Part("variants", "variants", 400),
     Part("attention", "attention", 120),
     Part("attention", "rules", 180),
     Part("attention", "dropout_masks", 90),

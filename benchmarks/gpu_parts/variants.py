@@ -26,16 +26,21 @@ KERNELS = {"flash_attention": "flash", "efficient_attention": "efficient", "cudn
 
 def variants(given: Given, found: Findings) -> None:
     """Losses, gradients and kernels of each cell; at a toy size each variant in one form."""
+    from ablate.config.components import resolve
     from ablate.config.groups import groups
     from ablate.config.plain_yaml import read_plain
     from ablate.config.schema import COMPONENTS
 
     references = {form: one_cell(given.words(*SIZE, *words)).config for form, words in FORMS.items()}
     kernels: dict[str, list[str]] = {}
+    vectors: list[str] = []
     worst, count = 0.0, 0
     for number, group in enumerate(COMPONENTS):
         for turn, variant in enumerate(sorted(groups()[group])):
             node = read_plain(groups()[group][variant]) | NARROW.get(variant, {})
+            if hasattr(resolve(group, node["_target_"]), "begin_with"):  # on a GPU it is the table of `learned`
+                vectors.append(variant)
+                continue
             cells = placed(references, group, node)
             for form in given.pick([list(cells)[(number + turn) % len(cells)]], cells):
                 for dropout in given.pick([0.1 * (turn % 2)], [0.0, 0.1]):
@@ -45,7 +50,7 @@ def variants(given: Given, found: Findings) -> None:
                     worst, count = max(worst, apart), count + 1
                     if used is not None:
                         kernels.setdefault("+".join(used) or "explicit", []).append(name)
-    found.tell(cells=count, worst_difference=worst)
+    found.tell(cells=count, worst_difference=worst, left_out_for_vectors_of_the_cpu=vectors)
     found.tell(kernels={kernel: len(names) for kernel, names in kernels.items()}, kernels_of=kernels)
     if given.device == "cuda":
         found.expect("cudnn" not in "".join(kernels), f"cuDNN's attention is used: {kernels}")
@@ -54,8 +59,8 @@ def variants(given: Given, found: Findings) -> None:
 def placed(references: dict[str, Any], group: str, node: dict[str, Any]) -> dict[str, Any]:
     """A variant in each form that can do with it, and with what it needs there.
 
-    What reads from left to right stands in no encoder, and beside another attention across stacks; a table that is
-    frozen beside a head of its own.
+    What reads from left to right stands in no encoder, an attention of that kind beside another one across stacks; a
+    table that is frozen beside a head of its own.
     """
     from ablate.config.components import resolve
     from ablate.config.groups import groups
@@ -64,7 +69,9 @@ def placed(references: dict[str, Any], group: str, node: dict[str, Any]) -> dict
     cells = {form: config.with_value(group, node) for form, config in references.items()}
     if group == "embedding":
         return {form: config.with_value("model.tie_embeddings", False) for form, config in cells.items()}
-    if group == "attention" and getattr(resolve(group, node["_target_"]), "causal_only", False):
+    if getattr(resolve(group, node["_target_"]), "causal_only", False):
+        if group != "attention":
+            return {form: config for form, config in cells.items() if form.startswith("decoder")}
         across, both = read_plain(groups()["cross_attention"]["mha"]), "encoder-decoder, masks"
         cells = {form: config for form, config in cells.items() if form != "encoder"}
         return cells | {both: cells[both].with_value("cross_attention", across)}

@@ -115,7 +115,10 @@ def sweep(folder: Path, *words: str) -> tuple[int, str]:
     return process.returncode, out + err
 
 
-@pytest.mark.parametrize("deeds", [TOGETHER, pytest.param(DEEDS, marks=pytest.mark.slow)], ids=["together", "each"])
+EACH = {name: deed for name, deed in DEEDS.items() if name != "dtype"}  # which alone is refused, see below
+
+
+@pytest.mark.parametrize("deeds", [TOGETHER, pytest.param(EACH, marks=pytest.mark.slow)], ids=["together", "each"])
 def test_what_a_component_does_to_its_process_reaches_no_other_run(
     deeds: dict[str, str], small: list[str], tmp_path: Path
 ) -> None:
@@ -130,13 +133,25 @@ def test_what_a_component_does_to_its_process_reaches_no_other_run(
         assert of(dirty, norm) == of(clean, norm), norm
     ended = {name: of(dirty, name) for name in (*deeds, *ENDING)}
     failed = {name: found["error"] for name, found in ended.items() if found["status"] == "failed"}
-    assert failed.keys() >= {"grad" if deeds is DEEDS else "badly", "ctrl_c", "leave", "exit"}, failed
+    assert failed.keys() >= {"grad" if deeds is EACH else "badly", "ctrl_c", "leave", "exit"}, failed
     assert not failed.keys() & {"calmly", *HARMLESS}, failed
     assert failed["ctrl_c"]["type"] == "KeyboardInterrupt" and "stop it" in failed["ctrl_c"]["traceback"]
     assert failed["leave"]["type"] == "SystemExit" and "exit code 3" in failed["exit"]["message"]
     again = run_module("ablate.evaluate", "--results-dir", str(dirty), *own[:1], cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert "rms" in again.stdout and "ln, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
     assert "rms, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
+
+
+def test_a_component_after_which_models_are_of_another_type_is_refused(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, folder = write(tmp_path, {"dtype": DEEDS["dtype"]})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlanError) as refused:
+        plan_study((*small, "norm=ln,dtype", user), folder.partition("=")[2])
+    [problem] = map(str, refused.value.problems)
+    assert "deeds.Dtype" in problem and "another model each time it is built" in problem
 
 
 @pytest.mark.parametrize("name", ENDING)
