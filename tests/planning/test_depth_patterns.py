@@ -10,6 +10,7 @@ import pytest
 from ablate.cli.preview import preview
 from ablate.config.errors import PlanError
 from ablate.model.build import build_model
+from ablate.planning.checks import small_models
 from ablate.planning.checks.small_models import StandIn, facts_of, full, small
 from ablate.results.run_key import code_of
 
@@ -85,6 +86,18 @@ def test_what_does_not_fit_is_one_line_and_nothing_is_planned(plan: Any, words: 
     with pytest.raises(PlanError) as error:
         plan(words, LAYERS)
     assert len(lines(error)) == 1 and all(word in lines(error)[0] for word in told)
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["whole", "first layers"])
+def test_a_pattern_that_is_one_variant_in_effect_is_refused(
+    plan: Any, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside that variant, at the context that a window covers, at which a smaller one does not."""
+    monkeypatch.setattr(small_models, "WIDE", 0 if wide else small_models.WIDE)
+    for words in ("attention=5window+mha+...,mha", "ffn=3mlp+relu...,mlp"):
+        with pytest.raises(PlanError, match="make the same network"):
+            plan(words, LAYERS)
+    assert plan("attention=5window+mha+...,mha", "data.context=40", LAYERS).manifest.cells
 
 
 def test_layers_that_differ_share_no_parameters_and_hold_no_arguments(plan: Any) -> None:

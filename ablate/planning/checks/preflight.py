@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ablate.config.depth import variants_of
+from ablate.config.depth import fewest, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
 from ablate.planning.checks import duplicate_cells, small_models, unused_settings
@@ -64,9 +64,11 @@ def duplicates(
 ) -> tuple[list[str], list[str]]:
     """Pairs of cells that are one network, or have one set of data, in words; and those that are meant to be one."""
 
+    least = max(fewest(cell.config, small_models.LAYERS) for cell in checked)
+
     def confirmed(i: int) -> duplicate_cells.Signature:
         cell = checked[i]
-        found: duplicate_cells.Signature = tried(cell, [small_models.full(cell, positions)])["signature"]
+        found: duplicate_cells.Signature = tried(cell, [small_models.full(cell, positions, least)])["signature"]
         drawn = beside(cell.config, partial(many_draws, small_models.small(cell, kept, positions)))
         return [*found, *drawn] if found and drawn else None
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.depth import fewest, first_layers, mapped, patterned, variants_of
-from ablate.config.schema import BUILT, COMPONENTS, Config
+from ablate.config.schema import BUILT, COMPONENTS, PLACED, Config
+from ablate.config.schema import LAYERS as PATTERN
 from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
@@ -96,7 +97,8 @@ def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     config = config.with_value("model.dim", narrow)
     if config.model.head_dim is not None and "model.head_dim" not in kept:
         config = config.with_value("model.head_dim", min(HEAD, config.model.head_dim))
-    if "model.layers" not in kept and not any(patterned(config)):  # which a pattern of few layers would not show
+    deep = kept & {"model.layers", *(f"{group}.{PATTERN}" for group in PLACED)}  # and what stands beside a pattern
+    if not deep and not any(patterned(config)):  # which few layers would not show
         config = config.with_value("model.layers", min(LAYERS, config.model.layers))
     if not any(key.startswith("ffn.") and key.endswith(".hidden") for key in kept):
         config = config.with_value("ffn", mapped(config.ffn, partial(narrowed, share=narrow / dim)))
@@ -114,9 +116,9 @@ def plain(attention: dict[str, Any]) -> dict[str, Any]:
     return attention | {"kernels": None} if "kernels" in attention else attention
 
 
-def full(cell: Checked, positions: int) -> Spec:
-    """The copy with the cell's own sizes, with all layers where they are not too many."""
-    layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, LAYERS)
+def full(cell: Checked, positions: int, least: int = LAYERS) -> Spec:
+    """The copy with the cell's own sizes, with all layers where they are not too many, else `least` or more."""
+    layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, least)
     return fit(cell, first_layers(cell.config, layers), positions)
 
 
