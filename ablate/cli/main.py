@@ -174,7 +174,7 @@ def planned_and_done(words: list[str]) -> Outcome:
 
     time, vectors = time_left(plan), vectors_left(plan)
     print(preview(plan, time, vectors))
-    return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, plan.notes)
+    return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, [*plan.manifest.remarks, *plan.notes])
 
 
 def time_left(plan: Plan) -> str:

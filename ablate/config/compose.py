@@ -273,9 +273,10 @@ class Composer:
             lacking = (config[group] or {}).keys() - (plain[group] or {}).keys()
             if choice in others:
                 lacking &= {LAYERS, *(key for name in others for key in self.file(f"{group}={name}"))}
-            with open_dict(config):
-                for key in lacking:
-                    del config[group][key]
+            if lacking:
+                rest = OmegaConf.masked_copy(config[group], [*(config[group].keys() - lacking)])
+                with open_dict(config):  # a section of the frame's has a type, which no bare mapping has
+                    config[group] = OmegaConf.merge(plain[group], rest) if group in OWNED else rest
 
     def _shapes(self, text: str) -> bool:
         key = text.partition("=")[0]

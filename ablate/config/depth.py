@@ -10,6 +10,7 @@ the number of layers is known, the variant of each layer.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
@@ -84,15 +85,20 @@ def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
 
 
 def repeated(items: list[Item], taken: int, layers: int) -> list[str]:
-    """The variant of each layer of a pattern that goes on and is cut; its longest run is shortened where layers are too
-    few for each variant to have one.  Raises ValueError.
+    """The variant of each layer of a pattern that goes on and is cut; where the cut would leave a variant out, the
+    longest run is shorter.  Raises ValueError where the layers are too few for that, too.
     """
+    period = itertools.chain.from_iterable(itertools.repeat(item.name, item.times or 0) for item in items)
+    cut = list(itertools.islice(itertools.cycle(period), layers))
+    if {*cut} == {item.name for item in items}:
+        return cut
     most = max(items, key=lambda item: item.times or 0)
-    left = (most.times or 0) - max(0, taken - layers)
+    left, others = (most.times or 0) - (taken - layers), taken - (most.times or 0)
     if left < 1:
-        raise ValueError(f"takes {taken - (most.times or 0) + 1} layers at least, and model.layers={layers}")
-    period = [item.name for item in items for _ in range(left if item is most else item.times or 0)]
-    return (period * layers)[:layers]
+        starts = itertools.accumulate((item.times or 0 for item in items), initial=0)
+        first = {item.name: start for start, item in reversed([*zip(starts, items, strict=False)])}
+        raise ValueError(f"takes {1 + min(others, max(first.values()))} layers at least, and model.layers={layers}")
+    return [item.name for item in items for _ in range(left if item is most else item.times or 0)]
 
 
 def spelled(names: list[str]) -> str:

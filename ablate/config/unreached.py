@@ -29,7 +29,8 @@ def unreached(cells: list[tuple[Composed, list[str]]], presets: dict[str, Path])
 
 def in_patterns(config: Config, overrides: list[str]) -> Iterator[str]:
     """Keys that some variants of a pattern over the layers take, and others do not have."""
-    keys = [parsed(text).key_or_group.split(".") for text in overrides if "=" in text]
+    written = [parsed(text).key_or_group for text in overrides if "=" in text]
+    keys = [key.split(".") for key in (*written, config.tune.key or "")]
     for group in patterned(config):
         variants = named_variants(getattr(config, group), "")
         for key in (path[1] for path in keys if path[0] == group and len(path) > 1):
@@ -41,8 +42,9 @@ def in_patterns(config: Config, overrides: list[str]) -> Iterator[str]:
 
 def beside_preset(cell: Composed, file: dict[str, Any]) -> Iterator[str]:
     """Keys that a preset sets for its own variants, which those chosen instead do not have."""
-    for group in COMPONENTS:
-        sets, node = dict(file.get(group) or {}), getattr(cell.config, group) or {}
+    whole = cell.config.as_json() if file else {}
+    for group in (name for name in (*COMPONENTS, "model") if name in file):
+        sets, node = dict(file.get(group) or {}), whole[group] or {}
         if sets.pop(LAYERS, None) == node.get(LAYERS, ""):
             continue  # its own pattern, of which each variant has what is its
         for name, own in named_variants(node, cell.choices.get(group, "")).items():

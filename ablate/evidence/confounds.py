@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ablate.config.schema import BY_STEPS, NO_NUMBERS
+from ablate.config.depth import is_patterned, spelled
+from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.format import counted, setting
 from ablate.format.settings import flat
@@ -42,11 +43,14 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
     values = [_values(settings[cell.id] for cell in side) for side in sides]
     aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
     found = []
-    for key in values[0].keys() & values[1].keys() - aside if contrast.kind != "interaction" else ():
+    for key in values[0].keys() & values[1].keys() if contrast.kind != "interaction" else ():
         group, _, name = key.partition(".")
+        if f"{group}.{name.rpartition('.')[2] if group in PLACED else name}" in aside:  # in a pattern, by variant
+            continue
+        follows = name == LAYERS and "model.layers" in own  # a pattern that more layers go on with
         same_class = values[0].get(f"{group}._target_") == values[1].get(f"{group}._target_")
         of_variant = group in own and (name == "_target_" or same_class)
-        if values[0][key] != values[1][key] and name != "_partial_" and not of_variant:
+        if values[0][key] != values[1][key] and name != "_partial_" and not of_variant and not follows:
             found.append((group in own, key))
     order = {name: place for place, name in enumerate(SECTIONS)}
     found.sort(key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1]))
@@ -60,8 +64,13 @@ def _unlike(sides: Iterable[list[Any]]) -> bool:
 
 def _settings(cell: Cell) -> dict[str, str]:
     """The value of each setting, arguments that the constructors fill in included, as people read it."""
-    config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
+    config = {name: _spelled(node) for name, node in cell.config.as_json().items() if name in SECTIONS}
     return {key: setting(value) for key, value in {**cell.defaults, **flat(config)}.items()}
+
+
+def _spelled(node: Any) -> Any:
+    """A section with the variants of its layers as people write them."""
+    return node | {LAYERS: spelled(node[LAYERS])} if is_patterned(node) else node
 
 
 def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
@@ -74,12 +83,12 @@ def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
 
 
 def _said(key: str, mine: bool, before: list[str], after: list[str]) -> str:
-    group, _, name = key.partition(".")
+    group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
     plain = [
         ", ".join(value.rpartition(".")[2] if name == "_target_" else value for value in side)
         for side in (before, after)
     ]
-    called = group if name == "_target_" else name if mine else key
+    called = group if name in ("_target_", "") else name if mine else key
     return f"{called} {plain[0]} → {plain[1]}"
 
 

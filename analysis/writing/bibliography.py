@@ -45,13 +45,23 @@ def cite(manifest: Manifest, text: str, write: Callable[[dict[str, Entry]], str]
 
 
 def names(manifest: Manifest) -> dict[str, str]:
-    """How sentences name each paper, by key; "Mikolov et al. 2013a" where others of a study would be named alike."""
-    plain = {key: short(entry) for papers in citations(manifest).values() for key, entry in papers.items()}
-    alike: dict[str, list[str]] = {}
-    for key in sorted(plain):
+    """How sentences name each paper, by key; "Mikolov et al. 2013a" where others of a study would be named alike.
+
+    Letters go by all authors, then the title, as in author-year styles of BibTeX.
+    """
+    entries = {key: entry for papers in citations(manifest).values() for key, entry in papers.items()}
+    plain, alike = {key: short(entry) for key, entry in entries.items()}, dict[str, list[str]]()
+    for key in sorted(
+        plain, key=lambda key: [sorted_as(entries[key], "author"), sorted_as(entries[key], "title"), key]
+    ):
         alike.setdefault(plain[key], []).append(key)
     letters = {key: chr(ord("a") + i) for keys in alike.values() if len(keys) > 1 for i, key in enumerate(keys)}
     return {key: name + letters.get(key, "") for key, name in plain.items()}
+
+
+def sorted_as(entry: Entry, field: str) -> str:
+    """A field as BibTeX sorts by it: letters, digits and spaces, small."""
+    return re.sub(r"[^\w ]", "", entry.get(field, "")).lower()
 
 
 def bibliography(manifest: Manifest) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 from ablate import evidence, format
 from ablate.config.citations import Entry
-from ablate.config.schema import BY_STEPS
+from ablate.config.depth import names_of
+from ablate.config.schema import BY_STEPS, PLACED
 from ablate.format import listed, ranged, said_metric
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -69,6 +70,7 @@ def _design(case: Case) -> Iterator[str]:
     factors = manifest.factors
     if not factors:
         yield "One configuration was trained, so that nothing is compared."
+        yield from map(_sentence, manifest.remarks)
         return
     varied = [
         f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
@@ -90,7 +92,9 @@ def _also(case: Case) -> Iterator[str]:
 
 
 def _cited(manifest: Manifest, factor: str, level: Any) -> str:
-    return naming.named(manifest, level) + mention(manifest, f"{factor}={format.show(level)}")
+    shown = format.show(level)
+    parts = [shown, *names_of(shown)] if factor in PLACED else [shown]  # of a pattern each variant has its papers
+    return naming.named(manifest, level) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
 
 def _matching(case: Case) -> Iterator[str]:
@@ -303,5 +307,6 @@ def _caveats(case: Case) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    """A remark as a sentence of its own."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    """A remark as a sentence of its own; a key that it begins with stays as it is written."""
+    said = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
+    return f"{said.rstrip('.')}."

@@ -10,7 +10,8 @@ from typing import Any
 import pandas
 
 from ablate import format
-from ablate.config.depth import is_patterned, variants_of
+from ablate.config.depth import is_patterned, spelled, variants_of
+from ablate.config.schema import LAYERS
 from ablate.format import listed, ranged
 from ablate.results.records import Cell, Manifest
 from ablate.results.speed import is_timed
@@ -170,9 +171,11 @@ def configured(cells: Iterable[Cell], section: str, key: str) -> str:
 
 
 def _class(node: Any) -> str:
-    """The class of a part, or those of its variants over the layers: RMSNorm; nothing where none is known."""
+    """The class of a part, RMSNorm, or those of its variants and how they follow each other, Window and MHA
+    (5window+mha); nothing where none is known.
+    """
     if is_patterned(node):
-        return " + ".join(map(_class, variants_of(node)))
+        return f"{listed(map(_class, variants_of(node)))} ({spelled(node[LAYERS])})"
     target = node.get("_target_", "") if isinstance(node, dict) else getattr(node, "_target_", "")
     return str(target).rpartition(".")[2]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 import pytest
-from conftest import ROOT, Cli
+from conftest import ROOT, Cli, latest
 from fake_studies import fabricate
 
 from ablate import evidence
@@ -113,6 +113,11 @@ def test_a_plan_and_a_study(small: list[str], cli: Cli) -> None:
     assert study["result"]["effects"][0]["verdict"] == "undecided"
     again = told(cli("evaluate", "--json").stdout)["result"]
     assert [run["path"] for run in again["runs"]] == plan["todo"] and again["differences"] == []
+
+
+def test_what_the_plan_remarks_is_in_the_document(small: list[str], cli: Cli) -> None:
+    words = ["attention=window+mha", "attention.window=5", *latest(*small, "model.layers=2"), "dry_run=true", "--json"]
+    assert "attention.window reaches window, not mha" in told(cli(*words).stdout)["remarks"]
 
 
 def test_a_mistake_is_in_the_document_too(small: list[str], cli: Cli) -> None:

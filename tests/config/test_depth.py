@@ -23,6 +23,9 @@ KNOWN = groups()
         ("5window+mha+...", 8, "wwwwwmww"),
         ("mha+2window+...", 6, "mwwmww"),
         ("5window+mha+...", 3, "wwm"),
+        ("2window+2mha+...", 3, "wwm"),
+        ("2mha+5window+2mha+...", 4, "mmww"),
+        ("9999999999window+mha+...", 3, "wwm"),
     ],
 )
 def test_names_stand_for_successive_layers_and_the_whole_is_repeated(text: str, layers: int, letters: str) -> None:
@@ -45,7 +48,8 @@ def test_the_shortest_spelling_gives_the_same_layers() -> None:
         ("5window+mha", 2, ["6 layers", "model.layers=6"]),
         ("5window+mha", 8, ["5window+mha+... to cut it"]),
         ("mha+window...", 1, ["2 layers", "model.layers=1"]),
-        ("2mha+5window+2mha+...", 4, ["5 layers", "model.layers=4"]),
+        ("2mha+5window+2mha+...", 2, ["3 layers", "model.layers=2"]),
+        ("window+mha+...", 1, ["2 layers", "model.layers=1"]),
     ],
 )
 def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, layers: int, told: list[str]) -> None:

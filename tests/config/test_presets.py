@@ -74,6 +74,12 @@ def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_res
     assert composer.compose(["+preset=gpt2"]).config.ffn["approximate"] == "tanh"
 
 
+def test_another_form_drops_the_preset_s_settings_of_its_own(composer):
+    model = composer.compose(["+preset=modernbert", "model=decoder"]).config.as_json()["model"]
+    assert model["_target_"].endswith(".Decoder") and model["tie_embeddings"] and "transform_bias" not in model
+    assert composer.compose(["+preset=modernbert"]).config.as_json()["model"]["transform_bias"] is False
+
+
 def test_a_preset_has_a_pattern_over_the_layers(composer):
     whole = composer.compose(["+preset=gemma2"])
     assert whole.choices["attention"] == whole.config.attention[LAYERS] == "window+gqa+..."

@@ -11,6 +11,8 @@ from fake_studies import fabricate
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
+from ablate.evidence.confounds import also
+from ablate.evidence.contrasts import contrasts
 from ablate.planning.plan import PlanError
 from ablate.results.atomic import read_json, write_json
 from ablate.results.study import load_study
@@ -45,6 +47,9 @@ def test_the_plan_names_what_a_variant_changes_beside_itself(plan: Any) -> None:
         (["ffn=mlp,swiglu", "optim.lr=1e-3,3e-3"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
         (["optim.lr=1e-3,3e-3"], []),
         (["norm=ln,rms", "ffn=mlp,swiglu", "design=one_at_a_time"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
+        (["attention=window+mha+...", "attention.window=3,5", "model.layers=3"], []),
+        (["attention=window+mha+...", "model.layers=3,4", "attention.window=5"], []),
+        (["ffn=mlp+glu,glu+mlp", "model.layers=2"], []),
         (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms), also: {BIAS}"]),
     ],
 )
@@ -55,6 +60,13 @@ def test_arguments_that_both_sides_have_and_nothing_else(plan: Any, overrides: l
 def test_a_presets_other_groups_are_named(plan: Any) -> None:
     [line] = lines(plan("+preset=gpt2,llama"))
     assert line.startswith("preset: llama − gpt2, also: norm LayerNorm → RMSNorm, ") and line.endswith("more settings")
+
+
+def test_patterns_of_presets_are_named_as_people_write_them(plan: Any) -> None:
+    manifest = plan("+preset=gemma2,gemma3", "model.layers=6", "attention.window=5").manifest
+    [contrast] = contrasts(manifest)
+    named = also(manifest, contrast)
+    assert "attention window+gqa → 5window+gqa" in named
 
 
 def test_what_a_constructor_fills_in_counts(tmp_path: Path) -> None:

@@ -142,16 +142,10 @@ def test_what_a_component_does_to_its_process_reaches_no_other_run(
     assert "rms, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
 
 
-def test_a_component_after_which_models_are_of_another_type_is_refused(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user, folder = write(tmp_path, {"dtype": DEEDS["dtype"]})
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PlanError) as refused:
-        plan_study((*small, "norm=ln,dtype", user), folder.partition("=")[2])
-    [problem] = map(str, refused.value.problems)
-    assert "deeds.Dtype" in problem and "another model each time it is built" in problem
+def test_a_component_after_which_models_are_of_another_type_is_refused(small: list[str], tmp_path: Path) -> None:
+    own = write(tmp_path, {"dtype": DEEDS["dtype"]})
+    code, said = sweep(tmp_path, *small, *own, "norm=ln,dtype")
+    assert code == 2 and "deeds.Dtype" in said and "another model each time it is built" in said, said
 
 
 @pytest.mark.parametrize("name", ENDING)

@@ -262,3 +262,24 @@ def test_latex_cites_and_escapes(tmp_path: Path) -> None:
     assert r"adamw~\cite{loshchilov2017decoupled}, betas" in text and r"8 \% of one pass" in text
     assert "rms (Zhang & Sennrich 2019) as norm" in methods.markdown(found)
     assert "\0" not in text and not re.search(r"(?<!\\)[%&#_]", re.sub(r"\\cite\{[^}]*\}", "", text))
+
+
+@pytest.mark.parametrize("factors", [GRID, {}], ids=["compared", "one"])
+def test_remarks_keep_the_keys_that_they_are_about(factors: dict[str, list[Any]], tmp_path: Path) -> None:
+    remarks = ["norm=none is without eps, which gemma2 sets", "attention.window reaches window, not mha"]
+    text = said(tmp_path, factors=factors, change=set_of("remarks", [*remarks, "base is ffn=mlp"]))
+    assert f"Note: {remarks[0]}. Note: {remarks[1]}. Base is ffn=mlp. " in text
+
+
+def test_variants_over_the_layers_are_named_in_their_order_and_cited(tmp_path: Path) -> None:
+    node = {"_layers_": ["window", "window", "mha"], "window": {"_target_": "a.Window"}, "mha": {"_target_": "a.MHA"}}
+
+    def patterned(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            cell["config"]["attention"] = node
+
+    assert "attention Window and MHA (2window+mha)" in said(tmp_path, change=patterned)
+    choices = [{"attention": name} for name in ("window", "gqa")]
+    factors = {"attention": ["2window+gqa+...", "gqa"]}
+    text = said(tmp_path, factors=factors, change=set_of("papers", papers(choices, read_groups())))
+    assert "2window+gqa+... (Ainslie et al. 2023; Beltagy et al. 2020) and gqa (Ainslie et al. 2023)" in text
