@@ -15,7 +15,7 @@ from ablate.config.regular_files import read_regular
 from ablate.planning.plan import plan_study
 from ablate.results.lease import Lease
 from ablate.results.run import Run
-from hostile.conftest import STUDY, Tried
+from hostile.conftest import Tried
 
 
 @pytest.fixture(autouse=True)
