@@ -21,7 +21,7 @@ from ablate.format.numbers import span as span
 
 # What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
 ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
+OPEN = ("undecided", "withheld", "none", "descriptive")  # verdicts that say nothing
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # how the unit of a trend begins
 SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of studies with timing=isolated
@@ -82,8 +82,8 @@ def verdict(row: Any) -> str:
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif " among " in row.verdict:  # the note says first how many may not be among them
         words = f"{row.verdict}; {row.note}; within {margin(row)}"
-    elif row.verdict == "none":
-        return "no verdict"
+    elif row.verdict in ("none", "descriptive"):
+        return "no verdict" if row.verdict == "none" else row.verdict
     elif row.verdict == "undecided" and not row.note:
         open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
         words = f"undecided ({open_})" if open_ else "undecided"

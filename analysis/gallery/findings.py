@@ -86,6 +86,8 @@ def clock(runs: pandas.DataFrame) -> tuple[str, str]:
 def _effects(case: Case) -> str:
     """The decided effects, and how many there are in all."""
     every = evidence.headline(case.effects)
+    if evidence.described(case.study.manifest):
+        return f"**Effects: {len(every)}, descriptive; judged are the claims**"
     told = every[every["verdict"].map(verdicts.is_decided)]
     how = next(iter(told["assumes"]), "") if told["assumes"].nunique() == 1 else ""  # said once for all
     standing = evidence.standing(case.study, case.effects, case.claims)

@@ -57,8 +57,8 @@ def finding(manifest: Manifest, row: Any) -> str:
         whom = f"{row.verdict}; {row.note}; within {format.margin(row)}"
         return f"{about}: {whom}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
-    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {format.margin(row)}"}.get(word, "undecided")
-    return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {format.margin(row)}", "descriptive": word}
+    return f"{about}: {told.get(word, 'undecided')}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
 def moved(manifest: Manifest, row: Any) -> str:
