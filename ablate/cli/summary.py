@@ -192,8 +192,7 @@ def _heading(design: pandas.DataFrame) -> str:
     )
     if known["verdict"].eq("descriptive").all():
         return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals, descriptive: judged are the claims"
-    assumes = evidence.assumed(int(known["n"].min()))
-    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals" + f", {assumes}" * bool(assumes)
+    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
 
 
 def _speed(study: Study) -> list[str]:
@@ -222,6 +221,7 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
+    lines += [evidence.FOOTNOTE] * (evidence.footnoted(table) and not evidence.footnoted(claims))
     lines += [*study.manifest.remarks, evidence.standing(study, table, claims)]
     lines += [evidence.unadjusted(study.manifest), evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *naming.notes(study.manifest.cells)]

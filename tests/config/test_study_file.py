@@ -188,7 +188,8 @@ def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
     assert folder.plan().manifest.effects is None
     folder.write(effects="all")
     assert folder.plan().manifest.effects.registered
-    assert folder.refused(effects="some") == ["mine.yaml: effects: must be all: effects are judged beside the claims, too"]
+    (said,) = folder.refused(effects="some")
+    assert said == "mine.yaml: effects: must be all: effects are judged beside the claims, too"
     assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
 
 
