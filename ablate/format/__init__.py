@@ -78,6 +78,7 @@ def verdict(row: Any) -> str:
         way = f"{'lower' if lower else 'higher'} {side}"
         timed = row.metric in SPEED and row.kind not in sides
         words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
+        words = crossed(row, word) or words
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif " among " in row.verdict:  # the note says first how many may not be among them
@@ -93,6 +94,17 @@ def verdict(row: Any) -> str:
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
+
+
+def crossed(row: Any, word: str) -> str:
+    """A decided interaction of two levels: "interaction: post fares worse with optim.warmup=0"; else nothing."""
+    factors, levels = (
+        getattr(row, "factor", "").split(" x "),
+        row.level.split(", ") if row.kind == "interaction" else [],
+    )
+    if row.note or len(factors) != 2 or len(levels) != 2:  # a sum of several
+        return ""
+    return f"interaction: {levels[0]} fares {word} with {factors[1]}={levels[1]}"
 
 
 def leaning(verdict: str) -> str:
