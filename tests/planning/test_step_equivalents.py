@@ -19,9 +19,10 @@ from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
-from ablate.evidence.claims.step_units import in_steps
+from ablate.evidence.claims.step_units import outside
+from ablate.evidence.equivalence import within
 from ablate.evidence.statistics import welch
-from ablate.evidence.step_equivalents import Worth, fieller, within
+from ablate.evidence.step_equivalents import Worth, fieller
 from ablate.planning.plan import PlanError, check_study
 from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
 from ablate.results import run_key
@@ -280,7 +281,7 @@ def test_what_cannot_be_told_is_said(tmp_path):
     few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))
     assert "over 4 seeds that have exchange runs" in few.worth_note and few.n == 6
     one = compared(tmp_path / "one", -0.3, -0.03, exchange_seeds=range(1))
-    assert math.isnan(one.worth) and "fewer than two seeds" in one.worth_note
+    assert math.isnan(one.worth) and "fewer than 2 seeds" in one.worth_note
 
 
 def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
@@ -356,4 +357,4 @@ def test_a_share_of_the_steps_is_as_far_in_both_directions() -> None:
     """2 % more steps, and what 2 % more steps make up for: 1/1.02 − 1, which is −1.96 %, not −2 %."""
     assert within(-0.0196, 0.0199, 0.02) and not within(-0.0197, 0.01, 0.02) and not within(0.0, 0.02, 0.02)
     told = Worth(-0.03, -0.04, -0.0197)
-    assert in_steps(told, 0.02, 5) == -1 and in_steps(told._replace(worth_high=-0.0195), 0.02, 5) == 0
+    assert outside(told, 0.02) and not outside(told._replace(worth_high=-0.0195), 0.02)
