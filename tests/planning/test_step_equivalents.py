@@ -19,7 +19,8 @@ from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
-from ablate.evidence.step_equivalents import fieller, within
+from ablate.evidence.equivalence import within
+from ablate.evidence.step_equivalents import fieller
 from ablate.planning.plan import PlanError, check_study
 from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
 from ablate.results import run_key
@@ -278,7 +279,7 @@ def test_what_cannot_be_told_is_said(tmp_path):
     few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))
     assert "over 4 seeds that have exchange runs" in few.worth_note and few.n == 6
     one = compared(tmp_path / "one", -0.3, -0.03, exchange_seeds=range(1))
-    assert math.isnan(one.worth) and "fewer than two seeds" in one.worth_note
+    assert math.isnan(one.worth) and "fewer than 2 seeds" in one.worth_note
 
 
 def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
