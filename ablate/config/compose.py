@@ -205,11 +205,10 @@ class Composer:
         Which service tracks them is the choice of `track` alone.
         """
         track = tuple(text for text in groups if self.group_of(text) == "track")
-        found = OmegaConf.to_container(OmegaConf.masked_copy(config, list(WHOLE)))
         for choice, keys in ((), [key for key in WHOLE if key != "track"]), (track, ["track"]):
             plain = self.chosen(choice)[0] if choice != groups else config
-            given = OmegaConf.to_container(OmegaConf.masked_copy(plain, list(keys)))
-            if other := [key for key in keys if found[key] != given[key]]:
+            found, given = (OmegaConf.masked_copy(each, list(keys)) for each in (config, plain))
+            if other := [key for key in keys if found._get_node(key) != given._get_node(key)]:
                 raise ValueError(f"sets {other[0]}, a key of a whole study; write it on the command line")
 
     def joined(self, groups: tuple[str, ...], rest: tuple[str, ...] = ()) -> tuple[DictConfig, dict[str, str]]:
