@@ -286,7 +286,7 @@ def test_the_reference_is_the_same_run_with_and_without_a_match(plan) -> None:
 def test_a_dry_run_shows_width_and_difference(plan) -> None:
     shown = preview(plan("match=params", "ffn=mlp,swiglu")).splitlines()
     assert "ffn.hidden  match=params" in shown[0]
-    assert " 64 0 % 3 0" in " ".join(shown[1].split())
+    assert " 64 0 % 5 0" in " ".join(shown[1].split())
     assert "match=params: parameters without embedding and head" in shown
     assert "train.steps  match=flops_total" in preview(plan("match=flops_total", "ffn=mlp,swiglu"))
     assert "match" not in preview(plan("ffn=mlp,swiglu"))
@@ -338,3 +338,10 @@ def test_second_run_trains_nothing_and_steps_may_differ(cli, small, tmp_path) ->
     assert "paired over 2 seeds" in done.stdout
     analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
     assert analysis.returncode == 0, analysis.stderr
+
+
+def test_of_two_that_are_as_near_the_smaller_is_taken(plan) -> None:
+    assert nearest_width(lambda width: width, 1004, 1000) == 1000
+    # 9 steps of 4 rows are 4.5 of 8: four are half a step too few, five half a step too many.
+    cells = by_label(plan("match=flops_total", "train.steps=9", "train.batch_size=4,8"))
+    assert cells["train.batch_size=8"].config.train.steps == 4
