@@ -111,7 +111,7 @@ def _expected(kept: list[Judged]) -> str:
         f"In a family the chance of any false verdict is at most {format.rough(level)}, however many it holds: each of "
         f"its m intervals misses the truth with a chance of at most {level:g}/m, and a verdict is false only where its "
         f"interval misses. So {level:g} × {len(kept)} = {most} false ones at most are to be expected among the "
-        f"{format.counted(said, 'decided verdict')} of {len(kept)} {families}: an expectation, not a bound: "
+        f"{format.counted(said, 'decided verdict')} of {len(kept)} {families}: an expectation, not a bound; "
         f"chance may make more of them, or fewer. What is undecided or withheld says nothing, and cannot be false; it "
         f"is no evidence of equality either."
     )
