@@ -122,7 +122,7 @@ def _tuning(case: Case) -> Iterator[str]:
         if anew:
             yield "Intervals include what tuning chooses by chance."
         if given := evidence.given(manifest):
-            yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
+            yield f"Verdicts compare variants {given}: tuning was not repeated, and no interval has its chance in it."
         edges = sum(cell.edge for cell in tuned.cells.values())
         if edges:
             yield f"For {format.counted(edges, 'cell')} the best value is at the edge of what was tried."
