@@ -575,15 +575,21 @@ def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int
     return found
 
 
+@pytest.mark.parametrize(
+    "modes",
+    [
+        {"offline": 2, "offline again": 0, "online": 2, "online again": 0},
+        {"disabled": 0, "online": 2, "offline": 0},
+    ],
+)
 def test_what_was_shown_online_is_not_shown_again_and_what_was_kept_offline_is(
-    tmp_path: Path, monkeypatch: Any
+    modes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = make_study(tmp_path, seeds=1)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "diverged")
-    assert replayed(tmp_path, Shown("disabled"), monkeypatch) == 0
-    for mode, count in (("offline", 2), ("offline", 0), ("online", 2), ("online", 0), ("offline", 0)):
-        sink = Shown(mode)
+    for mode, count in modes.items():
+        sink = Shown(mode.split()[0])
         assert replayed(tmp_path, sink, monkeypatch) == len(sink.ended) == count, mode
     end(tmp_path, paths[1], "done", "2026-01-02T00:00:00")  # trained again
     assert replayed(tmp_path, Shown("offline"), monkeypatch) == 1
