@@ -55,8 +55,6 @@ def folder(tmp_path: Path) -> Path:
         file.write_text(f"open({str(executed / name)!r}, 'w')\n")
     (work / "evil.dist-info" / "METADATA").write_text("Name: evil\nVersion: 1\n")
     (work / "evil.dist-info" / "entry_points.txt").write_text("[torch.backends]\nevil = random:evil\n")
-        "text.usetex: True\n"
-    )  # runs LaTeX, which the folder's preamble tells what to do
     (tmp_path / "ablate").write_text(SCRIPT)
     return work
 
