@@ -14,9 +14,9 @@ from scipy import stats
 
 from ablate import evidence, format
 from ablate.cli.summary import summary
-from ablate.evidence.collapse import Collapse, affordable, bound, bound_words, guess_of
+from ablate.evidence.collapse import Collapse, bound, bound_words, bounds, cost, guess_of
 from ablate.evidence.sequential import LOOKS, nominal
-from ablate.evidence.statistics import Estimate
+from ablate.evidence.statistics import Estimate, paired
 from ablate.results.records import TaskFacts
 from ablate.results.study import Study, load_study
 
@@ -158,7 +158,7 @@ def verdicts(
             plain.append(False)
             continue
         known = Collapse(((k, n),), (size,), (0, k), Estimate(0, 0, len(left), 0, 0), math.nan)
-        plain.append(affordable(known, level, margin, max(map(abs, ends(left, level)))))
+        plain.append(max(map(abs, ends(left, level))) + cost(known, level) < margin)
     return np.array(inside), np.array(plain)
 
 
@@ -240,3 +240,10 @@ def test_bounds_hold_at_all_looks_together() -> None:
 def test_the_share_is_rounded_up() -> None:
     known = Collapse(((0, 8),), (0.5,), (0, 0), Estimate(0, 0, 8, 0, 7), math.nan)
     assert "fewer than 32 %" in bound_words(known, 0.05) and bound(0, 8, 0.05) == pytest.approx(0.3123, abs=1e-4)
+
+
+def test_sides_with_batches_of_their_own_share_the_level() -> None:
+    """Two groups of 20 seeds, none collapsed: at the level that each has, 1 − (α/2)^(1/20)."""
+    none = Collapse(((0, 20), (0, 20)), (1.0, 1.0), (0, 0), paired(np.zeros(0)), math.nan)
+    assert bounds(none, 0.05) == pytest.approx([1 - 0.025 ** (1 / 20)] * 2)
+    assert bounds(none._replace(counts=((0, 20),)), 0.05) == pytest.approx([1 - 0.05 ** (1 / 20)])

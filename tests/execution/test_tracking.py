@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,13 +23,15 @@ from fake_studies import a_cell, whole
 from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS
 from ablate.config.stored import stored
 from ablate.execution.child_process import program
+from ablate.execution.tracking import mirror as mirror_module
 from ablate.execution.tracking import process
 from ablate.execution.tracking.mirror import Mirror
-from ablate.execution.tracking.run_card import settings
+from ablate.execution.tracking.run_card import Card, card_of, settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
-from ablate.results.manifest import study_folder
+from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.result import Result
 from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -475,3 +478,76 @@ def test_an_unknown_study_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
     make_study(tmp_path)
     assert STUDY in sync(tmp_path, "nothing").stderr
+
+
+class Shown:
+    """A tracking service in this process: which runs it was told of, and how they ended."""
+
+    name = "shown"
+
+    def __init__(self, mode: str):
+        self.mode, self.rows, self.ended = mode, dict[str, int](), list[tuple[str, str, dict[str, Any]]]()
+
+    def log(self, card: Card, rows: list[dict[str, Any]]) -> None:
+        self.rows[card.name] = len(rows)
+
+    def finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
+        self.ended.append((card.name, status, summary))
+
+    def close(self) -> None:
+        self.rows.clear()
+
+
+def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many runs a new mirror replays to their end."""
+    monkeypatch.setattr(mirror_module, "make_sink", lambda track, user: sink)
+    mirror = Mirror(results, STUDY)
+    with mirror.lock() as lock:
+        assert mirror.take(lock, wait=False)
+        found = mirror.replay()
+        assert mirror.replay() == 0, "what has not changed on disk is not looked at again"
+    return found
+
+
+def test_what_was_shown_online_is_not_shown_again_and_what_was_kept_offline_is(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    paths = make_study(tmp_path, seeds=1)
+    end(tmp_path, paths[0])
+    end(tmp_path, paths[1], "diverged")
+    assert replayed(tmp_path, Shown("disabled"), monkeypatch) == 0
+    for mode, count in (("offline", 2), ("offline", 0), ("online", 2), ("online", 0), ("offline", 0)):
+        sink = Shown(mode)
+        assert replayed(tmp_path, sink, monkeypatch) == len(sink.ended) == count, mode
+    end(tmp_path, paths[1], "done", "2026-01-02T00:00:00")  # trained again
+    assert replayed(tmp_path, Shown("offline"), monkeypatch) == 1
+
+
+def test_runs_that_go_on_are_shown_online_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    (path, other) = make_study(tmp_path, seeds=1)
+    log(tmp_path, path, range(0, 30, 10))
+    for mode, shown in (("online", {"ln/s0": 3}), ("offline", {})):
+        sink = Shown(mode)
+        assert replayed(tmp_path, sink, monkeypatch) == 0 and sink.rows == shown and not sink.ended
+    write_json(Run(tmp_path, path).evaluation_file, {"metrics": {"test/loss@8": 2.5}})
+    end(tmp_path, path)
+    end(tmp_path, other, "failed")
+    sink = Shown("online")
+    assert replayed(tmp_path, sink, monkeypatch) == 2
+    ended = [("ln/s0", "done", {"test/loss": 3.6, "test/loss@8": 2.5}), ("rms/s0", "failed", {"error": "boom"})]
+    assert sink.ended == ended
+
+
+def test_a_card_says_what_a_run_is_and_of_which_study(tmp_path: Path) -> None:
+    make_study(tmp_path)
+    manifest = read_manifest(tmp_path, STUDY)
+    planned, result = manifest.runs[3], Result(status="diverged", final={}, seconds={"total": 7.25})
+    card = card_of(tmp_path, manifest, manifest.cells[1], planned, result)
+    assert (card.group, card.job_type, card.name) == (STUDY, "rms", "rms/s1")
+    assert card.tags == ["norm=rms", "optim.lr=0.001", "model=decoder", "diverged"] and card.seconds == 7.25
+    assert card_of(tmp_path, manifest, manifest.cells[1], planned, None).seconds is None
+    ids = {card_of(tmp_path, manifest, manifest.cells[1], run, None).id for run in manifest.runs}
+    ids |= {card_of(tmp_path, replace(manifest, study="other"), manifest.cells[1], planned, None).id}
+    assert len(ids) == len(manifest.runs) + 1 and {len(each) for each in ids} == {16}, (
+        "a study that shares a run is another"
+    )

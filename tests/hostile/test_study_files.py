@@ -159,6 +159,45 @@ def test_a_variant_takes_nothing_from_where_none_lie(entry: object, place: Path,
         assert not any("its own folder" in found for found in problems(theirs, "ffn=mine", "norm=nil"))
 
 
+GLOBAL = "# @package _global_\n"
+OF_STUDIES = {  # by what is set: the file, its text, and the choice that takes it
+    "results_dir": ("preset/evil", GLOBAL + "results_dir: elsewhere", "+preset=evil"),
+    "keep": ("norm/evil", GLOBAL + "keep: none", "norm=evil"),
+    "reuse": ("ffn/evil", GLOBAL + "reuse: any", "ffn=evil"),
+    "allow_duplicates": ("scale/evil", GLOBAL + "allow_duplicates: true", "scale=evil"),
+    "study": ("track/evil", GLOBAL + "study: other", "track=evil"),
+    "track": ("preset/evil", "# @package track\nproject: theirs", "+preset=evil"),
+    "user": ("preset/evil", GLOBAL + f"user: [{PACKAGE}]", "+preset=evil"),
+    "dry_run": ("data/evil", GLOBAL + "dry_run: true", "data=evil"),
+    "tune": ("preset/evil", GLOBAL + "tune: {key: optim.lr}", "+preset=evil"),
+    "seeds": ("norm/evil", "defaults: [{/preset@_global_: inner}]", "norm=evil"),
+}
+
+
+@pytest.mark.parametrize("key", OF_STUDIES)
+def test_a_variant_sets_nothing_of_a_study(key: str, place: Path, theirs: Path) -> None:
+    file, text, choice = OF_STUDIES[key]
+    for folder in ("preset", "ffn", "scale", "track", "data"):
+        (theirs / folder).mkdir()
+    (theirs / "preset" / "inner.yaml").write_text(GLOBAL + "seeds: 7")
+    (theirs / f"{file}.yaml").write_text(text)
+    told = f"{choice}: sets {key}, a key of a whole study; write it on the command line"
+    assert told in problems(theirs, choice)
+    assert told in problems(theirs, choice, "user=[mine_alone]", "keep=all")
+
+
+def test_a_service_of_ones_own_is_chosen_on_the_command_line(place: Path, theirs: Path) -> None:
+    """Its file sets `track`, but no other key of a study, and nobody else's file chooses or changes it."""
+    for name in ("track", "preset"):
+        (theirs / name).mkdir()
+    (theirs / "track" / "mine.yaml").write_text("_target_: ablate.execution.tracking.wandb.WandB\nproject: mine\n")
+    plan = plan_study(("track=mine", "norm=ln", "dry_run=true"), str(theirs))
+    assert plan.manifest.cells[0].config.track["project"] == "mine"
+    for text in ("track: {project: theirs}", "defaults: [override /track: mine]"):
+        (theirs / "preset" / "evil.yaml").write_text(GLOBAL + text)
+        assert "+preset=evil: sets track" in "".join(problems(theirs, "+preset=evil", "track=wandb"))
+
+
 def test_a_study_file_that_cannot_be_read_stops_no_other_sweep(place: Path, theirs: Path) -> None:
     (theirs / "experiment" / "broken.yaml").write_text("norm: [")
     [found] = problems(theirs, "norm=nil")

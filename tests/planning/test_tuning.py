@@ -403,3 +403,10 @@ def test_a_key_that_a_newer_version_tuned_is_no_error(small):
     run = dataclasses.replace(manifest.runs[0], tuned={"optim.momentum": 0.9, "optim.lr": 0.01})
     config = as_planned(manifest.cells[0], run).config
     assert config.optim.lr == 0.01 and config.as_json()["optim"]["momentum"] == 0.9
+
+
+def test_tuning_scores_all_of_the_validation_split_whatever_the_study_does(plan) -> None:
+    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, "eval.val_share=0.5", "eval.lengths=[8]")
+    tuning, scored = done[-1].ended[-1].manifest, done[-1].manifest
+    assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in tuning.cells} == {(1.0,)}
+    assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in scored.cells} == {(0.5, 8)}

@@ -446,3 +446,12 @@ def test_a_process_goes_by_the_code_as_it_was_when_it_looked(tmp_path):
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, check=True)
+
+
+def test_what_is_said_to_change_no_number_stands_where_none_is_computed():
+    """In the packages of settings and of files, which load neither torch nor NumPy."""
+    sources = Sources({"ablate": [PACKAGE]})
+    assert {module.split(".")[1] for module, _ in sources.neutral} == {"config", "results"}
+    for module, name in sources.neutral:
+        loads = {each.partition(".")[0] for each in sources.module(module).loaded}
+        assert not loads & {"torch", "numpy"}, f"{name} may change numbers"

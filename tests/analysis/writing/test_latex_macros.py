@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claimed_studies import entry
 from fake_studies import fabricate
 
 from ablate import evidence, format
@@ -29,7 +30,11 @@ def commands(found: Case) -> dict[str, str]:
     read = [COMMAND.fullmatch(line) for line in lines]
     assert all(read), [line for line, match in zip(lines, read, strict=True) if not match]
     assert len({match[1] for match in read if match}) == len(read)
-    return {match[1]: re.sub(r"^\\mbox\{(.*)\}$", r"\1", match[2]) for match in read if match}
+    return {match[1]: unboxed(match[2]) for match in read if match}
+
+
+def unboxed(text: str) -> str:
+    return re.sub(r"^\\mbox\{(.*)\}$", r"\1", text)
 
 
 STUDIES: list[dict[str, Any]] = [
@@ -187,3 +192,21 @@ def test_worth_and_a_margin_in_steps_are_written_as_in_the_tables(tmp_path: Path
         r"0.0 \%", r"\ensuremath{-}1.6 \%", r"+1.6 \%"
     ]  # fmt: skip
     assert read["ablNormRmsMargin"] == r"5 \%"
+
+
+def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
+    """Corrected p, and the digits of half of an interval: four of 0.0075, where the whole, 0.015, takes three."""
+    sides = {"c": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}, "d": {"greater": [{"norm": "rms"}, {"norm": "ln"}]}}
+    found = case(tmp_path, seeds=range(5), claims={name: entry(claim) for name, claim in sides.items()})
+    read = commands(found)
+    rows = [*found.effects.itertuples(), *found.claims.itertuples()]
+    stems = [name.removesuffix("Delta") for name in read if name.endswith("Delta")]
+    for stem, row in zip(stems, rows, strict=True):
+        shown = {
+            at: unboxed(latex_macros.either_mode(format.p_text(p))) for at, p in row._asdict().items() if at[:1] == "p"
+        }
+        assert read[f"{stem}P"] == shown["p_holm" if row.family else "p_bh"]
+    assert any(row.p_holm > 1.5 * row.p for row in rows if row.family), "or raw p would do"
+    narrow = found.effects.assign(mean=0.0115, low=0.004, high=0.019, sd=0.01, verdict="undecided")
+    (row,) = narrow.iloc[[0]].itertuples()
+    assert [latex_macros._effect(row)[name] for name in ("Delta", "Low", "High")] == ["+0.0115", "+0.0040", "+0.0190"]
