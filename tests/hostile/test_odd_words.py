@@ -133,3 +133,13 @@ def test_a_plan_of_many_cells_is_short(plan: Any, monkeypatch: pytest.MonkeyPatc
     assert lines[-4:] == [*notes, "dry run: nothing was trained or written"]
     monkeypatch.setattr(preview, "MOST", 6)
     assert len(preview.preview(planned).splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize("word", ["eval.lengths=[[]]", "optim.betas=[{a:1},0.9]", "optim.betas=[[1],2]"])
+def test_a_list_of_numbers_holds_numbers(word: str) -> None:
+    assert any(line.startswith(word.partition("=")[0]) and "takes a list of numbers" in line for line in problems(word))
+
+
+def test_what_acts_is_spelled_out() -> None:
+    (line,) = problems("norm='\x1b[31m'")
+    assert "\x1b" not in line and "\\x1b[31m" in line
