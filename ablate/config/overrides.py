@@ -120,9 +120,7 @@ def misused(override: Override, levels: list[str], known: Mapping[str, Collectio
         return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}" + (
             f", to change it over the layers {key}={'+'.join(map(str, override.value()))}" * (key in PLACED)
         )
-    if key in known and (
-        several := [text for text in levels if not isinstance(parsed(text).value(), str | int | float)]
-    ):
+    if key in known and (several := [text for text in levels if isinstance(parsed(text).value(), list | dict)]):
         return (
             f"{several[0].partition('=')[2]} is not a variant; write names, as in {key}={','.join([*known[key]][:2])}"
         )
