@@ -22,7 +22,7 @@ from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
-from ablate.format import OPEN, counted
+from ablate.format import CROSSED, OPEN, counted
 from ablate.results.naming import no_evidence
 from ablate.results.speed import is_timed
 from ablate.results.study import Study
@@ -148,7 +148,9 @@ def barred(row: Any) -> tuple[str, str] | None:
     if row.different:
         return "withheld", "its cells are scored on different tasks"
     if row.uneven:
-        return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
+        crossed = getattr(row, "kind", "") in CROSSED
+        where = ", unequally often at the levels that it crosses" * crossed
+        return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}{where}"
     if few := too_few(row.n, row.paired):
         return "undecided", few
     if not row.paired and row.n < SEEDS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,7 +97,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     values = [sums(found.of(w), w) for w in parts]
     estimate = estimate_of(values, together)
     different = len({cells[name].task for name in names}) > 1
-    lost = _diverged(found, contrast.side(1), contrast.side(-1))
+    lost = _diverged(found, contrast)
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
     matches = [match for name in names if (match := cells[name].matched)]
     left = max((match.difference for match in matches), key=abs, default=0)
@@ -159,13 +160,29 @@ def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
     return np.asarray(np.round(sums / size, 12) * size)
 
 
-def _diverged(found: Scored, one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
-    """How many runs of each side diverged, and whether that is not the same share of its cells."""
-    a, b = _count(found, one, "diverged"), _count(found, other, "diverged")
-    return {"diverged": a, "diverged_reference": b, "uneven": a * len(other) != b * len(one)}
+def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
+    """How many runs of each side diverged, and whether that is not the same share of its cells.
+
+    Of an interaction, a difference of differences, the share has to be that of each of its corners: where all runs
+    with one norm diverged, each side has lost as many, and what is left compares nothing.
+    """
+    sides = [contrast.side(sign) for sign in (1, -1)]
+    a, b = (_count(found, side, "diverged") for side in sides)
+    compared = _corners(found, contrast) if contrast.kind in CROSSED else sides
+    shares = {Fraction(_count(found, cells, "diverged"), len(cells)) for cells in compared}
+    return {"diverged": a, "diverged_reference": b, "uneven": len(shares) > 1}
 
 
-def _count(found: Scored, side: dict[str, float], status: str) -> int:
+def _corners(found: Scored, contrast: Contrast) -> list[list[str]]:
+    """The cells at each combination of levels of the factors that an interaction crosses."""
+    corners: dict[str, list[str]] = {}
+    for name in contrast.weights:
+        levels = found.cells[name].levels
+        corners.setdefault(str([levels[factor] for factor in contrast.factor.split(" x ")]), []).append(name)
+    return list(corners.values())
+
+
+def _count(found: Scored, side: Iterable[str], status: str) -> int:
     return int(sum(found.ends.get((cell, status), 0) for cell in side))
 
 
