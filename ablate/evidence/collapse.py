@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas
 from scipy import special
 
 from ablate import format
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
+from ablate.evidence.family import ALPHA
 from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.scores import is_share
 from ablate.evidence.statistics import Estimate, interval
@@ -152,8 +154,29 @@ def bound_words(collapse: Collapse, level: float) -> str:
     share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
     one, other = collapse.sides
     sides = f"; {one} collapsed against {other}" * bool(collapse.seen)
-    # Rounded up: "fewer than" must be true.
-    return f"collapse in fewer than {math.ceil(100 * share - 1e-9)} % of seeds (95 %, {count} of {n}){sides}"
+    return f"collapse in fewer than {_ceiling(share)} % of seeds (95 %, {count} of {n}){sides}"
+
+
+def unseen(collapse: Collapse) -> dict[str, float]:
+    """The largest share of collapses that the seeds leave open at 95 %, and what it moves the contrast by; or NaN."""
+    lost = cost(collapse, ALPHA)
+    return {"collapse_share": max(bounds(collapse, ALPHA)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
+
+
+def unseen_line(table: pandas.DataFrame) -> str:
+    """What *better* and *worse* in a table of effects leave open; nothing without such a verdict."""
+    rows = table[table["verdict"].map(format.leaning).isin(["better", "worse"])]
+    if rows.empty:
+        return ""
+    most, moved = rows["collapse_share"].max(), rows["collapse_cost"].max()
+    known = math.isfinite(moved) and rows["metric"].nunique() == 1
+    would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
+    return f"better and worse are of the seeds seen: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
+
+
+def _ceiling(share: float) -> int:
+    """Per cent, rounded up: "at most" must be true."""
+    return math.ceil(100 * share - 1e-9)
 
 
 def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: bool) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from ablate.evidence.claims.step_units import fits_in_steps
-from ablate.evidence.collapse import collapse_of, seen_words, within_margin
+from ablate.evidence.collapse import collapse_of, seen_words, unseen, within_margin
 from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
@@ -30,9 +30,10 @@ from ablate.results.study import Study
 STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
 SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
+UNSEEN = ["collapse_share", "collapse_cost"]
 GROUNDS = [
     *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
-    *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES),
+    *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES, *UNSEEN),
 ]
 
 
@@ -69,9 +70,13 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
     `metric` is that of each row's own task unless one is given for all; `smallest` is what a fresh study of as many
     seeds finds four times in five at `alpha`, the row's own SD being an estimate; NaN where so few find nothing.
+    `collapse_share` and `collapse_cost` say what no interval does: see evidence.collapse.unseen.
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
-    rows = [each.names | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)} for each in found]
+    rows = []
+    for each in found:
+        fallen = collapse_of(all_scores, each)
+        rows.append(each.names | estimate_row(all_scores, each) | {"collapse": fallen} | unseen(fallen))
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *NAMES, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = bool(unadjusted(study.manifest))
