@@ -19,6 +19,7 @@ from ablate.evidence.family import ALPHA, worded
 from ablate.evidence.normality import alarm_words, alarmed, assumed, doubted
 from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
+from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
@@ -38,7 +39,7 @@ GROUNDS = [
 
 
 # What effects needs of a row and does not keep.
-OF_ROWS = ["estimate", "different", "uneven", "looks", "reach", "collapse"]
+OF_ROWS = ["estimate", "different", "uneven", "clumps", "looks", "reach", "collapse"]
 
 
 class Noise(NamedTuple):
@@ -95,6 +96,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
     asked = zip(table["n"], table["family"], table["verdict"], strict=True)
     table["assumes"] = [assumed(n, doubts[family]) * (verdict not in OPEN) for n, family, verdict in asked]
+    table.loc[table["metric"].map(is_solved), "assumes"] = ""
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     table["also"] = ["; ".join(others) for others in also_of_each(study.manifest, found)]
     table["given"] = given(study.manifest)
@@ -141,7 +143,7 @@ def _correct(table: pandas.DataFrame) -> None:
 
 
 def _withheld(row: Any) -> bool:
-    return bool(row.different or row.uneven or alarmed(row.p_normal))
+    return bool(row.different or row.clumps or row.uneven or alarmed(row.p_normal))
 
 
 def _tested(row: Any) -> bool:
@@ -152,6 +154,8 @@ def barred(row: Any) -> tuple[str, str] | None:
     """withheld or undecided with the reason, where no interval of a row can say anything; else None."""
     if row.different:
         return "withheld", "its cells are scored on different tasks"
+    if row.clumps:
+        return "withheld", f"its task is solved or not, so that no t interval of {row.metric} is right; see test/solved"
     if row.uneven:
         crossed = getattr(row, "kind", "") in CROSSED
         where = ", unequally often at the levels that it crosses" * crossed
@@ -160,6 +164,8 @@ def barred(row: Any) -> tuple[str, str] | None:
         return "undecided", few
     if not row.paired and row.n < SEEDS:
         return "undecided", f"unpaired, n < {SEEDS}"
+    if row.estimate.exact:
+        return None
     if row.sd == 0 and row.mean == 0:
         return "undecided", "equal in every seed"
     if row.sd == 0:

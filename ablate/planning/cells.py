@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.schema import Config
 from ablate.format import first_of, scientific
-from ablate.results.records import Cell, StepSeconds, TaskFacts
+from ablate.results.records import SOLVED, Cell, StepSeconds, TaskFacts
 
 if TYPE_CHECKING:
     from ablate.planning.checks.validate import Checked
@@ -49,7 +49,13 @@ def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
 def describe_task(task: Any) -> TaskFacts:
     """What the manifest keeps of a task."""
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
-    return TaskFacts(**({key: getattr(task, key) for key in keys} | task.metric_facts()))
+    found = {key: getattr(task, key) for key in keys} | task.metric_facts()
+    at = getattr(task, "solved_at", None)
+    if at is not None:
+        first = next(iter(task.metrics))
+        found["metrics"] = {SOLVED: "max"} | task.metrics
+        found |= {"solved_at": at, "shares": [SOLVED, *found["shares"]], "beside": [first, *found["beside"]]}
+    return TaskFacts(**found)
 
 
 def slow_starts(configs: list[Config]) -> list[str]:

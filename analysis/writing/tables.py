@@ -190,7 +190,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
 def _unseen(row: Any) -> str:
     """The share of seeds that may collapse, and what that would cost, where it is known."""
     cost = f": {row.collapse_cost:.2g}" * math.isfinite(row.collapse_cost)
-    return f"{math.ceil(100 * row.collapse_share - 1e-9)} %{cost}" if row.n else "–"
+    return f"{math.ceil(100 * row.collapse_share - 1e-9)} %{cost}" if math.isfinite(row.collapse_share) else "–"
 
 
 def _particular(name: str, value: float, places: int) -> str:
