@@ -30,7 +30,6 @@ WIRING = ("sublayers",)  # and a residual style beside both
 BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
-OF_TASKS = ("solved_at",)  # in the YAML of any task beside what its constructor takes: it changes none of its examples
 # Every other group: ablate.model.
 PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "schedule": "ablate.training.schedule"}
 PACKAGES |= {"track": "ablate.execution.tracking.wandb"}
@@ -132,12 +131,7 @@ def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterab
         raise BadComponent(*problems[0])
     parameters = parameters_of(target)
     wanted = {name: value for name, value in offered.items() if name in parameters}
-    return partial(target, **wanted, **arguments_of(group, node))
-
-
-def arguments_of(group: str, node: dict[str, Any]) -> dict[str, Any]:
-    """What a YAML gives the constructor."""
-    return {key: value for key, value in node.items() if key not in RESERVED + OF_TASKS * (group == "data")}
+    return partial(target, **wanted, **{key: value for key, value in node.items() if key not in RESERVED})
 
 
 def argument_problems(
@@ -154,7 +148,7 @@ def argument_problems(
         return [
             (f"{group}._target_", f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them")
         ]
-    given = arguments_of(group, node)
+    given = {key: value for key, value in node.items() if key not in RESERVED}
     own = [name for name, p in parameters.items() if name not in offered and p.kind != p.VAR_POSITIONAL]
     problems = []
     for key, value in given.items():

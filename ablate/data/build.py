@@ -24,10 +24,5 @@ def build_task(config: Config) -> Any:
         kinds = [" or ".join(KINDS[kind] for kind in one.kinds) for one in (task, form)]  # type: ignore[attr-defined]
         raise BadComponent("data", f"{task.__name__} is a task {kinds[0]}, and {form.__name__} does tasks {kinds[1]}")
     made = bind("data", config.data, {"kind": kind}, config.user)()
-    measured, first = made.measured(), next(iter(made.metrics))  # raises for a metric that nothing computes
-    made.solved_at = at = config.data.get("solved_at")
-    if at is not None and not measured[first].share:
-        raise ValueError(f"data.solved_at: {first} is no share that is best at 1; leave it out, or null")
-    if at is not None and not (isinstance(at, int | float) and not isinstance(at, bool) and 0 < at <= 1):
-        raise ValueError(f"data.solved_at={at} must be a number above 0, 1 at most, of {first}; or null")
+    made.measured()  # raises for a metric that nothing computes
     return made
