@@ -128,10 +128,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         fits = in_steps or (lambda _, cost: far + cost < margin)
         return condition(fallen, nominal(row.looks, level), fits, row.lower_is_better)
 
-    if estimate.exact:
-        p = least_level(outcome)
-    else:
-        p = least_level(judged_in_steps) if in_steps else _p(row, tested, relation)
+    halved = judged_in_steps if in_steps else outcome if estimate.exact else None
+    p = least_level(halved) if halved else _p(row, tested, relation)
     p = 1.0 if not most and tested.mean < 0 else p
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
