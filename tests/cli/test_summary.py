@@ -48,8 +48,8 @@ def test_whole_text(tmp_path: Path) -> None:
         and " four times in five (SD of an effect 0.0" in lines[11]
     )
     assert lines[12] == (
-        "better and worse are of the seeds seen: up to 64 % of seeds may collapse (95 %), which would move a difference by "
-        "up to 2.2"
+        "better and worse are of the seeds seen: up to 64 % of seeds may collapse (95 %), "
+        "which would move a difference by up to 2.2"
     )
     assert lines[13] == "intervals cover seeds only; speed not compared (runs shared the machine)"
     assert lines[14] == "next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
