@@ -64,6 +64,7 @@ figures: $(VENV)/.ready
 # What tests/test_recorded.py compares with, written anew where numbers are meant to change.
 records: $(VENV)/.ready
 	PYTHONPATH=tests:tests/config $(BIN)/python tests/helpers/tiny_runs.py
+	PYTHONPATH=tests $(BIN)/python tests/helpers/shown_studies.py
 
 # Everything that only a GPU can show, in nine minutes: in whatever environment has torch with CUDA.
 gpu:

@@ -5,6 +5,13 @@ plan = ablate.plan("norm=ln,rms", "scale=tiny", seeds=2)    # what it would trai
 model = ablate.load("results/runs/...").model()             # a run that has ended
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"]:  # Python has put the current folder first
+    from ablate.config.import_path import leave_current_folder
+
+    leave_current_folder()
+
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import PlanError

@@ -1,7 +1,6 @@
 """`python -m ablate.clean`."""
 
-from ablate.cli.clean import main as main
-from ablate.format.streams import exit_with
+from ablate.cli.main import main
 
 if __name__ == "__main__":
-    exit_with(main)
+    main("clean")

@@ -1,7 +1,6 @@
 """`python -m ablate.studies`."""
 
-from ablate.cli.main import exit_after_training
-from ablate.cli.studies import main as main
+from ablate.cli.main import main
 
 if __name__ == "__main__":
-    exit_after_training(main)
+    main("studies")

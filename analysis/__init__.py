@@ -7,6 +7,13 @@ analysis.report(study)              # all that `ablate analyse` writes; the path
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[:1] == ["-m"]:  # Python has put the current folder first
+    from ablate.config.import_path import leave_current_folder
+
+    leave_current_folder()
+
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING

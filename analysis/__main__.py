@@ -1,7 +1,6 @@
 """`python -m analysis`."""
 
-from ablate.format.streams import exit_with
-from analysis.cli.main import main
+from ablate.cli.main import main
 
 if __name__ == "__main__":
-    exit_with(main)
+    main("analyse")

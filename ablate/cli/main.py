@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ablate import __version__
+from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.signals import heeding_signals, ignore_signals
 from ablate.format.streams import exit_with, prepare
 
@@ -74,18 +75,25 @@ VALUED = ("--config-dir", "--cfg", "--info")  # options with a value, in the sam
 Options = list[tuple[str, str]]  # by their long names, with their values
 
 
-def main() -> None:
-    """The command line; ends the process with an exit code of the module's list."""
-    sys.path += [os.getcwd()] * (os.getcwd() not in sys.path)  # last: a user's package is found there, no random.py
+def main(*first: str) -> None:
+    """The command line, behind these words; ends the process with an exit code of the module's list."""
+    words = [*first, *sys.argv[1:]]
+    leave_current_folder()
+    find_here(packages(words))
     if "_ARGCOMPLETE" in os.environ:
         from ablate.cli.completion import complete
 
         complete(COMMANDS)
-    words = sys.argv[1:]
     if words and words[0] in COMMANDS:
         end_with = exit_after_training if words[0] in TRAINING else exit_with
         end_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
     exit_after_training(lambda: command(words))
+
+
+def packages(words: list[str]) -> list[str]:
+    """The packages that `user=` names, which are checked where they are read."""
+    values = [word.partition("=")[2] for word in words if word.lstrip("+").startswith("user=")]
+    return re.findall(r"[\w.]+", " ".join(values))
 
 
 def exit_after_training(act: Callable[[], int]) -> NoReturn:

@@ -36,7 +36,7 @@ from ablate.execution.child_process import program
 from ablate.execution.launcher_words import is_hydras
 from ablate.execution.signals import Terminated
 from ablate.format.suggest import instead
-from ablate.planning.registration import register, registered_criterion
+from ablate.planning.registration import register, registered_criterion, registered_margin
 from ablate.results.choose import studies
 from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
 from ablate.results.manifest import manifest_in
@@ -235,7 +235,9 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     if criterion is None or criterion.registered:
         criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
     looks = [*looks, *manifest.looks]
-    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks, replicated=criterion)
+    asked = registered_margin(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
+    manifest = dataclasses.replace(manifest, replicated=criterion, effects=asked)
+    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks)
 
 
 def failure(results: Path, study: str) -> str:

@@ -21,7 +21,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, Groups
 from ablate.config.hydra_frame import blank, register
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
-from ablate.config.schema import LAYERS, OWNED, PLACED, Config, typed
+from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -136,8 +136,6 @@ class Composer:
         resolved = OmegaConf.to_container(untyped, resolve=True)
         assert isinstance(resolved, dict)
         refuse_misshapen(resolved)
-        if not any(text.lstrip("+").startswith("user=") for text in keys):
-            resolved["user"] = []  # which code may run is said on the command line, by no variant's file
         return {str(key): value for key, value in resolved.items()}
 
     def _with_values(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any] | None:
@@ -197,7 +195,21 @@ class Composer:
         for name in OWNED:
             OmegaConf.set_struct(config[name], None)  # a key that no variant has is a misspelt one
         self.drop_idle(config, choices, groups)
+        if self.search:
+            self.refuse_keys_of_studies(config, groups)
         return config, choices
+
+    def refuse_keys_of_studies(self, config: DictConfig, groups: tuple[str, ...]) -> None:
+        """Raise ValueError where a variant's file sets more than runs: where they go, say, or which code may run.
+
+        Which service tracks them is the choice of `track` alone.
+        """
+        track = tuple(text for text in groups if self.group_of(text) == "track")
+        for choice, keys in ((), [key for key in WHOLE if key != "track"]), (track, ["track"]):
+            plain = self.chosen(choice)[0] if choice != groups else config
+            found, given = (OmegaConf.masked_copy(each, list(keys)) for each in (config, plain))
+            if other := [key for key in keys if found._get_node(key) != given._get_node(key)]:
+                raise ValueError(f"sets {other[0]}, a key of a whole study; write it on the command line")
 
     def joined(self, groups: tuple[str, ...], rest: tuple[str, ...] = ()) -> tuple[DictConfig, dict[str, str]]:
         """See `chosen`, of choices that but for the `rest` set nothing beyond their own groups: the rest by Hydra, with

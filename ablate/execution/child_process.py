@@ -1,9 +1,10 @@
-"""How processes of ours are started: importing from where this one does, and from the working folder only then."""
+"""How processes of ours are started: importing from where this one does."""
 
 from __future__ import annotations
 
-import os
 import sys
+
+from ablate.config.import_path import start_importing
 
 
 def program(module: str) -> list[str]:
@@ -11,5 +12,4 @@ def program(module: str) -> list[str]:
 
     `python -m` would put the working folder first, where a user's random.py would be taken for Python's.
     """
-    path = [os.path.abspath(entry) for entry in sys.path]
-    return [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {path!r}; from {module} import main; main()"]
+    return [sys.executable, "-P", "-c", f"{start_importing()}; from {module} import main; main()"]

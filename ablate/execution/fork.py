@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from ablate.config.import_path import start_importing
 from ablate.format.streams import prepare
 
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
@@ -120,9 +121,9 @@ def forked(body: Body, held: Iterable[int], ours: socket.socket, theirs: socket.
 def spawned(body: Body, ours: socket.socket, theirs: socket.socket) -> Child:
     """`start` by an interpreter of its own, which is told over the channel what to do."""
     os.set_inheritable(theirs.fileno(), True)
-    told = json.dumps([theirs.fileno(), os.getpid(), sys.path, sys.argv])
+    told = json.dumps([theirs.fileno(), os.getpid(), sys.argv])
     streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
-    command = [sys.executable, "-P", "-c", BEGIN, told]
+    command = [sys.executable, "-P", "-c", start_importing() + BEGIN, told]
     pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
     order = pickle.dumps(body)
     with contextlib.suppress(OSError):  # it has ended already, which whoever listens learns
@@ -133,7 +134,7 @@ def spawned(body: Body, ours: socket.socket, theirs: socket.socket) -> Child:
 # What such an interpreter runs: like a copy of this process it finds the same modules and knows the same command line.
 BEGIN = """
 import json, sys
-number, parent, sys.path, sys.argv = json.loads(sys.argv[1])
+number, parent, sys.argv = json.loads(sys.argv[1])
 from ablate.execution.fork import begin
 begin(number, parent)
 """

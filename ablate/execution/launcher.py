@@ -16,6 +16,7 @@ from hydra.types import HydraContext
 from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import Problem
 from ablate.config.groups import read_groups
+from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.jobs import run_alone
 from ablate.execution.signals import heeding_signals
 from ablate.execution.tracking.mirror import one_line
@@ -71,6 +72,8 @@ def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
 
 def job(config: Any) -> list[str]:
     """One job of any launcher: the unit of a study that its overrides name."""
+    leave_current_folder()
+    find_here(config.user)
     number = int(HydraConfig.get().job.num)
     with heeding_signals():
         return run_alone(str(config.results_dir), config.study, config.unit, list(config.user), number)

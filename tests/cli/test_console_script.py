@@ -71,7 +71,9 @@ def test_every_command_is_in_the_help_and_a_misspelt_one_is_told(ablate):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_its_own_help(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["ablate", name, "--help"])
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    for place in ("path", "meta_path"):
+        monkeypatch.setattr(sys, place, [*getattr(sys, place)])
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     with pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code and capsys.readouterr().out.startswith(f"usage: ablate {name} ")

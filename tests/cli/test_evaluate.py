@@ -99,8 +99,9 @@ def test_other_numbers_than_training_wrote_are_named(trained, evaluate):
 def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained, evaluate):
     run = runs(trained)["bn 0"]
     before = run.result_file.read_bytes()
-    code, shown = evaluate(str(run.folder), "eval.lengths=[8]", "eval.tokens=128")
-    assert code == 0 and "other eval.tokens" in shown and not run.evaluation_file.exists()
+    for tokens in (128, 512):
+        code, shown = evaluate(str(run.folder), "eval.lengths=[8]", f"eval.tokens={tokens}")
+        assert code == 0 and "other eval.tokens" in shown and not run.evaluation_file.exists()
     code, shown = evaluate(str(run.folder), "eval.lengths=[8]")
     assert code == 0 and "test/loss@8" in shown and shown.endswith("what training wrote\n")
     try:

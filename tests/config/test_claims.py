@@ -282,6 +282,14 @@ def test_sides_are_weighed_so_that_only_what_they_name_differs():
     assert applicable({"a": typed(claim)}, design("one_at_a_time", **factors)) == ({"a": typed(claim)}, [])
 
 
+def test_a_side_weighs_every_level_of_the_others_alike_however_many_cells_it_has_there():
+    cells = [cell for cell in design("grid", ffn=["mlp", "gelu", "glu"], norm=["ln", "rms"]) if cell.id != "glu+rms"]
+    one, other = weighed(typed({"less": [{"ffn": ["gelu", "glu"]}, {"ffn": "mlp"}]}), cells)
+    assert one == {"gelu+ln": 0.25, "glu+ln": 0.25, "gelu+rms": 0.5} and other == {"mlp+ln": 0.5, "mlp+rms": 0.5}
+    alone = weighed(typed({"less": [{"ffn": "glu"}, {"ffn": ["mlp", "gelu"]}]}), cells)
+    assert alone == [{"glu+ln": 1.0}, {"mlp+ln": 0.5, "gelu+ln": 0.5}], "rms is on one side only"
+
+
 def test_sides_that_differ_in_what_they_do_not_name_are_refused():
     cells = design("one_at_a_time", ffn=["mlp", "gelu"], norm=["ln", "rms"], init=["a", "b"])
     claim = {"less": [{"ffn": "gelu"}, {"norm": "rms"}]}

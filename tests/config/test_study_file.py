@@ -101,7 +101,7 @@ def test_without_a_name_a_study_has_its_files(folder):
 
 def test_the_manifest_and_the_plan_say_what_was_asked(folder):
     planned = folder.plan("tier=tall")
-    assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2, 3, 4], 2)
+    assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
     manifest = planned.manifest
     assert (manifest.experiment, manifest.tier, manifest.question) == ("mine", "tall", BASE["question"])
     assert manifest.claims["gated"].claim.as_json() == BASE["claims"]["gated"] and manifest.claims["gated"].registered
@@ -185,6 +185,11 @@ def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
     changed = folder.plan("ffn=swiglu,mlp")
     assert changed.manifest.replicated is None
     assert "replicated: needs gated, which is left out, and is left out, too" in changed.notes
+    assert folder.plan().manifest.effects is None
+    folder.write(effects="all")
+    assert folder.plan().manifest.effects.registered
+    (said,) = folder.refused(effects="some")
+    assert said == "mine.yaml: effects: must be all: effects are judged beside the claims, too"
     assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
 
 

@@ -14,9 +14,9 @@ from scipy import stats
 
 from ablate import evidence, format
 from ablate.cli.summary import summary
-from ablate.evidence.collapse import Collapse, bound, bound_words, cost, guess_of
+from ablate.evidence.collapse import Collapse, bound, bound_words, bounds, cost, guess_of
 from ablate.evidence.sequential import LOOKS, nominal
-from ablate.evidence.statistics import Estimate
+from ablate.evidence.statistics import Estimate, paired
 from ablate.results.records import TaskFacts
 from ablate.results.study import Study, load_study
 from analysis.case import case_of
@@ -141,7 +141,7 @@ def test_no_claim_of_equality_is_supported_by_seeds_that_collapsed(tmp_path: Pat
     text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.9, "metric": "test/accuracy"}
     claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
     found = evidence.claims(study(tmp_path, 8, but(("rms", 0), ("ln", 0)), claims=claims)).iloc[0]
-    assert found.verdict == "undecided" and found.p == 1 and "1 of 8 seeds collapsed" in found.sentence
+    assert found.verdict == "undecided" and found.p == 1 and "collapsed in 1 of 8 seeds" in found.sentence
 
 
 # By simulation: the interval and the bound that verdicts are made of, on many studies at once
@@ -266,3 +266,10 @@ def test_of_runs_from_elsewhere_only_the_share_is_known(tmp_path: Path) -> None:
     low = lambda levels, seed: 2.0 + solved(levels, seed) + (levels["norm"] == "rms")  # noqa: E731
     found = study(tmp_path, 5, low, TASK | {"yardsticks": {}})
     assert math.isnan(row(found).collapse_cost) and "up to 46 % of seeds may collapse (95 %)\n" in summary(found)
+
+
+def test_sides_with_batches_of_their_own_share_the_level() -> None:
+    """Two groups of 20 seeds, none collapsed: at the level that each has, 1 − (α/2)^(1/20)."""
+    none = Collapse(((0, 20), (0, 20)), (1.0, 1.0), (0, 0), paired(np.zeros(0)), math.nan)
+    assert bounds(none, 0.05) == pytest.approx([1 - 0.025 ** (1 / 20)] * 2)
+    assert bounds(none._replace(counts=((0, 20),)), 0.05) == pytest.approx([1 - 0.05 ** (1 / 20)])

@@ -138,7 +138,7 @@ def become(streams: list[int], command: list[str], cwd: str, environment: dict[s
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     sys.path[:] = [cwd, *filter(None, environment["PYTHONPATH"].split(os.pathsep)), *sys.path]
-    sys.argv[:] = command
+    sys.argv[:] = ["-m", *command[1:]]  # as it is while Python finds the module
     if command[0].startswith("ablate"):
         lend_copies()
     end(lambda: runpy.run_module(command[0], run_name="__main__", alter_sys=True))

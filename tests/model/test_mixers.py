@@ -250,3 +250,22 @@ def test_a_mixer_states_what_counting_products_does_not_see() -> None:
     longer = [configuration({"attention": "mamba2"}).with_value("attention.convolution", n) for n in (4, 5)]
     four, five = (count(config, Blank()).flops_per_token for config in longer)
     assert five - four == 2 * 2 * (64 + 64 + 32)  # layers, FLOPs, features
+
+
+def test_what_a_convolution_carries_into_padding_is_not_written() -> None:
+    """Gated DeltaNet with four taps: in a hole keys are not zero yet, and neither α nor β may touch the state."""
+    mixer, x, mask = from_disk("gated_deltanet"), some(1, 40, DIM), torch.ones(1, 40).double()
+    mask[0, 9:30] = 0
+    silent = x * mask[..., None]  # it has no bias: nothing comes of nothing
+    query, key, value = (heads(y) for y in convolved(mixer, silent))
+    query, key = (y / (y.square().sum(-1, keepdim=True) + 1e-6).sqrt() for y in (query, key))
+    assert key[9].abs().max() > 0.01
+    alpha, beta = decay_and_step(mixer, x)[0] ** mask[..., None], torch.sigmoid(mixer.beta(x)) * mask[..., None]
+    state, found = torch.zeros(1, HEADS, key.shape[-1], value.shape[-1]).double(), []
+    for t, (q, k, v) in enumerate(zip(query, key, value, strict=True)):
+        a, b = alpha[:, t, :, None, None], beta[:, t, :, None, None]
+        state = a * (state - b * outer(k, read_by(k, state))) + b * outer(k, v)
+        found.append(read_by(q, state))
+    kept = mask[0].bool()
+    got = mixer(x, NOWHERE, True, mask)[:, kept]
+    torch.testing.assert_close(got, gated(mixer, x, found)[:, kept], rtol=1e-10, atol=1e-10)

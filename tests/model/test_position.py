@@ -481,3 +481,15 @@ def test_what_grows_towards_later_positions_is_refused_where_all_is_seen(model: 
     kind = {"encoder_decoder": "seq2seq"}.get(model, "mlm")
     with pytest.raises(ValueError, match=r"XPos reads from left to right, .* choose another position"):
         built({"position": "xpos"}, form=(model, kind))
+
+
+def test_a_cut_is_of_each_base_by_its_own_turns() -> None:
+    """Of base 100 the first two pairs of 8 features turn once in 24 positions, of base 1e6 the first alone."""
+    places = RoPE(8, 1e6, 24, local_base=100.0, cut=True).places(some(1, 40, 4), True)
+    for window, base, turning in ((5, 100.0, 2), (None, 1e6, 1)):
+        assert [24 * base ** (-2 * i / 8) >= 2 * math.pi for i in range(4)] == [True] * turning + [False] * (
+            4 - turning
+        )
+        cut, plain = places.rotations(window), RoPE(8, base, 24).places(some(1, 40, 4), True).rotation
+        assert all(torch.equal(one[:, :turning], other[:, :turning]) for one, other in zip(cut[0], plain, strict=True))
+        assert not angles_of(cut[0])[:, turning:].any()

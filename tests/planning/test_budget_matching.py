@@ -338,3 +338,10 @@ def test_second_run_trains_nothing_and_steps_may_differ(cli, small, tmp_path) ->
     assert "paired over 2 seeds" in done.stdout
     analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
     assert analysis.returncode == 0, analysis.stderr
+
+
+def test_of_two_that_are_as_near_the_smaller_is_taken(plan) -> None:
+    assert nearest_width(lambda width: width, 1004, 1000) == 1000
+    # 9 steps of 4 rows are 4.5 of 8: four are half a step too few, five half a step too many.
+    cells = by_label(plan("match=flops_total", "train.steps=9", "train.batch_size=4,8"))
+    assert cells["train.batch_size=8"].config.train.steps == 4

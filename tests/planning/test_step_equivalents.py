@@ -19,8 +19,10 @@ from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
+from ablate.evidence.claims.step_units import outside
 from ablate.evidence.equivalence import within
-from ablate.evidence.step_equivalents import fieller
+from ablate.evidence.statistics import welch
+from ablate.evidence.step_equivalents import Worth, fieller
 from ablate.planning.plan import PlanError, check_study
 from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
 from ablate.results import run_key
@@ -335,3 +337,24 @@ def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, 
     again = cli(*command)
     assert again.returncode == 0 and again.stdout.count(" done ") == 1
     assert Run(results, lost.path).result().final == final
+
+
+def test_of_unpaired_sides_the_interval_has_the_fewer_degrees_of_freedom() -> None:
+    """Welch's at g = 0, where the side without a slope counts alone, and at the ratio; groups of 30 and of 4 seeds."""
+    rng = np.random.default_rng(3)
+    wide = np.stack([rng.normal(0.5, 0.3, 30), np.zeros(30)], axis=1)
+    steep = np.stack([np.zeros(4), rng.normal(-1.0, 0.2, 4)], axis=1)
+    found = fieller([wide, steep], 0.05)
+    for end in (found.low, found.high):
+        sides = [part @ [1.0, -end] for part in (wide, steep)]
+        error = math.sqrt(sum(np.var(side, ddof=1) / len(side) for side in sides))
+        at = [welch([part @ [1.0, -g] for part in (wide, steep)]).df for g in (0.0, found.ratio)]
+        assert min(at) < 0.95 * max(at), "or either would do"
+        assert abs(sum(side.mean() for side in sides)) / error == pytest.approx(stats.t.ppf(0.975, min(at)))
+
+
+def test_a_share_of_the_steps_is_as_far_in_both_directions() -> None:
+    """2 % more steps, and what 2 % more steps make up for: 1/1.02 − 1, which is −1.96 %, not −2 %."""
+    assert within(-0.0196, 0.0199, 0.02) and not within(-0.0197, 0.01, 0.02) and not within(0.0, 0.02, 0.02)
+    told = Worth(-0.03, -0.04, -0.0197)
+    assert outside(told, 0.02) and not outside(told._replace(worth_high=-0.0195), 0.02)

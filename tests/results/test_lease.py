@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -223,3 +224,11 @@ def test_what_a_killed_process_was_writing_is_removed(run):
     left.write_bytes(b"half")
     with run.lock(lambda: False):
         assert not left.exists()
+
+
+def test_a_lease_from_before_a_restart_is_not_of_a_process_that_has_its_number_today(run):
+    lease = Lease(run.folder / "lease.json", "cpu")
+    held = leases.parsed(lease.content)
+    assert leases.is_ours(held) and leases.alive(held)
+    assert not leases.is_ours(dataclasses.replace(held, boot="another")), "its number may be anyone's since"
+    assert not leases.is_ours(dataclasses.replace(held, host="another"))

@@ -223,3 +223,16 @@ def test_a_run_that_cannot_be_split_fails_with_the_reason(plan, monkeypatch):
     assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["failed"]
     error = Run(planned.results, planned.manifest.runs[0].path).result().error
     assert error.type == "TooLarge" and "BatchNorm normalises by the whole batch" in error.message
+
+
+def test_balance_of_unequal_parts_is_weighted_by_their_rows(made, plan):
+    """7 rows in two parts are 4 and 3: the loss that balances experts is of each part, weighted 4/7 and 3/7."""
+    _, batch = made
+    config = plan("ffn=moe", "seeds=1").manifest.cells[0].config
+    model = initialised_model(config, build_task(config), 0).double()
+    apart = []
+    for rows in (slice(0, 4), slice(4, 7)):
+        own = Batch({name: tensor[rows] for name, tensor in batch.inputs.items()}, batch.targets[rows])
+        apart.append(backward_by_parts(copy.deepcopy(model), Objective(), own, 1, CPU, "fp32")[0]["balance"].item())
+    together = backward_by_parts(model, Objective(), batch, 2, CPU, "fp32")[0]["balance"].item()
+    assert together == pytest.approx((4 * apart[0] + 3 * apart[1]) / 7, rel=1e-6) and apart[0] != apart[1]

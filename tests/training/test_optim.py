@@ -308,3 +308,14 @@ def test_a_rate_that_is_written_into_a_group_of_muon_is_used() -> None:
         group["lr"] = 0.0
     descended(model, optimiser, range(2))
     assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_adafactor_clips_at_its_threshold() -> None:
+    """U / max(1, RMS(U) / d): the first U of a matrix with one entry is ±1, so d = 0.5 halves it, d = 2 does not."""
+    for threshold, kept in ((0.5, 0.5), (2.0, 1.0)):
+        linear = nn.Linear(1, 1, bias=False).double()
+        linear.weight.data.fill_(3.0)
+        optimiser = adafactor(linear, **FACTORED | {"lr": 0.1, "weight_decay": 0.0, "threshold": threshold})
+        linear.weight.grad = torch.full((1, 1), 7.0).double()
+        optimiser.step()
+        assert linear.weight.item() == pytest.approx(3.0 - 0.1 * kept * 3.0)

@@ -17,6 +17,7 @@ from ablate.planning.plan import plan_study
 from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training import weight_averaging
+from ablate.training.diagnostics import diagnose
 from ablate.training.scoring import score
 from ablate.training.trainer import Diverged, Trainer
 
@@ -133,3 +134,12 @@ def test_an_average_goes_with_its_run(small, tmp_path):
         assert [model() for model in models] == [None, None]
     finally:
         gc.enable()
+
+
+def test_diagnostics_are_of_the_weights_that_are_scored(small, tmp_path):
+    run = trainer(small, tmp_path, "train.average=ema", "train.diagnostics=true")
+    run.train(lambda: False)
+    held_out = run.task.held_out("val", run.setting.of("val"))
+    shown = run.run.metrics()[0][-1]
+    of_each = [diagnose(model, held_out, 4, run.setting) for model in (run.average.model, run.model)]
+    assert of_each[0].items() <= shown.items() and not of_each[1].items() <= shown.items()

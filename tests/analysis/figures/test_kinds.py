@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from ablate import evidence
+from ablate import evidence, format
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -321,14 +321,15 @@ def test_many_levels_are_a_map_without_numbers(tmp_path: Path) -> None:
     assert not figure.axes[0].texts
 
 
-def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["diverged", "failed"])
+def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path, ending: str) -> None:
     lost = {"ffn": "swiglu", "model.dim": 64}
-    given = with_sizes(tmp_path, status=lambda v, s: "diverged" if v == lost and s == 0 else "done")
+    given = with_sizes(tmp_path, status=lambda v, s: ending if v == lost and s == 0 else "done")
     table = table_of("pareto", given)
     assert set(table["facet"]) == {"parameters", "seconds, shared machine"}
     rows = table[table["facet"] == "parameters"].set_index("cell")
     assert rows["cost"].to_dict() == {cell.id: cell.params for cell in given.study.manifest.cells}
-    whole = rows[rows["diverged"] == 0]
+    whole = rows[rows[ending] == 0]
     for cell, row in rows.iterrows():
         beaten = ((whole["cost"] <= row["cost"]) & (whole["mean"] < row["mean"])).any()
         beaten |= ((whole["cost"] < row["cost"]) & (whole["mean"] <= row["mean"])).any()
@@ -337,7 +338,7 @@ def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
     figure = drawn("pareto", given)
     edge = rows[rows["frontier"]].sort_values("cost")
     assert line(figure.axes[0], edge["cost"], edge["mean"])
-    assert "no claim about speed" in texts(figure) and "1 of 3 diverged" in texts(figure)
+    assert "no claim about speed" in texts(figure) and f"1 of 3 {ending}" in texts(figure)
 
 
 def test_equal_budgets_have_no_frontier_and_foreign_studies_no_figure(tmp_path: Path) -> None:
@@ -512,3 +513,20 @@ def test_a_subset_leaves_what_it_names(tmp_path: Path) -> None:
         assert "swiglu" not in texts(figure) and ("mlp" in texts(figure) or name == "placebos"), name
     looked = case(tmp_path / "looks", {"ffn": ["mlp", "swiglu"]}, seeds=range(8), sequential=AUTO)
     assert "nothing left by the subset" in texts(drawn("looks", looked, levels={"ffn": ["mlp"]}))
+
+
+def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) -> None:
+    """The longer factor along x, whichever comes first; the squares are those of its labels."""
+    for factors in ({"norm": ["ln", "rms"], "ffn": FFN}, {"ffn": FFN, "norm": ["ln", "rms"]}):
+        given = case(tmp_path / next(iter(factors)), factors, seeds=range(6))
+        axis, table = drawn("interactions", given).axes[0], table_of("interactions", given)
+        assert (axis.get_xlabel(), axis.get_ylabel()) == ("ffn", "norm")
+        along, across = (
+            [each.get_text() for each in ticks] for ticks in (axis.get_xticklabels(), axis.get_yticklabels())
+        )
+        assert (along, across) == (FFN, factors["norm"])
+        written = [text.get_text().split("\n")[0] for text in axis.texts]
+        ffn, norm = ("one", "other") if next(iter(factors)) == "ffn" else ("other", "one")
+        means = table[table["one"].notna()].set_index([norm, ffn])["difference"]
+        for text, key in zip(written, itertools.product(across, along), strict=True):
+            assert text == ("ref." if key == ("ln", "mlp") else format.number(means[key], 4, signed=True)), key

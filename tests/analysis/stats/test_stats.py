@@ -346,3 +346,8 @@ def test_a_median_that_is_not_reached_is_no_number(tmp_path):
     table = stats.solved(solving(tmp_path, {"ln": [None, None, 400], "rms": [None, None, None]}))
     assert table["median"].isna().all() and list(table["solved"]) == [1, 0]
     assert stats.solved(solving(tmp_path / "none", {"ln": [None, None]})) is None
+
+
+def test_the_median_is_the_step_by_which_half_have_solved(tmp_path):
+    table = stats.solved(solving(tmp_path, {"ln": [400, 200, None, None], "rms": [120, 40, 200, 80]}))
+    assert table["median"].tolist() == [400, 80]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from claimed_studies import entry
 from fake_studies import fabricate
 
 from ablate import evidence, format
@@ -29,7 +30,11 @@ def commands(found: Case) -> dict[str, str]:
     read = [COMMAND.fullmatch(line) for line in lines]
     assert all(read), [line for line, match in zip(lines, read, strict=True) if not match]
     assert len({match[1] for match in read if match}) == len(read)
-    return {match[1]: re.sub(r"^\\mbox\{(.*)\}$", r"\1", match[2]) for match in read if match}
+    return {match[1]: unboxed(match[2]) for match in read if match}
+
+
+def unboxed(text: str) -> str:
+    return re.sub(r"^\\mbox\{(.*)\}$", r"\1", text)
 
 
 STUDIES: list[dict[str, Any]] = [
@@ -170,7 +175,7 @@ def test_claims_have_their_numbers(tmp_path: Path) -> None:
     for name, stem in (("gated_better", "ablClaimGatedBetter"), ("same-2", "ablClaimSameTwo")):
         delta, low, high = (read[f"{stem}{field}"] for field in ("Delta", "Low", "High"))
         assert [f"{delta} [{low}, {high}]", read[f"{stem}P"]] == rows[name][3:5]
-        assert rows[name][-1].startswith(read[f"{stem}Verdict"]) and read[f"{stem}N"] == rows[name][2]
+        assert rows[name][-1].startswith(read[f"{stem}Verdict"].partition(",")[0]) and read[f"{stem}N"] == rows[name][2]
     assert read["ablClaimGatedBetterVerdict"] == f"supported, {NORMAL}" and read["ablClaimSameTwoMargin"] == "0.010"
     assert len([name for name in read if name.startswith("ablClaim") and name.endswith("Sd")]) == 2
 
@@ -187,3 +192,23 @@ def test_worth_and_a_margin_in_steps_are_written_as_in_the_tables(tmp_path: Path
         r"0.0 \%", r"\ensuremath{-}1.6 \%", r"+1.6 \%"
     ]  # fmt: skip
     assert read["ablNormRmsMargin"] == r"5 \%"
+
+
+def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
+    """Corrected p, and the digits of half of an interval: four of 0.0075, where the whole, 0.015, takes three."""
+    sides = {name: {name: [{"norm": "rms"}, {"norm": "ln"}]} for name in ("less", "greater")}
+    found = case(tmp_path, seeds=range(5), claims={name: entry(claim) for name, claim in sides.items()})
+    read = commands(found)
+    rows = [*found.effects.itertuples(), *found.claims.itertuples()]
+    stems = [name.removesuffix("Delta") for name in read if name.endswith("Delta")]
+    for stem, row in zip(stems, rows, strict=True):
+        shown = {
+            at: unboxed(latex_macros.either_mode(format.p_text(p))) for at, p in row._asdict().items() if at[:1] == "p"
+        }
+        assert read[f"{stem}P"] == shown["p_holm" if row.family else "p_bh"]
+    for table in (found.effects, found.claims):
+        seen = table[table["family"] & (table["p_holm"] > 1.5 * table["p"]) & (table["p"] > 0.01)]
+        assert len(seen), "or raw p would do"
+    narrow = found.effects.assign(mean=0.0115, low=0.004, high=0.019, sd=0.01, verdict="undecided")
+    (row,) = narrow.iloc[[0]].itertuples()
+    assert [latex_macros._effect(row)[name] for name in ("Delta", "Low", "High")] == ["+0.0115", "+0.0040", "+0.0190"]

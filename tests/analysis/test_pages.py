@@ -1,0 +1,17 @@
+"""What people read of small studies stays as it was recorded, but where a change means to move it: `make records`."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+import pytest
+from shown_studies import PAGES, SHOWN, pages
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_what_people_read_of_a_study_is_what_was_recorded(name: str, tmp_path: Path) -> None:
+    recorded, now = (PAGES / f"{name}.txt").read_text(encoding="utf-8"), pages(tmp_path, name)
+    if now != recorded:  # pytest's own comparison of long texts takes minutes
+        changed = difflib.unified_diff(recorded.splitlines(), now.splitlines(), "recorded", "now", lineterm="", n=1)
+        pytest.fail("\n".join([*changed][:60]) + "\nif that is meant: make records")

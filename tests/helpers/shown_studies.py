@@ -1,0 +1,332 @@
+"""All that people read of small studies, as text: summary, report, tables, macros, and what stands in each figure.
+
+`make records` writes them to tests/recorded/pages, `tests/analysis/test_pages.py` compares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from fake_studies import STEPS, TASK, edit_manifest, fabricate, plain_score, whole
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import Collection, LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import ConnectionPatch, Patch
+from matplotlib.text import Text
+
+from ablate.cli.summary import summary
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from analysis import figures
+from analysis.case import case_of
+from analysis.cli import paper
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
+from analysis.writing import tables
+
+PAGES = Path(__file__).parents[1] / "recorded" / "pages"
+GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+THREE = GRID | {"residual": ["pre", "post"]}
+FFN = ["mlp", "gelu", "silu", "swiglu"]
+ACCURACY = TASK | {"title": "MQAR", "kind": "classification", "token": "token", "train_tokens": None}
+ACCURACY |= {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": 4.0}}
+SPELLED = {"rms": "RMSNorm & co.", "ffn": "feed-forward_layer"}
+
+
+def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
+    return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
+
+
+CLAIMS = {
+    "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
+    "lower_at_rms": claim(less=[{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], at={"norm": "rms"}, margin=0.01),
+    "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
+    "near_in_steps": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin="5 %"),
+    "late": claim(False, greater=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "no_more": claim(not_greater=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
+    "no_less": claim(not_less=[{"ffn": "swiglu"}, {"ffn": "silu"}], margin=0.02),
+    "safe": claim(diverges_more=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "theirs": claim(rank_correlates=[{"ffn": FFN}, [1.677, 1.679, 1.683, 1.636]]),
+}
+
+
+def lost(levels: dict[str, Any], seed: int) -> str:
+    """Some runs diverge, one fails, one is missing, one still runs."""
+    at = {("gelu", 2): "diverged", ("silu", 3): "failed", ("swiglu", 4): "missing", ("swiglu", 5): "running"}
+    return at.get((levels["ffn"], seed), "done") if levels.get("norm", "rms") == "rms" else "done"
+
+
+def solving(levels: dict[str, Any], seed: int) -> float:
+    """Shares of right answers: nearly all, with one seed of one variant at chance."""
+    return 0.02 if (levels["position"], seed) == ("alibi", 3) else 0.985 + 0.001 * (seed % 4)
+
+
+def longer(levels: dict[str, Any], seed: int) -> float:
+    """More steps lower the loss, each seed by another slope."""
+    steps, rest = levels.get("train.steps", STEPS), {k: v for k, v in levels.items() if k != "train.steps"}
+    return plain_score(rest, seed) - (0.1 + 0.005 * (seed % 3)) * math.log(steps / STEPS)
+
+
+def two_tasks(levels: dict[str, Any], seed: int) -> float:
+    found = plain_score(levels, seed)
+    return found if levels["data"] == "lm" else 0.9 - 0.1 * (found - 2)
+
+
+def with_exchange(folder: Path) -> str:
+    kinds = {"train.steps": [STEPS, 640, 1000]}
+    fabricate(folder, kinds, range(8), longer, study="fabricated-exchange", exchange_of="fabricated")
+    margin = {"value": "2 %", "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    return fabricate(
+        folder,
+        {"norm": ["ln", "rms"], "ffn": FFN},
+        range(8),
+        score=longer,
+        status=lambda levels, seed: lost(levels, seed).replace("running", "done"),
+        claims=CLAIMS,
+        margin=margin,
+        exchange="fabricated-exchange",
+    )
+
+
+def with_placebos(folder: Path) -> str:
+    def moved(levels: dict[str, Any], seed: int) -> float:
+        spread = {None: 0.0, "ffn": 0.012, "chaos": 0.003}[levels["seed.placebo"]]
+        return 2.0 + 0.01 * seed + spread * float(np.random.default_rng([seed, 7]).normal())
+
+    kinds = {"seed.placebo": [None, "ffn", "chaos"]}
+    fabricate(folder, kinds, range(6), moved, study="fabricated-aa", placebo_of="fabricated")
+    name = fabricate(folder, GRID, range(5), placebos="fabricated-aa", timing="isolated")
+
+    def costs(manifest: dict[str, Any]) -> None:
+        for i, cell in enumerate(manifest["cells"]):
+            cell["flops_per_token"] *= 1 + 4 * (i % 3)
+            cell["notes"] = ["of this cell alone"] * (i == 2)
+
+    edit_manifest(folder, name, costs)
+    (folder / "figures.yaml").write_text(f"labels: {json.dumps(SPELLED)}\ncolours: {{ffn: {{swiglu: green}}}}\n")
+    return name
+
+
+def with_tuning(folder: Path) -> str:
+    cells = {f"c{i}": {"value": 10.0 ** (i - 3), "scores": [2.2, 2.0 - i / 9, None], "edge": i == 1} for i in range(4)}
+    tuning = {"key": "optim.lr", "values": [1e-3, 1e-2, 1e-1], "seeds": 2, "study": "x-tune", "cells": cells}
+    name = fabricate(folder, THREE, range(5), design="cumulative", tuning=tuning, match="params")
+
+    def matched(manifest: dict[str, Any]) -> None:
+        for i, cell in enumerate(manifest["cells"]):
+            found = {"quantity": "parameters", "value": 1000 + 9 * i, "reference": 1000, "difference": 0.009 * i}
+            cell |= {"config": whole({"ffn": {"hidden": 128 + i}}), "matched": found}
+
+    edit_manifest(folder, name, matched)
+    return name
+
+
+def with_lengths(folder: Path) -> str:
+    rates = {"position": ["rope", "alibi"], "optim.lr": [1e-3, 3e-3, 1e-2], "model.layers": [2, 4]}
+    name = fabricate(
+        folder,
+        rates,
+        range(5),
+        score=lambda v, s: plain_score({}, s) + abs(math.log(v["optim.lr"] / 3e-3)) * 0.1 / v["model.layers"],
+        status=lambda v, s: "diverged" if (v["optim.lr"], v["position"]) == (1e-2, "alibi") and s > 2 else "done",
+        batches=lambda v: v["position"],
+    )
+    for run in read_manifest(folder, name).runs:
+        if (file := Run(folder, run.path).evaluation_file).parent.exists():
+            metrics = {f"test/loss@{n}": 2 * (n / 32) ** 3 + 0.01 * run.seed for n in (32, 64, 128)}
+            file.write_text(json.dumps({"metrics": metrics}))
+    return name
+
+
+def diagnosed(folder: Path) -> str:
+    name = fabricate(folder, GRID, range(3), every=80)
+    for run in read_manifest(folder, name).runs:
+        file = Run(folder, run.path).metrics_file
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows:
+            for depth, key in enumerate(("grad_norm/embed", "grad_norm/blocks.2", "attention_logit/blocks.10")):
+                row[f"diag/{key}"] = 30.0**depth + 1 / (1 + row["step"] + run.seed)
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
+
+
+def solved(folder: Path) -> str:
+    name = fabricate(
+        folder,
+        {"position": ["rope", "alibi", "nope"]},
+        range(6),
+        score=solving,
+        batches=lambda v: "b1" if v["position"] == "nope" else "b0",
+        tasks={"f0": ACCURACY},
+    )
+    for run in read_manifest(folder, name).runs:
+        file = Run(folder, run.path).metrics_file
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows:
+            at = 200 + 40 * run.seed if "-rope-" in run.path else 9999 if run.seed % 2 else 400
+            row["val/accuracy"] = 1.0 if row["step"] >= at else 0.3
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
+
+
+def far_off(levels: dict[str, Any], seed: int) -> float:
+    return plain_score(levels, seed) + 2.0 * (levels["ffn"] == "v3")
+
+
+def many(folder: Path) -> str:
+    margin = {"value": 0.01, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    factors = {"ffn": [f"v{i}" for i in range(13)], "norm": ["ln", "rms"]}
+    edits = {"order": {"norm": ["rms", "ln"], "ffn": ["v4", "v1"]}}
+    (folder / "figures.yaml").write_text(json.dumps(edits))
+    return fabricate(folder, factors, range(5), far_off, margin=margin)
+
+
+TWO = {"lm": TASK, "mqar": ACCURACY}
+NARROW = ("exchange", "placebos", "lengths", "solved")  # drawn for one column of two, too
+AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
+SHOWN: dict[str, Callable[[Path], str]] = {
+    "exchange": with_exchange,
+    "placebos": with_placebos,
+    "tuning": with_tuning,
+    "lengths": with_lengths,
+    "diagnostics": diagnosed,
+    "solved": solved,
+    "looks": lambda at: fabricate(
+        at, {"ffn": FFN}, range(8), sequential=AUTO, status=lambda v, s: lost(v, s).replace("running", "done")
+    ),
+    "many": many,
+    "one seed": lambda at: fabricate(at, {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}, [3]),
+    "none ended": lambda at: fabricate(
+        at, THREE, range(2), design="cumulative", status=lambda v, s: "diverged" if s else "failed"
+    ),
+    "fraction": lambda at: fabricate(at, THREE | {"init": ["gpt2", "xavier"]}, range(5), design="fractional"),
+    "one at a time": lambda at: fabricate(at, {"ffn": FFN, "norm": ["ln", "bn"]}, range(5), design="one_at_a_time"),
+    "unpaired": lambda at: fabricate(
+        at, GRID | {"model.dim": [32, 64]}, range(6), status=lost, batches=lambda v: v["norm"]
+    ),
+    "two tasks": lambda at: fabricate(
+        at, GRID | {"data": [*TWO]}, range(5), two_tasks, tasks=TWO, task=lambda v: v["data"]
+    ),
+}
+
+
+def pages(folder: Path, name: str) -> str:
+    """All that people read of one of the studies."""
+    study = load_study(folder, SHOWN[name](folder))
+    case = case_of(study, folder)
+    given = figures.edits(case)
+    found = {"summary": summary(study, folder)}
+    with matplotlib.rc_context(style.RC):
+        for width in (6.75, 3.3) if name in NARROW else (6.75,):
+            page = page_of(study.manifest, dataclasses.replace(given, width=width, caption=width < 4))
+            for figure, table in figures.tables(case, given).items():
+                case.drawn[figure] = table
+                found[f"{figure} {width}"] = "\n".join(described(figures.KINDS[figure].draw(table, page)))
+    files = [*tables.write(case, folder / "out"), *paper.write(case, folder / "out")]
+    found |= {file.name: file.read_text() for file in files if file.suffix != ".csv"}
+    found |= {f"{name}.csv": table.to_csv(float_format=number) for name, table in tables.frames(case).items()}
+    text = "\n".join(f"######## {title}\n{text}" for title, text in found.items()) + "\n"
+    return text.replace(str(folder), "FOLDER")
+
+
+def described(figure: Figure) -> Iterator[str]:
+    """A figure line by line: what stands where, in which colour and size, without drawing it."""
+    width, height = figure.get_size_inches()
+    yield f"figure {number(width)} x {number(height)}"
+    for each in [*figure.texts, *figure.legends]:
+        yield from part(each)
+    for axis in figure.axes:
+        x, y = axis.xaxis, axis.yaxis
+        yield f"axis {axis.get_subplotspec()} {axis.get_visible()} {axis.axison} {numbers(axis.get_position().bounds)}"
+        for name, each in (("x", x), ("y", y)):
+            limits = numbers(axis.get_xlim() if name == "x" else axis.get_ylim())
+            ticks = [
+                (number(at), said.get_text())
+                for at, said in zip(each.get_ticklocs(), each.get_ticklabels(), strict=False)
+            ]
+            yield f"  {name} {each.get_label_text()!r} {each.get_scale()} {limits} {ticks} {each.get_visible()}"
+        yield f"  title {axis.get_title()!r} {axis.get_title(loc='left')!r}"
+        for each in axis.get_children():
+            if each not in (x, y, axis.patch) and each not in axis.spines.values():
+                yield from part(each)
+
+
+def part(artist: Artist) -> Iterator[str]:
+    """One line of a figure: lines, areas, texts and legends."""
+    how = (
+        f"z={number(artist.get_zorder())} alpha={artist.get_alpha()} {artist.get_visible()} clip={artist.get_clip_on()}"
+    )
+    if isinstance(artist, Line2D):
+        look = [artist.get_color(), artist.get_markerfacecolor(), artist.get_linestyle(), artist.get_marker()]
+        sizes = numbers([artist.get_linewidth(), artist.get_markersize(), artist.get_markeredgewidth()])
+        at = f"{many(artist.get_xdata())} {many(artist.get_ydata())}"
+        yield f"  line {at} {look} {artist._dash_pattern} {sizes} {how}"
+    elif isinstance(artist, Collection):
+        points = np.concatenate([path.vertices for path in artist.get_paths()] or [np.zeros((0, 2))])
+        kind = "lines" if isinstance(artist, LineCollection) else "areas"
+        look = [to_hex(c, True) for c in [*artist.get_facecolor()[:3], *artist.get_edgecolor()[:3]]]
+        at = many(np.asarray(artist.get_offsets(), float))
+        yield f"  {kind} {many(points)} at {at} {look} {numbers(artist.get_linewidths()[:3])} {how}"
+    elif isinstance(artist, Patch):
+        look = [to_hex(artist.get_facecolor(), True), to_hex(artist.get_edgecolor(), True), artist.get_hatch()]
+        at = (
+            ""
+            if isinstance(artist, ConnectionPatch)
+            else numbers(artist.get_patch_transform().get_matrix()[:2].ravel())
+        )
+        yield f"  patch {many(artist.get_path().vertices)} {at} {number(artist.get_linewidth())} {look} {how}"
+    elif isinstance(artist, Text) and artist.get_text():
+        look = [to_hex(artist.get_color()), artist.get_ha(), artist.get_va(), number(artist.get_rotation())]
+        yield f"  text {artist.get_text()!r} {artist.get_fontsize():g} {look} {where(artist)} {how}"
+    elif isinstance(artist, matplotlib.legend.Legend):
+        yield f"  legend {artist._loc} {artist._ncols} {artist.get_title().get_text()!r}"
+        for said, handle in zip(artist.get_texts(), artist.legend_handles, strict=True):
+            yield f"    {said.get_text()!r} {said.get_fontsize():g}"
+            yield from part(handle)
+    elif isinstance(artist, Axes):
+        yield f"  inset {numbers(artist.get_position().bounds)}"
+        for child in artist.get_children():
+            yield from part(child)
+
+
+def where(text: Text) -> str:
+    offset = numbers(text.xyann) if hasattr(text, "xyann") else ""
+    return f"{numbers(getattr(text, 'xy', text.get_position()))} {offset}"
+
+
+def number(value: Any) -> str:
+    """Five digits, and zero for what only rounding makes another number."""
+    if not isinstance(value, int | float | np.number):
+        return str(value)
+    return f"{value:.5g}" if abs(value) > 1e-9 or value != value else "0"
+
+
+def numbers(values: Any) -> str:
+    return " ".join(map(number, values))
+
+
+def many(values: Any) -> str:
+    """Numbers that are too many to be written out: how many, and sums that a change of one, or of two, moves."""
+    flat = np.asarray(values, float).ravel() if len(values) else np.zeros(0)
+    if len(flat) <= 10:
+        return f"[{numbers(flat)}]"
+    known = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
+    return f"[{len(flat)}: {numbers([known.sum(), known @ np.arange(1, len(flat) + 1), np.isfinite(flat).sum()])}]"
+
+
+if __name__ == "__main__":
+    for name in SHOWN:
+        with tempfile.TemporaryDirectory() as folder:
+            (PAGES / f"{name}.txt").write_text(pages(Path(folder), name), encoding="utf-8")
