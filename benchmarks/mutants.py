@@ -51,7 +51,7 @@ MAPPING = {
         "tests/test_recorded.py",
         "tests/analysis/test_pages.py",
     ],
-    "analysis/writing": ["tests/analysis/writing", "tests/analysis/test_pages.py"],
+    "analysis/writing": ["tests/analysis/writing", "tests/analysis/test_pages.py", "tests/analysis/stats"],
     "analysis/figures": [
         "tests/analysis/figures",
         "tests/analysis/test_pages.py",
