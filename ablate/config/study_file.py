@@ -236,11 +236,21 @@ class Reader:
             return {}
         found = {}
         for key, levels in factors.items():
-            if isinstance(levels, list) and levels:
-                found[str(key)] = levels
-            else:
+            if not isinstance(levels, list) or not levels:
                 self.wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
+            elif wrong := next((each for each in levels if not self.is_level(str(key), each)), None):
+                what = f"a variant; {instead('', self.groups[key])}" if key in self.groups else "a level; write a value"
+                self.wrong(f"{where}factors.{key}", f"{value_text(wrong)} is not {what}")
+            else:
+                found[str(key)] = levels
         return found
+
+    def is_level(self, key: str, level: Any) -> bool:
+        """Whether a level may be one of a key: a name of a group, a value or a list of values of any other key."""
+        if key in self.groups:
+            return not isinstance(level, dict | list)
+        values = level if isinstance(level, list) else [level]
+        return not any(isinstance(value, dict | list) for value in values)
 
     def levels(self, content: dict[str, Any]) -> dict[str, list[Any]]:
         """The levels that claims may name, without a word on what `entries` has said."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fake_studies import fabricate
 from scipy import stats
 
 from ablate import evidence
-from ablate.evidence.divergence import reshuffled, sign_flips
+from ablate.evidence.divergence import redealt, reshuffled, sign_flips
 from ablate.results.study import Study, load_study
 
 GRID = {"norm": ["ln", "none"], "ffn": ["mlp", "swiglu"]}
@@ -136,3 +137,8 @@ def test_a_trend_goes_by_the_levels_that_it_crosses(tmp_path: Path) -> None:
     table = evidence.effects(made(tmp_path, {("ln+8", 0), ("rms+8", 0)}, 8, factors=factors)).set_index("kind")
     found = table.loc["trend"]
     assert (found["diverged"], found["diverged_reference"], found["verdict"]) == (1, 1, "withheld")
+
+
+def test_without_runs_there_is_no_p() -> None:
+    none = np.zeros(0, int)
+    assert all(map(math.isnan, (sign_flips([]), redealt(none, none, 1, 2), reshuffled([], [1]), reshuffled([1], []))))
