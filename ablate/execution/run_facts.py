@@ -47,7 +47,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     )
     if trainer is None:
         return found
-    seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
+    seconds = {phase: round(value, 4) for phase, value in trainer.clock.seconds.items()}
     tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
     step = mean_step_seconds(trainer.progress)
     rate = trainer.loop.batch_size * trainer.task.positions / step if step else None
@@ -57,7 +57,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         steps=trainer.progress.step,
         tokens=tokens,
         resumed=trainer.progress.resumed,
-        accumulation=trainer.progress.accumulation,
+        accumulation=trainer.gradients.parts,
         vectors_seconds=trainer.vectors_seconds,
         seconds=seconds | {"total": round(sum(seconds.values()), 4)},
         timing=cell.config.timing,

@@ -163,9 +163,9 @@ def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], boo
         made.files[run.config_file.name] = sum_of(written)
         made.result = dataclasses.replace(made.result, final={**trainer.train(stop)})
         made.result = dataclasses.replace(made.result, overfits=overfits(run.metrics()[0]))
-        with trainer.timed("checkpoint"):
+        with trainer.clock.timed("checkpoint"):
             made.files |= keep_weights(run, trainer.average.model, config.keep)
-        with trainer.timed("evaluate"):
+        with trainer.clock.timed("evaluate"):
             test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
 
 

@@ -7,20 +7,17 @@ import io
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ablate.config.components import own_of, resolve
 from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
-from ablate.model.build import base_of, build_objective, initialised_model
-from ablate.model.dropout import rekey, seed_others
-from ablate.model.objective import has_auxiliary
+from ablate.model.build import build_objective, initialised_model
+from ablate.model.dropout import step_seed
 from ablate.model.placebo import data_seed
 from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic
@@ -28,19 +25,18 @@ from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter, Row
 from ablate.results.run import Run
 from ablate.results.stored_targets import is_foreign
-from ablate.training.compiling import Stopwatch, compile_in_place
+from ablate.training.clock import PHASES, STEP, Clock
+from ablate.training.compiling import compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
-from ablate.training.grad_accumulation import backward_by_parts
-from ablate.training.optim import descend, follow_width, rule_of
+from ablate.training.gradients import Gradients
+from ablate.training.optim import build_optimiser
 from ablate.training.schedule import build_schedule, learning_rate
 from ablate.training.scoring import DocumentLosses
+from ablate.training.step import build_step
 from ablate.training.vectors import begin_with_vectors, initial_seed
 from ablate.training.weight_averaging import AVERAGES
 
-# By the host's clock: a GPU that works meanwhile is waited for where a loss is read, and then only.
-STEP = ("data", "forward_backward", "optimiser", "wait")
-PHASES = ("setup", "compile", *STEP, "evaluate", "log", "checkpoint")
 WARM_UP = 10  # steps of each process, or half of the run's, in which it loads what later ones find there
 DIVERGED = 1.1  # times the training loss of the first step
 LASTING = 0.1  # of the steps that the logged training losses are as high; at the end of the run the last two are enough
@@ -74,17 +70,17 @@ class Trainer:
     """One run: a model, a task and an optimiser, stepping from the checkpoint, or the start, to the end."""
 
     def __init__(self, run: Run, config: Config, seed: int):
-        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.clock = Clock()
         self.began = time.process_time()
         self.counted = 0.0  # of the seconds of steps, those until the last one
         self.progress = Progress()
         self.documents = DocumentLosses()
-        with self.timed("setup"):
+        with self.clock.timed("setup"):
             self.run, self.loop, self.optim = run, config.train, config.optim
             self.keep_checkpoint = config.keep == "all"
             init_seed = initial_seed(config, seed)
             self.data_seed = data_seed(config.seed, seed)
-            self.device, self.foreign = torch.device(self.loop.device), is_foreign(config)
+            self.device = torch.device(self.loop.device)
             self.setting = setting_of(config)
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
@@ -92,33 +88,19 @@ class Trainer:
             self.model = initialised_model(config, self.task, init_seed)
             self.vectors_seconds = begin_with_vectors(self.model, config, self.task, init_seed)
             self.model.to(self.device)
-            self.objective, self.schedule = build_objective(config), build_schedule(config)
+            self.schedule = build_schedule(config)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model}:
                 use(self.loop.products, model)
             if self.loop.compile:
                 compile_in_place({self.model, self.average.model})
-            optimiser = resolve("optim", self.optim._target_, config.user)
-            given = (self.optim.lr, self.optim.betas, self.optim.weight_decay)
-            self.optimiser = optimiser(self.model, *given, **own_of(config, "optim"))
-            if base_of(config) is not None:
-                follow_width(self.optimiser, str(rule_of(optimiser)))
-            # Of optim.lr: a group with a rate of its own, as muP or Muon beside Adam give them, keeps it.
-            self.shares = [group["lr"] / self.optim.lr for group in self.optimiser.param_groups]
+            self.optimiser = build_optimiser(config, self.model)
+            self.step = build_step(config, self.model, self.optimiser, self.optim.clip)
+            seeding = (self.data_seed, is_foreign(config))
+            self.gradients = Gradients(self.model, build_objective(config), self.loop, *seeding, self.say)
             self.restore()
             self.earlier = self.progress.cpu_seconds  # of the processes that it goes on from
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
-
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Add the time that the body takes to a phase; that of compiling, wherever it occurs, is one of its own."""
-        start, compiled = time.perf_counter(), Stopwatch.seconds
-        try:
-            yield
-        finally:
-            compiling = Stopwatch.seconds - compiled
-            self.seconds["compile"] += compiling
-            self.seconds[phase] += time.perf_counter() - start - compiling
 
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
@@ -154,7 +136,7 @@ class Trainer:
         """
         progress, loop = self.progress, self.loop
         logged = progress.step % loop.log_every == 0 or progress.step == loop.steps
-        with self.timed("wait"):
+        with self.clock.timed("wait"):
             if progress.step == 1:
                 progress.first_loss = losses["loss"].item()
             elif progress.step % loop.eval_every == 0 or progress.step == warm:
@@ -166,42 +148,33 @@ class Trainer:
 
     def count(self, warm: int) -> None:
         """Count a step, and the seconds since the one before it, where it is beyond the warm-up of this process."""
-        before, self.counted = self.counted, sum(self.seconds[phase] for phase in STEP)
+        before, self.counted = self.counted, sum(self.clock.seconds[phase] for phase in STEP)
         if self.progress.step > warm:
             self.progress.timed += 1
             self.progress.timed_seconds += self.counted - before
 
     def update(self, step: int) -> tuple[dict[str, Tensor], Tensor, float]:
-        """One optimiser step: losses by name, gradient norm before clipping, learning rate."""
+        """One training step: losses by name, gradient norm before clipping, learning rate."""
         optim = self.optim
-        with self.timed("data"):
-            rekey(self.model, self.data_seed, step)
-            if self.foreign:
-                seed_others(self.data_seed, step, self.device)
+        with self.clock.timed("data"):
+            self.gradients.begin(step)
             batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
-        with self.timed("forward_backward"):
-            losses = self.backward(step, batch)
-        with self.timed("optimiser"):
+        with self.clock.timed("optimiser"):
             lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, self.schedule, optim.floor)
-            for group, share in zip(self.optimiser.param_groups, self.shares, strict=True):
-                group["lr"] = lr * share
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)
-            descend(self.optimiser)
+            self.step.generator.manual_seed(step_seed(self.data_seed, step))
+            losses, norm = self.step.update(batch, lr, self.timed_gradients)
             self.average.update(step)
             self.optimiser.zero_grad(set_to_none=True)
         return losses, norm, lr
 
-    def backward(self, step: int, batch: Batch) -> dict[str, Tensor]:
-        """Leave the gradient of a batch in the parameters: its losses.  Says where it had to be taken in more parts."""
-        before, precision = self.progress.accumulation, self.loop.precision
-        losses, parts = backward_by_parts(self.model, self.objective, batch, before, self.device, precision)
-        if parts > before:
-            self.progress.accumulation = parts
-            said = f"out of memory: from step {step} on batches of {len(batch.targets)} are taken in {parts} parts"
-            alike = "whose gradients add up to the same"
-            alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
-            print(f"ablate: {self.run.path}: {said}, {alike}", file=sys.stderr, flush=True)
-        return losses
+    def timed_gradients(self, batch: Batch) -> dict[str, Tensor]:
+        """What a step is given: the gradients of a batch, whose time is no part of the optimiser's."""
+        with self.clock.timed("forward_backward"):
+            return self.gradients(batch)
+
+    def say(self, told: str) -> None:
+        """Print a sentence on this run."""
+        print(f"ablate: {self.run.path}: {told}", file=sys.stderr, flush=True)
 
     def log(self, update: Row) -> Row:
         """Write one row for this step, with the evaluations that are due, then judge whether the run diverged."""
@@ -210,11 +183,11 @@ class Trainer:
         # A loss that is no number ends the run below; evaluating such a model would only cost time.
         if all(math.isfinite(value) for value in update.values()) or step == 0:
             evaluated = self.evaluate(step, steps)
-        total = sum(self.seconds.values())
+        total = sum(self.clock.seconds.values())
         row = (
             {"step": step, "tokens": step * size * self.task.positions, "seconds": round(total, 3)} | update | evaluated
         )
-        with self.timed("log"):
+        with self.clock.timed("log"):
             self.metrics.write(row)
         self.judge(row)
         return row
@@ -222,12 +195,12 @@ class Trainer:
     def evaluate(self, step: int, steps: int) -> dict[str, float]:
         """Validation metrics and diagnostics where they are due, and test metrics at the last step."""
         found: dict[str, float] = {}
-        with self.timed("evaluate"):
+        with self.clock.timed("evaluate"):
             if step % self.loop.eval_every == 0 or step == steps:
                 measured = measure(self.average.model, self.task, "val", self.setting)
                 found = measured.metrics
                 if self.loop.diagnostics:
-                    size = -(-self.loop.batch_size // self.progress.accumulation)
+                    size = -(-self.loop.batch_size // self.gradients.parts)
                     found |= diagnose(self.average.model, measured.held_out, size, self.setting)
             if step == steps:
                 batches = following(self.task, self.data_seed, steps, self.loop.batch_size)
@@ -256,15 +229,16 @@ class Trainer:
     def save(self) -> None:
         """Write the checkpoint, atomically."""
         if self.device.type == "cuda":  # or what its steps still take would count as writing
-            with self.timed("wait"):
+            with self.clock.timed("wait"):
                 torch.cuda.synchronize()
-        with self.timed("checkpoint"):
+        with self.clock.timed("checkpoint"):
+            self.progress.accumulation = self.gradients.parts
             self.progress.cpu_seconds = self.earlier + time.process_time() - self.began
             self.progress.offset, self.progress.logged = self.metrics.offset(), self.metrics.written().sha256
             state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
-            state["average"] = self.average.state_dict()
+            state |= {"average": self.average.state_dict(), "step": self.step.state_dict()}
             buffer = io.BytesIO()
-            torch.save(state | {"progress": dataclasses.asdict(self.progress), "seconds": self.seconds}, buffer)
+            torch.save(state | {"progress": dataclasses.asdict(self.progress), "seconds": self.clock.seconds}, buffer)
             write_atomic(self.run.checkpoint_file, sealed_archive(buffer.getvalue()), self.run.check)
 
     def restore(self) -> None:
@@ -280,14 +254,15 @@ class Trainer:
             self.model.load_state_dict(state["model"])
             self.optimiser.load_state_dict(state["optimiser"])
             self.average.load_state_dict(state["average"])
-            self.seconds |= {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
+            self.step.load_state_dict(state["step"])
+            self.clock.seconds |= {phase: self.clock.seconds[phase] + state["seconds"][phase] for phase in PHASES}
         except Exception as error:  # torch.load raises anything on damaged bytes
             self.run.check()
             damaged = [path, *([self.run.metrics_file] if isinstance(error, DamagedLog) else [])]
             aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
             raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
         progress.resumed += 1
-        self.progress = progress
+        self.progress, self.gradients.parts = progress, progress.accumulation
 
 
 class DamagedLog(Exception):

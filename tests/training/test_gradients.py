@@ -20,7 +20,7 @@ from ablate.model.dropout import begin_at, rekey
 from ablate.model.objective import MultiToken, Objective
 from ablate.planning.units import write_plan
 from ablate.results.run import Run
-from ablate.training.grad_accumulation import backward_by_parts
+from ablate.training.gradients import backward_by_parts
 from ablate.training.out_of_memory import TooLarge
 from ablate.training.scoring import score
 from ablate.training.trainer import Progress
