@@ -277,7 +277,10 @@ def test_seconds_are_those_of_all_processes_that_trained_a_run(small: list[str],
     spent = dict(first.clock.seconds)
     second = trainer_of(config, tmp_path)
     assert second.progress.step == 2 and second.progress.resumed == 1
-    assert all(second.clock.seconds[phase] == spent[phase] for phase in STEP) and second.clock.seconds["setup"] > spent["setup"]
+    assert (
+        all(second.clock.seconds[phase] == spent[phase] for phase in STEP)
+        and second.clock.seconds["setup"] > spent["setup"]
+    )
     second.train(lambda: False)
     assert all(second.clock.seconds[phase] > spent[phase] for phase in (*STEP, "evaluate", "log"))
 
