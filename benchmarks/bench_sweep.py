@@ -21,7 +21,7 @@ def main() -> None:
         seconds, _ = timed("-m", "norm=ln,rms", "ffn=mlp,swiglu", f"results_dir={results}")
         study = load_study(results, newest_study(results) or "")
     bigram = next(iter(study.manifest.tasks.values())).yardsticks["bigram"]
-    print(f"sweep of {len(study.runs)} runs: {seconds:.0f} s, start and summary included (to be at most 120)")
+    print(f"sweep of {len(study.runs)} runs: {seconds:.0f} s, start and summary included (to be at most 200)")
     for label, losses in study.runs.groupby("label")["test/loss"]:
         print(f"  {label:<14} worst seed {losses.max():.3f}, {bigram - losses.max():.3f} below the bigram {bigram:.3f}")
 

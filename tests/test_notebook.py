@@ -45,4 +45,4 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> No
     kinds = [[*kinds] for kinds, _ in json.loads(shown)]
     assert kinds.count(["_repr_html_"]) == 5 and kinds.count(["_repr_png_"]) == 2
     assert (tmp_path / "results" / "figures" / "first_steps" / "report.html").exists()
-    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 20
+    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 24

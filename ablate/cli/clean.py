@@ -22,6 +22,7 @@ from typing import NamedTuple
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.json_output import Outcome
 from ablate.config.plain_yaml import read_plain
+from ablate.config.regular_files import regular
 from ablate.config.subcommands import Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.format import counted
@@ -115,7 +116,7 @@ def in_use(run: Run) -> bool:
     if run.holder() is not None:
         return True
     try:
-        with open(run.folder / "lock", "rb") as file:
+        with open(run.folder / "lock", "rb", opener=regular) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

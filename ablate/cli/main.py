@@ -26,7 +26,7 @@ usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config
        ablate COMMAND [...]
 
 A comma makes a factor: every combination is trained with every seed, paired, and compared.
-  ablate -m norm=ln,rms ffn=mlp,swiglu     a sweep of four cells, three seeds each
+  ablate -m norm=ln,rms ffn=mlp,swiglu     a sweep of four cells, five seeds each
   ablate -m norm=ln,rms dry_run=true       what it would train, and what that costs
   ablate -m +preset=llama norm=rms,ln      the same in a published model family
   ablate +experiment=glu_variants          a study file: question, factors, claims

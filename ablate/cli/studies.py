@@ -36,7 +36,7 @@ from ablate.execution.child_process import program
 from ablate.execution.launcher_words import is_hydras
 from ablate.execution.signals import Terminated
 from ablate.format.suggest import instead
-from ablate.planning.registration import register
+from ablate.planning.registration import register, registered_criterion
 from ablate.results.choose import studies
 from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
 from ablate.results.manifest import manifest_in
@@ -231,7 +231,11 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     claims = {name: said.claims[name] if entry.registered else entry for name, entry in manifest.claims.items()}
     looks = [look for look in known.looks if look not in manifest.looks]
     withdrawn = said.withdrawn | manifest.withdrawn
-    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=[*looks, *manifest.looks])
+    criterion = manifest.replicated
+    if criterion is None or criterion.registered:
+        criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
+    looks = [*looks, *manifest.looks]
+    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks, replicated=criterion)
 
 
 def failure(results: Path, study: str) -> str:

@@ -55,7 +55,8 @@ def sweep(plan: Plan) -> Outcome:
 def verdicts(study: Study) -> dict[str, object]:
     """A study as `--json` tells it: its runs, and what they show."""
     tables = {"cells": evidence.cells(study), "effects": evidence.effects(study), "claims": evidence.claims(study)}
-    return {"study": study.manifest.study, "runs": study.runs, **tables, "notes": study.notes}
+    overall = evidence.replication(study.manifest, tables["claims"])
+    return {"study": study.manifest.study, "runs": study.runs, **tables, "replicated": overall, "notes": study.notes}
 
 
 def exit_code(plan: Plan, terminal: Terminal, run: Callable[[], Study]) -> int:

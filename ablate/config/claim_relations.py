@@ -92,6 +92,19 @@ class Claim(Record):
         return self.rank_correlates[1] if self.rank_correlates else []
 
 
+@record
+class Criterion(Record):
+    """What a study counts as replicated: these claims supported, all of them unless `at_least` says how many."""
+
+    of: list[str]
+    at_least: int | None = later()
+
+    @property
+    def needed(self) -> int:
+        """How many of its claims have to be supported."""
+        return self.at_least or len(self.of)
+
+
 def plain_metric(metric: str) -> str:
     """A metric without the length and the statistics that it was measured with."""
     plain = metric.partition("@")[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ablate.config.claim_relations import (
@@ -16,6 +16,7 @@ from ablate.config.claim_relations import (
     RELATIONS,
     STATISTICS,
     Claim,
+    Criterion,
     Leveled,
     Side,
     holds,
@@ -59,6 +60,33 @@ def _fixed(claim: Claim, at: Side) -> Claim:
     """A claim with what its file fixes for all of them, but for the factors that it compares itself."""
     own = {key for side in claim.sides for key in side}
     return dataclasses.replace(claim, at={key: level for key, level in at.items() if key not in own} | claim.at)
+
+
+def read_criterion(given: Any, claims: Iterable[str]) -> tuple[Criterion | None, list[Problem]]:
+    """What a file counts as replicated, over these claims, and everything wrong with it."""
+    wrong = [Problem("replicated", message) for message in _criterion(given, list(claims))]
+    if given is None or wrong:
+        return None, wrong
+    return parse(Criterion, given if isinstance(given, dict) else {"of": given}), []
+
+
+def _criterion(given: Any, claims: list[str]) -> Iterator[str]:
+    """What is wrong with a criterion."""
+    of, least = (given.get("of"), given.get("at_least", 1)) if isinstance(given, dict) else (given, 1)
+    if given is None:
+        return
+    for key in sorted(map(str, given.keys() - {"of", "at_least"})) if isinstance(given, dict) else ():
+        yield f"no such key: {key}; {instead(key, ['of', 'at_least'])}"
+    if not isinstance(of, list) or not of or not all(isinstance(name, str) for name in of):
+        yield "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
+        return
+    for name in dict.fromkeys(of):
+        if name not in claims:
+            yield f"no such claim: {name}; {instead(name, claims)}"
+        elif of.count(name) > 1:
+            yield f"has {name} twice; write each claim once"
+    if type(least) is not int or not 1 <= least <= len(of):
+        yield f"at_least: {least} must be a number of its claims, 1 to {len(of)}"
 
 
 def metric_problems(

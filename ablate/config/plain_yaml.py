@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt
+from ablate.config.regular_files import read_regular
 
 CALL = re.compile(r"\$\{.*:", re.DOTALL)
+YAMLS = "tag:yaml.org,2002:"
+PLAIN = {f"{YAMLS}{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
+DEEPEST = 50  # levels of lists and mappings
 MOST = 100_000  # values in one file, aliases counted as often as they stand for something
 
 
 def read_plain(file: Path) -> Any:
     """What a YAML file holds.  Raises `Corrupt` for what is none, and for one that refers to itself or has no end."""
     try:
-        return parse_plain(file.read_bytes(), str(file))
+        return parse_plain(read_regular(file), str(file))
     except OSError as error:
         raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
 
@@ -24,17 +29,29 @@ def parse_plain(text: bytes | str, where: str) -> Any:
     """What a text of YAML holds; `where` names it in errors.  Raises `Corrupt`."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        node = yaml.compose(text, Loader=loader)
+        node = yaml.compose(text, Loader=_loader())
         if node is not None:
             _count(node, {})
-        return yaml.load(text, Loader=loader)
+        return yaml.load(text, Loader=_loader())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         why = " ".join(str(getattr(error, "problem", None) or error).split())[:120]
         raise Corrupt(f"{where} is not readable as YAML ({why}{line})") from None
+
+
+@functools.cache
+def _loader() -> Any:
+    """YAML's safe loader without dates, which are texts here, as OmegaConf has them."""
+    import yaml
+
+    base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    plain = {
+        first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
+        for first, found in base.yaml_implicit_resolvers.items()
+    }
+    return type("PlainLoader", (base,), {"yaml_implicit_resolvers": plain})
 
 
 def calls(value: Any) -> str | None:
@@ -54,13 +71,21 @@ def unread(error: Corrupt, file: Path) -> str:
     return f"cannot be read {why}"
 
 
-def _count(node: Any, known: dict[int, int]) -> int:
-    """Values below a node, aliases followed.  Raises ValueError for one that stands inside itself, or too many."""
+def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
+    """Values below a node, aliases followed.
+
+    Raises ValueError for one that stands inside itself, too many or too deep ones, and for a tag that makes something
+    else of a value, as !!pairs does of a mapping.
+    """
+    if node.tag not in PLAIN:
+        raise ValueError(f"{node.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
+    if depth > DEEPEST:
+        raise ValueError(f"it is more than {DEEPEST} levels deep")
     if id(node) not in known:
         known[id(node)] = MOST  # until it is counted: met again inside itself, it is too much
         inner = node.value if isinstance(node.value, list) else []
         below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
-        known[id(node)] = 1 + sum(_count(part, known) for part in below)
+        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in below)
     if known[id(node)] >= MOST:
         raise ValueError("it refers to itself, or stands for more than a file can hold")
     return known[id(node)]

@@ -174,7 +174,7 @@ class Config:
     seed: Seed = dataclasses.field(default_factory=Seed)
     track: Any = None
     study: str | None = None
-    seeds: Any = 3
+    seeds: Any = 5
     seeds_max: int = at_least(5, MOST_SEEDS)
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
     reference: Any = None

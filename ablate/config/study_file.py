@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config.claim_relations import Claim
-from ablate.config.claims import read_claims
+from ablate.config.claim_relations import Claim, Criterion
+from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.groups import Groups, figures
 from ablate.config.plain_yaml import calls, read_plain, unread
@@ -29,7 +29,7 @@ TEXTS = {  # of a study file, for its readers alone: what each must be
     "published": "must be a line of text, the published numbers as people read them",
     "figure": "must be the name of a kind of figure",
 }
-OWN = (*TEXTS, "factors", "claims", "at", "tiers")
+OWN = (*TEXTS, "factors", "claims", "at", "replicated", "tiers")
 REFUSED = {
     "hydra": "Hydra's own settings belong on the command line",
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
@@ -56,6 +56,7 @@ class Asked:
     file: str = ""
     kept: dict[str, str | None] = dataclasses.field(default_factory=dict)  # entries of the manifest
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)
+    replicated: Criterion | None = None
     changed: bool = False  # whether the command line, or the tier, changes levels that claims are about
     problems: list[Problem] = dataclasses.field(default_factory=list)
     of_file: frozenset[str] = frozenset()  # keys that the file sets
@@ -110,7 +111,9 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     entries = reader.entries(content)
     levels = reader.levels(content)
     claims, wrong = read_claims(content.get("claims", {}), levels, content.get("at"))
-    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in wrong]
+    named = content.get("claims")
+    replicated, unmet = read_criterion(content.get("replicated"), map(str, named) if isinstance(named, dict) else ())
+    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unmet]]
     given: dict[str, list[str]] = {}
     for text in rest:
         given.setdefault(key_of(text), []).append(text)
@@ -127,18 +130,20 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         [*placed, *typed],
         name,
         file,
-        {"experiment": name, "asks": _asks([*placed, *more], claims), **kept},
+        {"experiment": name, "asks": _asks([*placed, *more], claims, replicated), **kept},
         claims,
+        replicated,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
         reader.problems + problems + unfit + found,
         frozenset(made.keys() - given.keys()),
     )
 
 
-def _asks(overrides: list[str], claims: dict[str, Claim]) -> str:
-    """What tells a study from that of the same file before it was edited: all that it sets and claims."""
+def _asks(overrides: list[str], claims: dict[str, Claim], replicated: Criterion | None) -> str:
+    """What tells a study from that of the same file before it was edited: all that it sets, claims and needs."""
     claimed = {name: claim.as_json() for name, claim in claims.items()}
-    return hashlib.sha256(json.dumps([sorted(overrides), claimed]).encode()).hexdigest()[:16]
+    needed = [replicated.as_json()] if replicated else []
+    return hashlib.sha256(json.dumps([sorted(overrides), claimed, *needed]).encode()).hexdigest()[:16]
 
 
 def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], list[Problem]]:

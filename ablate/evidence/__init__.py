@@ -3,6 +3,7 @@
 effects(study)   a row per contrast: main effects, interactions, cells against the reference
 speed(study)     the same of the seconds of a training step, where runs were timed
 claims(study)    a row per claim of the study file: supported, contradicted or undecided
+replication(manifest, claims)  what a study's own criterion comes to: met, partly met or not met
 cells(study)     a row per cell: mean and SD over seeds, what diverged, failed or is missing
 applicable, read_claims, fraction_of  the grammar of claims and margins
 headline, noise  of effects: the rows to show first; what this many seeds can find
@@ -11,6 +12,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 from ablate.config.claims import applicable, read_claims
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims import claims
+from ablate.evidence.claims.replication import Replication, replication
 from ablate.evidence.claims.sentences import claim_lines, moved, sized, spread
 from ablate.evidence.confounds import also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,13 +18,15 @@ from scipy import special
 
 from ablate import format
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.equivalence import SEEDS, inside
+from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
 from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.scores import is_share
 from ablate.evidence.statistics import Estimate, interval
 from ablate.results.records import TaskFacts
 
+Fits = Callable[[float, float], bool]
+Best = Callable[[np.ndarray], float]
 LOST = 0.25  # of the way from the best cell to a guess: a run beyond has collapsed
 
 
@@ -80,24 +82,33 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     )
 
 
-def collapsed(found: Scored, cells: Sequence[str]) -> np.ndarray:
-    """Whether each run of some cells (seeds, cells) diverged or collapsed; of what gave no number that is not so."""
-    return _fallen_runs(found, cells)[1]
-
-
-def _fallen_runs(found: Scored, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, float]:
-    """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
-    sign = 1 if found.lower[names[0]] else -1
-    values = found.of(names, ranked=True)  # what diverged has collapsed, too
-    best, guess = _best(sign * values), sign * _guess(found, names)
-    room = guess - best if guess > best else math.inf
-    return values, np.isinf(values) | (sign * values > best + LOST * room), room
-
-
-def _best(worse: np.ndarray) -> float:
+def best_median(worse: np.ndarray) -> float:
     """The least of the cells' medians; NaN without a value."""
     medians = [float(np.median(column)) for each in worse.T if len(column := each[np.isfinite(each)])]
     return min(medians, default=math.nan)
+
+
+def best_run(worse: np.ndarray) -> float:
+    """The best of all runs; NaN without a value."""
+    return float(np.fmin.reduce(worse.ravel(), initial=math.nan))
+
+
+def without_collapsed(found: Scored, cells: Sequence[str], best: Best = best_median) -> tuple[Scored, int]:
+    """The scores without those of the cells' runs that diverged or collapsed, and how many seeds have one."""
+    names, (_, fallen, _) = list(cells), _fallen_runs(found, cells, best)
+    values, ranked = found.values.copy(), found.ranked.copy()
+    for table in (values, ranked):
+        table[names] = table[names].mask(fallen)
+    return found._replace(values=values, ranked=ranked), int(fallen.any(axis=1).sum())
+
+
+def _fallen_runs(found: Scored, names: Sequence[str], of: Best = best_median) -> tuple[np.ndarray, np.ndarray, float]:
+    """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
+    sign = 1 if found.lower[names[0]] else -1
+    values = found.of(names, ranked=True)  # what diverged has collapsed, too
+    best, guess = of(sign * values), sign * _guess(found, names)
+    room = guess - best if guess > best else math.inf
+    return values, np.isinf(values) | (sign * values > best + LOST * room), room
 
 
 def _guess(found: Scored, names: Sequence[str]) -> float:
@@ -131,10 +142,9 @@ def bounds(collapse: Collapse, level: float) -> list[float]:
     return [bound(count, n, level / len(collapse.counts)) for count, n in collapse.counts]
 
 
-def affordable(collapse: Collapse, level: float, margin: float, far: float) -> bool:
-    """Whether an interval that reaches `far` stays within the margin with as many collapses as there may be."""
-    cost = sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
-    return far + cost < margin
+def cost(collapse: Collapse, level: float) -> float:
+    """What so many collapses as there may be move the contrast by, in its metric's unit; inf where not known."""
+    return sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
 
 
 def bound_words(collapse: Collapse, level: float) -> str:
@@ -146,12 +156,12 @@ def bound_words(collapse: Collapse, level: float) -> str:
     return f"collapse in fewer than {math.ceil(100 * share - 1e-9)} % of seeds (95 %, {count} of {n}){sides}"
 
 
-def condition(collapse: Collapse, level: float, margin: float, far: float, lower_is_better: bool) -> tuple[str, str]:
-    """Whom an interval that reaches `far`, and no margin, says something of, and why only those; "", "" of all seeds.
+def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: bool) -> tuple[str, str]:
+    """Whom an interval inside a margin says something of, and why only those; "", "" of all seeds.
 
-    far: its end on the side of the margin that it could reach, of two margins the farther one, as a distance from zero.
+    fits(level, cost): whether it stays inside with what collapses may cost.
     """
-    if affordable(collapse, level, margin, far):
+    if fits(level, cost(collapse, level)):
         return "", ""
     return among(lower_is_better), bound_words(collapse, level)
 
@@ -170,16 +180,17 @@ def seen_words(collapse: Collapse) -> str:
 def within_margin(row: Any) -> tuple[str, str] | None:
     """equivalent or negligible, plain or among the seeds that did not collapse, with the bound; None where neither.
 
-    `row` is one of effects with its `collapse`, and with `in_units`, its margin in the metric's unit.
+    `row` is one of effects with its `collapse`, and with `fits`, of a margin in steps: see `condition`.
     """
     fallen, some = row.collapse, row.collapse.some
     low, high = interval(fallen.solved, row.alpha) if some else (row.low, row.high)
     if (alarmed(fallen.p_normal) if some else fallen.seen) or row.n < SEEDS:
         return None  # with too few that did not collapse, equality has nothing to rest on
-    if not (-row.in_units < low and high < row.in_units if some else inside(row)):
+    fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
+    if not fits(row.alpha, 0.0):
         return None
     word = "equivalent" if low <= 0 <= high else "negligible"
-    whom, why = condition(fallen, row.alpha, row.in_units, max(abs(low), abs(high)), row.lower_is_better)
+    whom, why = condition(fallen, row.alpha, fits, row.lower_is_better)
     why = why or seen_words(fallen)
     others = format.span(fallen.solved.mean, low, high, format.decimals([(high - low) / 2]))
     return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from ablate.evidence.claims.step_units import in_units
+from ablate.evidence.claims.step_units import fits_in_steps
 from ablate.evidence.collapse import collapse_of, seen_words, within_margin
 from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
@@ -80,12 +80,10 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
-    table["in_units"] = table["margin"]
-    if math.isfinite(margin.steps):
-        table["in_units"] = [
-            row.margin if math.isnan(row.margin_steps) else in_units(study, each, row, row.margin_steps)
-            for each, row in zip(found, table.itertuples(), strict=True)
-        ]
+    table["fits"] = [
+        fits_in_steps(study, each, all_scores, row, row.margin_steps) if math.isfinite(row.margin_steps) else None
+        for each, row in zip(found, table.itertuples(), strict=True)
+    ]
     bare = no_evidence(study.manifest)
     judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from ablate import format
 from ablate.config.margin import fraction_of
-from ablate.evidence.step_equivalents import within
 from ablate.results import naming
 from ablate.results.records import Manifest, MarginText
 from ablate.results.study import Study
@@ -37,6 +36,14 @@ def _given(entry: MarginText) -> Margin:
         return Margin()
     share = fraction_of(entry.value)
     return Margin(math.nan if share else float(entry.value), share or math.nan, entry.registered)
+
+
+def within(low: float, high: float, margin: float) -> bool:
+    """Whether worths from `low` to `high` are less than a margin, 0.02 for 2 % of the steps, in both directions.
+
+    Directions are alike in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
+    """
+    return bool(1 / (1 + margin) - 1 < low and high < margin)
 
 
 def inside(row: Any) -> bool:

@@ -16,7 +16,7 @@ import pandas
 from ablate.config.groups import groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config
-from ablate.evidence.collapse import collapsed
+from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.distributions import chi2_quantile
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
@@ -73,7 +73,7 @@ def _of_study(study: Study) -> Iterator[dict[str, Any]]:
 
 def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, Any]]:
     """What is known of one contrast; nothing where fewer than two seeds have the metric, and none collapsed."""
-    left, lost = _without_collapsed(found, contrast)
+    left, lost = without_collapsed(found, list(contrast.weights))
     row = estimate_row(left, contrast)
     if row["n"] < 2 and not lost:
         return
@@ -102,16 +102,6 @@ def change_of(contrast: Contrast) -> str:
     if contrast.kind == "step":
         return f"{contrast.factor}: {contrast.level} {MINUS} {contrast.reference}"
     return contrast.label.removesuffix(f" at {contrast.stratum}")
-
-
-def _without_collapsed(found: Scored, contrast: Contrast) -> tuple[Scored, int]:
-    """The scores without the runs of a contrast that diverged or collapsed, and how many seeds have one."""
-    names = list(contrast.weights)
-    fallen = collapsed(found, names)
-    values, ranked = found.values.copy(), found.ranked.copy()
-    for table in (values, ranked):
-        table[names] = table[names].mask(fallen)
-    return found._replace(values=values, ranked=ranked), int(fallen.any(axis=1).sum())
 
 
 def _spread(found: Scored, contrast: Contrast, side: dict[str, float]) -> float:

@@ -15,11 +15,12 @@ import numpy as np
 import pandas
 
 from ablate import format
+from ablate.evidence.collapse import best_run, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.distributions import t_limit
-from ablate.evidence.estimates import groups
+from ablate.evidence.estimates import groups, scored
 from ablate.evidence.family import ALPHA
-from ablate.evidence.scores import endpoints, scores
+from ablate.evidence.scores import endpoints
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.evidence.step_wording import BEYOND
 from ablate.results.records import Manifest
@@ -56,13 +57,18 @@ class Slope(NamedTuple):
 
 
 def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
-    """By stratum: least squares of the metric, its task's own by default, on log(steps), of complete seeds."""
-    values = scores(exchange, metric)
-    found = {}
+    """By stratum: least squares of the metric, its task's own by default, on log(steps), of complete seeds.
+
+    A seed with a run that collapsed is left out: what that lost is no worth of its steps.
+    """
+    values, found = scored(exchange, metric), {}
     for stratum, members in strata(exchange.manifest):
         cells = sorted(members, key=lambda cell: cell.config.train.steps)
         x = np.log([cell.config.train.steps for cell in cells])
-        runs = values[[cell.id for cell in cells]].dropna()
+        names = [cell.id for cell in cells]
+        for name in names:  # by its own best run: few steps do not make a collapse
+            values, _ = without_collapsed(values, [name], best_run)
+        runs = values.values[names].dropna()
         weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
         steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)
         lower, upper = (pandas.Series(steps[:, i], runs.index) for i in (0, -1))
@@ -77,7 +83,8 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
     NaN without exchange runs, and where there is no interval to tell otherwise.
     """
     exchange = study.beside.get("exchange")
-    curves = {metric: slopes(exchange, metric) for metric in table["metric"].unique()} if exchange else {}
+    metrics = table.loc[table["low"].notna(), "metric"].unique()
+    curves = {metric: slopes(exchange, metric) for metric in metrics} if exchange else {}
     rows = [
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
         if exchange and math.isfinite(row.low) and contrast.kind != "trend"  # whose unit is another
@@ -94,14 +101,20 @@ def worth(
     curves: dict[str, Slope],
     lower: bool,
     alpha: float,
+    cost: float = 0.0,
+    least: int = 2,
 ) -> Worth:
-    """A contrast in steps of the reference of its stratum; of several strata, by the mean of their slopes."""
+    """A contrast in steps of the reference of its stratum; of several strata, by the mean of their slopes.
+
+    `cost` is added to the difference of every seed; `least` is how many seeds it takes.
+    """
     inside = shares(manifest, weights)
     if not inside.keys() <= curves.keys():
         return Worth(worth_note="no exchange runs of its reference")
     parts, lost = _parts(manifest, weights, values, [(curves[name], share) for name, share in inside.items()])
-    if min(map(len, parts)) < 2:
-        return Worth(worth_note="fewer than two seeds have all exchange runs")
+    if min(map(len, parts)) < least:
+        return Worth(worth_note=f"fewer than {least} seeds have all exchange runs")
+    parts[0][:, 0] += cost
     logs, gain = fieller(parts, alpha), -1 if lower else 1
     notes = [f"over {format.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
     if logs is None:
@@ -209,14 +222,6 @@ def bent(curve: Slope) -> str:
     places = format.decimals([abs(gain) / 10 for gain in gains])
     before, after = (format.number(gain, places, signed=True) for gain in gains)
     return f"its curve bends, {before} from {LEAST:g} to 1 times the steps and {after} from 1 to {MOST:g}"
-
-
-def within(low: float, high: float, margin: float) -> bool:
-    """Whether worths from `low` to `high` are less than a margin, 0.02 for 2 % of the steps, in both directions.
-
-    Directions are alike in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
-    """
-    return bool(1 / (1 + margin) - 1 < low and high < margin)
 
 
 def exchange_lines(study: Study) -> list[str]:

@@ -78,6 +78,9 @@ def carry_out(results: Path, planned: UnitRun, user: Sequence[str], wait: bool, 
 
 def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     """Do what a run that is held still lacks."""
+    for file in run.folder.iterdir():
+        if not file.is_file() and not file.is_dir():  # a pipe say, which would keep its reader for ever
+            put_aside(run, Corrupt(f"{file} is no file", file))
     status = ended(run)
     if status == "done":
         try:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy
 
 from ablate.config.citations import Entry
-from ablate.config.claim_relations import Claim, Level, Levels
+from ablate.config.claim_relations import Claim, Criterion, Level, Levels
 from ablate.config.components import bind
 from ablate.config.designs import Aliases
 from ablate.config.errors import BadComponent, PlanError
 from ablate.config.groups import CONF, EXPERIMENTS
 from ablate.config.schema import typed
-from ablate.config.typed_json import Record, parse, record
+from ablate.config.typed_json import Record, later, parse, record
 from ablate.planning.cells import Cells
 from ablate.planning.checks.kept import kept_file, read_kept, write_kept
 from ablate.planning.rounds import has_other_cells, next_round
@@ -68,6 +68,7 @@ class KeptStudy(Record):
     remarks: list[str]
     papers: dict[str, dict[str, Entry]]
     claims: dict[str, Claim]
+    replicated: Criterion | None = later()
     code: list[KeptCode]
 
     def study(self) -> CheckedStudy:
@@ -75,7 +76,8 @@ class KeptStudy(Record):
         cells = Cells(self.factors, self.reference, self.rows, [], [], self.at, self.tasks, self.found)
         beside = {"aliases": self.aliases, "remarks": self.remarks, "papers": self.papers}
         settings = typed(self.settings | {"user": []})
-        return CheckedStudy(self.command, settings, cells, self.asked | beside, self.claims, notes=self.notes)
+        asked = self.claims, self.replicated
+        return CheckedStudy(self.command, settings, cells, self.asked | beside, *asked, notes=self.notes)
 
 
 def finished(words: Sequence[str], config_dir: str | None) -> Plan | None:
@@ -113,6 +115,7 @@ def keep(place: Path, study: CheckedStudy) -> None:
         papers=entries.pop("papers"),
         asked=entries,
         claims=study.claims,
+        replicated=study.replicated,
         code=[KeptCode(parts=parts, **code_of(parts)._asdict()) for parts in distinct_parts(cells.rows)],
     )
     write_kept(place, kept.as_json())

@@ -106,6 +106,8 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     claims, left = applicable(asked.claims, cells.rows, running, [row.task for row in cells.rows])
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
+    lost = [name for name in asked.replicated.of if name not in claims] if asked.replicated else []
+    unmet = [f"replicated: needs {name}, which is left out, and is left out, too" for name in lost[:1]]
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)
     return CheckedStudy(
         design.command.typed,
@@ -113,5 +115,6 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
         cells,
         asked.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
         claims,
-        notes=[*cells.notes, *(f"{problem}, so this claim is left out" for problem in left)],
+        None if lost else asked.replicated,
+        notes=[*cells.notes, *(f"{problem}, so this claim is left out" for problem in left), *unmet],
     )

@@ -1,15 +1,27 @@
-"""When a claim or a margin was written: before any comparison existed that it speaks of, or after."""
+"""When a claim, a margin or a criterion was written: before any comparison existed that it speaks of, or after."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from ablate.config.claim_relations import Claim, sides_of
 from ablate.config.typed_json import plain
-from ablate.results.records import Cell, ClaimEntry, ClaimText, MarginEntry, MarginText
+from ablate.results.records import (
+    Cell,
+    ClaimEntry,
+    ClaimText,
+    CriterionEntry,
+    CriterionText,
+    MarginEntry,
+    MarginText,
+)
+
+E = TypeVar("E", MarginEntry, CriterionEntry)
 
 
 class Registered(NamedTuple):
@@ -61,21 +73,28 @@ def _seen(claim: Claim, cells: list[Cell], scored: dict[int, set[str]]) -> bool:
     return not all(sides) or any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
 
 
-def registered_margin(
-    margin: Any, old: MarginEntry | None, scored: dict[int, set[str]], when: str
-) -> MarginEntry | None:
-    """The manifest's entry `margin`: its value, when it was written, whether that was before any comparison existed.
+def dated(
+    kind: type[E], text: Callable[..., Any], value: Any, old: E | None, scored: dict[int, set[str]], when: str
+) -> E | None:
+    """The manifest's entry of a margin or criterion: its value, when it was written, if before any comparison existed.
 
     `scored` holds the cells that have a result by seed: who saw two of them in one seed has seen a difference.  An
-    unchanged margin keeps what was said of it; a changed or withdrawn one keeps its earlier values, oldest first.
+    unchanged value keeps what was said of it; a changed or withdrawn one keeps its earlier values, oldest first.
     """
-    if old is None and margin is None:
+    if old is None and value is None:
         return None
-    if old and old.value == margin:
+    known: Any = old  # mypy narrows no union with a type variable
+    if known and known.value == value:
         return old
+    before: list[Any] = []
+    if known:
+        before = [*known.earlier, text(value=known.value, written=known.written, registered=known.registered)]
     seen = any(len(cells) > 1 for cells in scored.values())
-    last = [MarginText(value=old.value, written=old.written, registered=old.registered)] if old else []
-    return MarginEntry(value=margin, written=when, registered=not seen, earlier=[*(old.earlier if old else []), *last])
+    return kind(value=value, written=when, registered=not seen, earlier=before)
+
+
+registered_margin = functools.partial(dated, MarginEntry, MarginText)
+registered_criterion = functools.partial(dated, CriterionEntry, CriterionText)
 
 
 def texts(old: ClaimEntry | None) -> list[ClaimText]:

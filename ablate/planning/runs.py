@@ -14,7 +14,7 @@ from ablate.config.schema import is_component
 from ablate.planning.cells import one_rate, other_tasks, slow_starts
 from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, status_of, to_test, without_weights
 from ablate.planning.looks import looked_at, other_looks, sequence_of
-from ablate.planning.registration import register, registered_margin
+from ablate.planning.registration import register, registered_criterion, registered_margin
 from ablate.planning.reuse import (
     about_timing,
     kept_apart,
@@ -208,13 +208,19 @@ def about_seeds(study: CheckedStudy, kept: list[int]) -> list[str]:
 
 
 def registered(manifest: Manifest, study: CheckedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
-    """The manifest with its claims and its margin, beside what the earlier one and the tuning's said of them."""
+    """The manifest with its claims, margin and criterion, beside what the earlier one and the tuning's said of them."""
     known = earlier.manifest
     before = (known.withdrawn if known else {}) | study.written | (known.claims if known else {})
     margin, old = study.settings.margin, (known and known.margin) or study.entries.get("margin")
-    seen = scored(earlier, manifest.runs, statuses) if study.claims or margin or old else {}
+    criterion = (known and known.replicated) or study.entries.get("replicated")
+    seen = scored(earlier, manifest.runs, statuses) if study.claims or before or margin or old or criterion else {}
     entries = register(study.claims, before, study.cells.rows, seen, now())
-    return dataclasses.replace(manifest, **entries._asdict(), margin=registered_margin(margin, old, seen, now()))
+    return dataclasses.replace(
+        manifest,
+        **entries._asdict(),
+        margin=registered_margin(margin, old, seen, now()),
+        replicated=registered_criterion(study.replicated, criterion, seen, now()),
+    )
 
 
 def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ablate.config.claim_relations import Claim
+from ablate.config.claim_relations import Claim, Criterion
 from ablate.config.schema import Config
 from ablate.planning.cells import Cells
 from ablate.results.records import ClaimEntry
@@ -24,6 +24,7 @@ class CheckedStudy:
     cells: Cells
     entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the manifest, beside the usual
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)  # as written; of no placebos
+    replicated: Criterion | None = None
     written: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)  # claims in the tuning's manifest
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
     looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt
+from ablate.config.regular_files import read_regular, regular
 from ablate.results.checksum import SEAL, seal_of
 
 
 def no_link(path: str, flags: int) -> int:
     """An opener for files that are written in place: a link would lead to a file that is not of the results."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    return regular(path, flags | os.O_NOFOLLOW)
 
 
 def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
@@ -55,7 +56,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_sealed(path: Path) -> tuple[dict[str, Any], bool]:
     """What `read_json` gives, and whether a checksum vouches for it: older versions wrote none."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(path).decode())
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:

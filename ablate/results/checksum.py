@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from ablate.config.regular_files import regular
 from ablate.config.typed_json import Record, record
 
 SEAL = "sha256"  # the entry of a JSON object that holds the digest of all others
@@ -71,5 +72,5 @@ def wrong(file: Path, written: Sum) -> str:
 @functools.lru_cache(maxsize=100_000)
 def _digest_of(file: Path, *_: int) -> str:
     """The digest of a file, taken once for each state of it."""
-    with open(file, "rb") as opened:
+    with open(file, "rb", opener=regular) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
+from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, record
 from ablate.format import show
 from ablate.results import documents
@@ -108,7 +109,7 @@ def _verified(folder: Path) -> Kept:
 
 def _table(file: Path, texts: list[str]) -> pandas.DataFrame:
     try:
-        return from_csv(file.read_bytes(), texts)
+        return from_csv(read_regular(file), texts)
     except ValueError as error:
         raise Corrupt(f"{file} cannot be read as a table ({error})") from None
 

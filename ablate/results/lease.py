@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, parse, record
 
 BEAT = 10.0  # seconds between two heartbeats
@@ -112,7 +113,7 @@ class Lease:
 
         A successor that died on the way is succeeded likewise, so there is a chain of them.
         """
-        now, chain, read = temporary.stat().st_mtime, [self.file], [self.file.read_bytes()]
+        now, chain, read = temporary.stat().st_mtime, [self.file], [content_of(self.file)]
         while True:
             ours = alone and is_ours(parsed(read[-1]))
             if not ours and abs(now - chain[-1].stat().st_mtime) <= STALE:
@@ -121,9 +122,9 @@ class Lease:
             if create(temporary, following, self.content):
                 break
             chain.append(following)
-            read.append(following.read_bytes())
+            read.append(content_of(following))
         try:
-            if [path.read_bytes() for path in chain] != read:
+            if [content_of(path) for path in chain] != read:
                 return False  # another has become the holder since
             os.replace(temporary, self.file)
             for path in chain[1:]:
@@ -141,7 +142,7 @@ class Lease:
         if os.getpid() != self.pid:
             os._exit(1)
         try:
-            mine = self.file.read_bytes() == self.content and not self.sibling(self.content, "next").exists()
+            mine = content_of(self.file) == self.content and not self.sibling(self.content, "next").exists()
         except FileNotFoundError:
             mine = False
         if not mine:
@@ -188,12 +189,22 @@ def create(source: Path, target: Path, content: bytes) -> bool:
 def holder(file: Path) -> Holder | None:
     """Who holds a lease, or None where nobody does."""
     try:
-        found, touched = parsed(file.read_bytes()), file.stat().st_mtime
+        found, touched = parsed(content_of(file)), file.stat().st_mtime
     except OSError:
         return None
     if is_ours(found) and not alive(found):
         return None
     return found if abs(time.time() + skew(str(file.parents[2])) - touched) <= STALE else None
+
+
+def content_of(file: Path) -> bytes:
+    """What a lease file holds; nothing where it is no file.  Raises FileNotFoundError."""
+    try:
+        return read_regular(file)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a pipe say, in which nobody writes: a damaged lease, which is taken over in time
+        return b""
 
 
 def parsed(content: bytes) -> Holder:

@@ -92,6 +92,12 @@ def _of_claims(manifest: Manifest) -> Iterator[str]:
         for metric in entry.claim.metrics:
             if measured_as(metric) not in measured and metric not in SPEED:
                 yield f"has a claim {name} about {metric}, which none of its tasks measures"
+    criterion = manifest.replicated.value if manifest.replicated else None
+    if criterion:
+        names, needed = criterion.of, criterion.needed
+        lost = [name for name in names if name not in manifest.claims]
+        yield from (f"counts as replicated by a claim {name}, which it has not" for name in lost)
+        yield from [f"counts as replicated by {needed} of {len(names)} claims"] * (not 1 <= needed <= len(names))
 
 
 def _of_cell(manifest: Manifest, cell: Cell) -> Iterator[str]:

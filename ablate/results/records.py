@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from ablate.config.citations import Entry
-from ablate.config.claim_relations import Claim, Level, Levels, Number
+from ablate.config.claim_relations import Claim, Criterion, Level, Levels, Number
 from ablate.config.designs import Aliases
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, later, record
@@ -178,6 +178,23 @@ class MarginEntry(MarginText):
 
 
 @record
+class CriterionText(Record):
+    """What counts as replicated, since when, and whether no comparison existed then; None is nothing any more."""
+
+    value: Criterion | None
+    written: str = ""
+    registered: bool = False
+
+
+@record
+class CriterionEntry(CriterionText):
+    """The criterion of a study with its earlier ones, oldest first; `remark` says how else it was registered."""
+
+    earlier: list[CriterionText] = dataclasses.field(default_factory=list)
+    remark: str | None = later(default=None)
+
+
+@record
 class Tune(Record):
     """What a study that tunes was asked for."""
 
@@ -257,6 +274,7 @@ class Manifest(Record):
     shown: dict[str, str] = later(default={})  # what a user calls factors and levels
     withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     claims_hash: str | None = None
+    replicated: CriterionEntry | None = later(default=None)
     margin: MarginEntry | None = None
 
     def beside(self) -> dict[str, str]:

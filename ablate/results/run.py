@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablate.config.errors import Corrupt
+from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, parse
 from ablate.results.atomic import no_link, read_json, read_sealed
 from ablate.results.damage import verify, verify_kept
@@ -83,11 +84,13 @@ class Run:
             return None
 
     def metrics(self) -> tuple[list[Row], int]:
-        """The logged steps in order, and how many torn lines were passed over."""
+        """The logged steps in order, and how many torn lines were passed over; raises `Corrupt`."""
         try:
-            lines = self.metrics_file.read_bytes().split(b"\n")
+            lines = read_regular(self.metrics_file).split(b"\n")
         except FileNotFoundError:
             return [], 0
+        except OSError as error:
+            raise Corrupt(f"{self.metrics_file} cannot be read ({error.strerror})") from None
         return parse_lines(lines)
 
     def holder(self) -> Holder | None:

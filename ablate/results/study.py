@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
+from ablate.config.regular_files import read_regular
 from ablate.format import counted
 from ablate.results import documents
 from ablate.results.damage import unsealed
@@ -82,8 +83,14 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
         result, wrong = noted(functools.partial(_own, checked, run, cell, one.seed))
         later, spoilt = noted(run.evaluation) if result else (None, [])
-        logged, torn = run.metrics() if curves and (result or not run.result_file.exists()) else ([], 0)
-        notes += [*wrong, *[f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn), *spoilt]
+        read, unread = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
+        logged, torn = read or ([], 0)
+        notes += [
+            *wrong,
+            *unread,
+            *[f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn),
+            *spoilt,
+        ]
         who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
         rows.append(who | run_row(cell, result, later) | speed_of(manifest, result))
         old += not run.sealed
@@ -125,7 +132,7 @@ def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
         return None
     text = None
     with contextlib.suppress(OSError):
-        text = run.config_file.read_bytes()
+        text = read_regular(run.config_file)
     if why := checked.other(cell, seed, result, text, str(run.config_file)):
         raise Corrupt(f"{run.result_file} is of another run: {why}; left out")
     return result

@@ -71,6 +71,8 @@ class LoadedRun(NamedTuple):
         try:
             if self.result:
                 verify(self.result, file)
+            if file.exists() and not file.is_file():
+                raise Corrupt(f"{file} is no file", file)
             return dict(load_file(file))
         except (Corrupt, SafetensorError) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(f"{file} is damaged: {error}", file)

@@ -17,7 +17,9 @@ import yaml
 from matplotlib.colors import is_color_like, to_hex
 
 from ablate import format
-from ablate.config.errors import Refused, no_yaml
+from ablate.config.errors import Corrupt, Refused
+from ablate.config.plain_yaml import parse_plain
+from ablate.config.regular_files import read_regular
 from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 from ablate.results.atomic import write_atomic
@@ -53,13 +55,13 @@ def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> 
     `kinds` are the figures that there can be; None: any.
     """
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+        given = parse_plain(read_regular(file), str(file))
     except (FileNotFoundError, NotADirectoryError):
         return Edits()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{file} cannot be read ({error})") from None
-    except yaml.YAMLError as error:
-        raise Refused(f"{no_yaml(file, error)}; delete it for the defaults") from None
+    except OSError as error:
+        raise Refused(f"{file} cannot be read ({error.strerror})") from None
+    except Corrupt as error:
+        raise Refused(f"{error}; delete it for the defaults") from None
     try:
         return _checked(given, manifest, kinds)
     except ValueError as error:

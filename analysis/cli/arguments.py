@@ -35,6 +35,11 @@ def add_arguments(parser: Parser) -> None:
     """The arguments that say which runs are meant: a study, or runs that no sweep of ours has left."""
     said = "its name, or a folder with its tables; without one the newest"
     parser.add_argument("study", nargs="?", metavar="STUDY", help=said)
+    add_foreign(parser)
+
+
+def add_foreign(parser: Parser) -> None:
+    """The arguments that say which runs of other programs are meant."""
     runs = parser.add_argument_group("runs of other programs")
     runs.add_argument(
         "--runs", metavar="FILE", type=Path, help="a CSV: cell or factors, seed, metrics [, status, step]"

@@ -56,7 +56,10 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     print(f"{format.counted(len(files), 'file')} in {folder}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
+    from ablate import evidence
+
     tables = {"cells": case.cells, "effects": case.effects, "claims": case.claims, "notes": study.notes}
+    tables["replicated"] = evidence.replication(study.manifest, case.claims)
     return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
 
 

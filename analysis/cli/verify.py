@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
-import shlex
 from pathlib import Path
 
 from ablate import format
 from ablate.config.errors import Refused
 from ablate.config.json_output import Outcome
+from ablate.config.regular_files import read_regular
 from ablate.config.subcommands import Parser, conclude
 from ablate.results.choose import choose_study
 from ablate.results.kept_tables import holds_tables
@@ -21,26 +20,32 @@ from ablate.results.manifest import study_folder
 from analysis import figures, sources
 from analysis.case import Case
 from analysis.cli import arguments as arguments_
+from analysis.escape import visible
 from analysis.figures.draw.page import page_of
 from analysis.figures.stamp import Stamp, read_stamp, stamp_of
+from analysis.gallery.pictures import COMMAND
 
 SHOWN = 6  # changed runs that are named
+LARGEST = 2**28  # bytes of a figure
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Verify one file; the exit code."""
     parser = Parser("ablate analyse verify", "Whether a figure still is what the results on disk give.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
+    arguments_.add_foreign(parser)
     held = "A figure in RESULTS/figures/STUDY is held against RESULTS, one beside a study's tables against those"
-    parser.epilog = f"{held}, unless --results-dir says otherwise."
+    parser.epilog = f"{held}, unless --results-dir says otherwise; one of other programs' runs against those named."
     usual = Path(parser.get_default("results_dir"))
-    given = parser.parse_args(arguments, argparse.Namespace(results_dir=None))
-    return conclude(parser.prog, given.json, lambda: _verify(given.file, given.results_dir, usual))
+    given = parser.parse_args(arguments, argparse.Namespace(results_dir=None, study=None))
+    return conclude(parser.prog, given.json, lambda: _verify(given, usual))
 
 
-def _verify(file: Path, results: Path | None, usual: Path) -> Outcome:
-    stamped = _stamped(file)
-    case = (None if results else _kept(stamped, file)) or _case(stamped, file, results, usual)
+def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
+    file, stamped = given.file, _stamped(given.file)
+    foreign = stamped.get("source") or given.runs or given.wandb
+    kept = None if foreign or given.results_dir else _kept(stamped, file)
+    case = _foreign(stamped, given, usual) if foreign else kept or _case(stamped, file, given.results_dir, usual)
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
@@ -56,13 +61,13 @@ def _around(file: Path, study: str) -> Path | None:
 
 def _stamped(file: Path) -> Stamp:
     try:
-        data = file.read_bytes()
+        data = read_regular(file, LARGEST)
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
     found = read_stamp(data)
     if found is None:
         raise Refused(f"{file} is no figure of ablate analyse, or a program has taken its metadata away")
-    return found
+    return {key: visible(text) for key, text in found.items()}
 
 
 def _kept(stamped: Stamp, file: Path) -> Case | None:
@@ -79,23 +84,29 @@ def _kept(stamped: Stamp, file: Path) -> Case | None:
 
 def _case(stamped: Stamp, file: Path, results: Path | None, usual: Path) -> Case:
     """The study that the figure is of, as it is now, with its edits.  Raises `Refused` where it is gone."""
-    study = str(stamped["study"])
-    results = results or _around(file, study) or usual
-    folder = file.parent if (file.parent / "figures.yaml").exists() else results / "figures" / study
-    if not stamped.get("source"):
-        place = study_folder(results, choose_study(results, study))
-        return arguments_.case(place, sources.read(results, study), folder)
-    parser = Parser("ablate analyse", "")
-    arguments_.add_arguments(parser)
-    words = shlex.split(str(stamped["command"]))  # ablate analyse --runs FILE …; before: python -m analysis --runs …
-    given = parser.parse_args([*itertools.dropwhile(lambda word: not word.startswith("--"), words)])
-    given.results_dir = results  # where runs of W&B are kept
-    return arguments_.case(results, arguments_.study_of(given), folder)
+    results = results or _around(file, stamped["study"]) or usual
+    study = choose_study(results, stamped["study"])
+    return arguments_.case(study_folder(results, study), sources.read(results, study), _edits(file, results, study))
+
+
+def _edits(file: Path, results: Path, study: str) -> Path:
+    """The folder whose figures.yaml counts: where the figure is, else that of the study's figures."""
+    return file.parent if (file.parent / "figures.yaml").exists() else results / "figures" / study
+
+
+def _foreign(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
+    """The runs of other programs that the command names, whatever the stamp says of them.  Raises `Refused`."""
+    if not given.runs and not given.wandb:
+        told = f"is of runs of other programs ({stamped['source']}); name them as to ablate analyse: --runs FILE …"
+        raise Refused(f"{given.file} {told}")
+    given.results_dir = given.results_dir or usual  # where runs of W&B are kept
+    study = arguments_.study_of(given)
+    return arguments_.case(given.results_dir, study, _edits(given.file, given.results_dir, study.manifest.study))
 
 
 def _today(stamped: Stamp, case: Case) -> Stamp | None:
     """The stamp that the figure would have now; None where the study holds nothing for it any more."""
-    name, manifest = str(stamped["figure"]), case.study.manifest
+    name, manifest = stamped["figure"], case.study.manifest
     if name not in figures.KINDS:
         raise Refused(f"this version draws no figure {name}")
     edits = dataclasses.replace(figures.edits(case), figures=[name])
@@ -108,6 +119,10 @@ def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
     if now is None:
         return [f"{stamped['study']} holds nothing for a figure {stamped['figure']} any more"]
     lines = []
+    if stamped["study"] != now["study"]:
+        lines.append(f"it is of {stamped['study']}, and the runs are of {now['study']}")
+    if (typed := _words(stamped["command"])) not in (_words(now["command"]), _words(COMMAND)):
+        lines.append(f"the command that it names is {' '.join(typed)}, not {now['command']}")
     if stamped["table"] != now["table"]:
         edited = "; figures.yaml has changed since" * (stamped.get("edits") != now["edits"])
         lines.append(f"the table differs from what the results give now{edited}{_changed(stamped, now, case)}")
@@ -117,11 +132,17 @@ def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
     return lines
 
 
+def _words(command: str) -> list[str]:
+    """The words of a command, files by their names: it may have been typed in another folder."""
+    return [word.rpartition("/")[2].strip("'\"") for word in command.split()]
+
+
 def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
     """Which runs are not what they were."""
     if not stamped.get("runs") or not now.get("runs"):
         return ""
-    before, after = (dict(run.rsplit(":", 1) for run in each["runs"].split(",")) for each in (stamped, now))
+    both = ([run.rsplit(":", 1) for run in each["runs"].split(",")] for each in (stamped, now))
+    before, after = ({run[0]: run[-1] for run in each} for each in both)
     labels = {cell.id: cell.label for cell in case.study.manifest.cells}
     kinds = {
         "changed": [run for run in after if run in before and before[run] != after[run]],

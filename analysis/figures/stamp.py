@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-import shlex
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> St
     found = {"study": manifest.study, "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
     found |= {"analysis": source_hash(), "command": command(manifest)}
     if manifest.source:
-        found |= {"source": manifest.source, "content": content(found["command"])}
+        found |= {"source": manifest.source}
     return found | ({"runs": run_hashes(study)} if len(study.runs) <= MOST else {})
 
 
@@ -45,14 +45,6 @@ def metadata(stamped: Stamp) -> dict[str, str]:
 def command(manifest: Manifest) -> str:
     """The command that makes the figures of a study, or of runs that are none of ours."""
     return manifest.command if manifest.source else f"ablate analyse {manifest.study}"
-
-
-def content(typed: str) -> str:
-    """SHA-256 of the files that a command reads runs, and what is asked of them, from; nothing where it reads none."""
-    given = shlex.split(typed)
-    named = [Path(given[given.index(flag) + 1]) for flag in ("--runs", "--study") if flag in given[:-1]]
-    data = b"".join(file.read_bytes() for file in named if file.is_file())
-    return hashlib.sha256(data).hexdigest()[:16] if data else ""
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
@@ -142,9 +134,11 @@ def read_stamp(data: bytes) -> Stamp | None:
     found = next((text.removeprefix(MARK) for text in texts if text.startswith(MARK)), None)
     try:
         stamped = json.loads(found) if found else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return stamped if isinstance(stamped, dict) and {"study", "figure", "table"} <= set(stamped) else None
+    if not isinstance(stamped, dict) or not {"study", "figure", "table", "command"} <= set(stamped):
+        return None
+    return stamped if all(isinstance(text, str) for text in stamped.values()) else None
 
 
 def _pdf_texts(data: bytes) -> Iterable[str]:
@@ -156,10 +150,10 @@ def _pdf_texts(data: bytes) -> Iterable[str]:
 def _png_texts(data: bytes) -> Iterable[str]:
     import io
 
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            return [str(text) for text in getattr(image, "text", {}).values()]
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError):
+        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as image:
+            return [text for text in image.info.values() if isinstance(text, str)]  # no pixel is decoded
+    except Exception:  # Pillow raises anything on damaged bytes
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ablate import evidence
 from analysis.gallery.answers import answer
 from analysis.gallery.kept import FIGURES, RESULTS, StudyFile, Trained, lacking
 from analysis.gallery.pictures import COMMAND, tables
@@ -33,6 +34,8 @@ def _study(file: StudyFile, trained: Trained) -> Iterator[str]:
     manifest = trained.manifest
     yield f"## {inline(trained.name)}"
     yield from filter(None, [paragraph(manifest.question or file.question)])
+    overall = evidence.replication(manifest, trained.case.claims)
+    yield from [paragraph(overall.sentence)] if overall else []
     for name, table in tables(trained.case).items():
         yield paragraph(answer(trained.case, name))
         yield _picture(trained, name, "../")
@@ -44,14 +47,16 @@ def _study(file: StudyFile, trained: Trained) -> Iterator[str]:
 
 
 def front(files: Iterable[StudyFile]) -> str:
-    """The block of the README: the figures of `FRONT` that there are, each with its question and its answer."""
+    """The block of the README: the figures of `FRONT`, each with its question and overall verdict, or else answer."""
     trained = {each.name: (file, each) for file in files for each in file.trained}
     parts = []
     for file, each in [trained[study] for study in FRONT if study in trained]:
         first = next(iter(tables(each.case)))
         question = each.manifest.question or file.question
         parts += [f"**{paragraph(question)}**"] * bool(question)
-        parts += [_picture(each, first, ""), paragraph(answer(each.case, first))]
+        overall = evidence.replication(each.manifest, each.case.claims)
+        told = f"Replicated: {overall.verdict}; {overall.why}." if overall else answer(each.case, first)
+        parts += [_picture(each, first, ""), paragraph(told)]
     every = "All figures of the studies in `experiments/`: [gallery](docs/gallery.md); in words: "
     return "\n\n".join([*parts, f"{every}[findings](experiments/FINDINGS.md)."])
 

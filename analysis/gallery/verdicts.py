@@ -61,12 +61,25 @@ def decided(verdicts: Iterable[str]) -> int:
 
 def page(cases: Iterable[Case]) -> str:
     """The counts as a table, and what they mean in words; nothing where nothing was judged."""
+    cases = list(cases)
     found = [each for case in cases for each in judged(case)]
     rows = [_row(kind, [each for each in found if each.kind == kind]) for kind in KINDS]
     told = [row for row in rows if row["judged"] != "0"]
     if not told:
         return ""
-    return "\n\n".join([markdown(sheet_of("verdicts", "", told, [])).rstrip("\n"), *filter(None, _words(found))])
+    table = markdown(sheet_of("verdicts", "", told, [])).rstrip("\n")
+    return "\n\n".join(filter(None, [_overall(cases), table, *_words(found)]))
+
+
+def _overall(cases: Iterable[Case]) -> str:
+    """How many studies meet the criterion that they registered, and which; nothing where none has one."""
+    found = {case.folder.name: evidence.replication(case.study.manifest, case.claims) for case in cases}
+    met = {name: format.leaning(each.verdict) for name, each in found.items() if each and each.verdict != "none"}
+    if not met:
+        return ""
+    named = {word: [name for name, own in met.items() if own == word] for word in ("met", "partly met", "not met")}
+    told = [f"{len(names)} {word} ({format.listed(names)})" for word, names in named.items() if names]
+    return f"**Replications, each by the criterion that its study registered: of {len(met)}: {'; '.join(told)}.**"
 
 
 def _row(kind: str, found: list[Judged]) -> dict[str, str]:

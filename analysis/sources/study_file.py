@@ -25,7 +25,9 @@ import yaml
 
 from ablate import evidence
 from ablate.config.claim_relations import Claim
-from ablate.config.errors import Problem, Refused, no_yaml
+from ablate.config.errors import Corrupt, Problem, Refused, no_yaml
+from ablate.config.plain_yaml import parse_plain
+from ablate.config.regular_files import read_regular
 from ablate.format import show
 from ablate.format.settings import is_number
 from ablate.format.suggest import instead
@@ -61,11 +63,15 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
 def read_study_file(file: Path) -> Described:
     """What a study file says.  Raises `Refused`, with the file and the key."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8-sig"), Texts)
+        text = read_regular(file).decode("utf-8-sig")
+        content = yaml.load(text, Texts)
+        parse_plain(text, str(file))
     except UnicodeDecodeError:
         raise Refused(f"{file} is no study file: it is not text in UTF-8") from None
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
+    except Corrupt as error:
+        raise Refused(str(error)) from None
     except (yaml.YAMLError, RecursionError) as error:
         raise Refused(no_yaml(file, error)) from None
     if not isinstance(content, dict):

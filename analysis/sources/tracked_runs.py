@@ -43,7 +43,7 @@ class Tracked(NamedTuple):
 
 def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list[str]) -> Study:
     """The study of tracked runs; `notes` say what was left out before.  Raises `Refused`."""
-    runs = _of_group(runs, asked)
+    runs = _of_group([_seen(run) for run in runs], asked)
     read = _mirrored if all(map(_is_mirrored, runs)) else _plain
     told = [(run, read(run)) for run in runs]
     kept = [(run, row) for run, row in told if row["seed"] is not None]
@@ -68,6 +68,14 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
     return assemble(table, factors, metrics, asked, origin, [*notes, *_left_out(told), *again])
 
 
+def _seen(run: Tracked) -> Tracked:
+    """A run whose names, which people read, hold nothing that acts."""
+    names = ("id", "name", "group", "job_type", "state", "created")
+    told: dict[str, Any] = {name: visible(getattr(run, name)) for name in names}
+    config = {visible(str(key)): value for key, value in run.config.items()}
+    return run._replace(**told, tags=[visible(tag) for tag in run.tags], config=config)
+
+
 def _left_out(told: list[tuple[Tracked, Row]]) -> list[str]:
     """What to say of runs without a seed, and of those in a state that is not known."""
     lost = [run.name for run, row in told if row["seed"] is None]
@@ -81,7 +89,7 @@ def _left_out(told: list[tuple[Tracked, Row]]) -> list[str]:
 
 def _logged_names(runs: list[tuple[Tracked, Row]]) -> list[str]:
     names = dict.fromkeys(name for run, _ in runs for row in (*run.history, run.summary) for name in row)
-    return [name for name in names if not name.startswith("_")]
+    return [name for name in names if not name.startswith("_") and visible(name) == name]
 
 
 def _logged(runs: list[tuple[Tracked, Row]], metrics: list[str]) -> pandas.DataFrame:
@@ -117,7 +125,10 @@ def _of_group(runs: list[Tracked], asked: Asked) -> list[Tracked]:
 def _is_mirrored(run: Tracked) -> bool:
     """Whether our own mirror has written a run: people call settings of theirs `budget`, too."""
     budget = run.config.get("budget")
-    return bool(run.job_type) and isinstance(budget, dict) and budget.keys() >= OURS
+    if not (run.job_type and isinstance(budget, dict) and budget.keys() >= OURS):
+        return False
+    numbers = all(budget[name] is None or is_number(budget[name]) for name in OURS)
+    return numbers and isinstance(run.config.get("train") or {}, dict)
 
 
 def _away(run: Tracked) -> float:
@@ -143,7 +154,8 @@ def _mirrored(run: Tracked) -> Row:
     """What our own mirror says of a run: its factors are its tags, its group and job type the study and the cell."""
     config, budget = run.config, run.config["budget"]
     shared = [config.get("data"), (config.get("train") or {}).get("batch_size"), config.get("seed_data")]
-    status = run.summary.get("status") or STATES.get(run.state, "missing")
+    said = run.summary.get("status")
+    status = said if said in ("done", "diverged", "failed") else STATES.get(run.state, "missing")
     found: Row = {name: level for name, _, level in (tag.partition("=") for tag in run.tags) if level}
     found |= {"seed": _whole(config.get("seed")), "status": status, "params": budget.get("params")}
     return found | {"batches": json.dumps(shared, sort_keys=True)}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Refused
+from ablate.config.regular_files import read_regular
 from ablate.format import counted
 from analysis.sources.tracked_runs import Tracked
 
 HEAD, BLOCK = 7, 32768  # bytes of the file's and of each record's head; of a block, which no record's head crosses
+DEEP = re.compile(r"(?:[\[{][^\[\]{}]*){50}")  # that many brackets opened in a row
+DIGITS = 300  # of a whole number
 WHOLE, FIRST, LAST = 1, 2, 4  # kinds of a piece of a record; 3 is one between
 
 
@@ -30,33 +34,35 @@ def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
 
 
 def _read(file: Path) -> Tracked | None:
-    from google.protobuf.message import DecodeError
+    """The run of a file; None where it holds none, or one that is damaged in any way."""
+    try:
+        return _run(read_regular(file))
+    except Exception:  # of bytes that anybody wrote: no record, no JSON, a time that is none, digits without end
+        return None
+
+
+def _run(data: bytes) -> Tracked:
     from wandb.proto import wandb_internal_pb2 as proto
 
     told: Any = None
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
     history, state = [], "running"
-    try:
-        for piece in records(file.read_bytes()):
-            record = proto.Record()
-            record.ParseFromString(piece)
-            if record.HasField("run"):
-                told = record.run
-                config |= _items(told.config.update)
-            elif record.HasField("config"):
-                config |= _items(record.config.update)
-            elif record.HasField("history"):
-                row = _items(record.history.item)
-                history.append({"_step": record.history.step.num} | row)
-            elif record.HasField("summary"):
-                summary |= _items(record.summary.update)
-            elif record.HasField("exit"):
-                state = "failed" if record.exit.exit_code else "finished"
-    except (OSError, DecodeError):
-        told = None
-    if told is None:
-        return None
+    for piece in records(data):
+        record = proto.Record()
+        record.ParseFromString(piece)
+        if record.HasField("run"):
+            told = record.run
+            config |= _items(told.config.update)
+        elif record.HasField("config"):
+            config |= _items(record.config.update)
+        elif record.HasField("history"):
+            row = _items(record.history.item)
+            history.append({"_step": record.history.step.num} | row)
+        elif record.HasField("summary"):
+            summary |= _items(record.summary.update)
+        elif record.HasField("exit"):
+            state = "failed" if record.exit.exit_code else "finished"
     started = told.start_time.ToJsonString()
     kept = {name: value for name, value in config.items() if not name.startswith("_")}
     name = told.display_name or told.run_id
@@ -65,7 +71,20 @@ def _read(file: Path) -> Tracked | None:
 
 
 def _items(items: Any) -> dict[str, Any]:
-    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
+    return {item.key or ".".join(item.nested_key): _value(item.value_json) for item in items}
+
+
+def _value(text: str) -> Any:
+    """What a text of JSON holds.  Raises ValueError, also for what is too long or too deep to compute with."""
+    if DEEP.search(text):
+        raise ValueError("nested too deep")
+    return json.loads(text, parse_int=_whole)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError("more digits than a number has")
+    return int(digits)
 
 
 def records(data: bytes) -> Iterator[bytes]:

@@ -103,7 +103,9 @@ def timed(given: Given, name: str, cell: Any, steps: int, compiled: bool, task: 
 
 def sweep(given: Given, found: Findings) -> None:
     """The README's sweep at scale=base, from its command to its summary, and where its seconds go."""
-    words = given.words(*given.pick(["seeds=1"], ["scale=base", "data=stdlib"]), "norm=ln,rms", "ffn=mlp,swiglu")
+    words = given.words(
+        *given.pick(["seeds=1"], ["scale=base", "data=stdlib", "seeds=3"]), "norm=ln,rms", "ffn=mlp,swiglu"
+    )
     seconds, done = command(["-m", *words])
     found.expect(done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-400:]}")
     rows = list(results(given.folder / "results").values())

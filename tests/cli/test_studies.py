@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -179,6 +180,28 @@ def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_
 
 
 CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
+
+
+def test_a_file_whose_criterion_is_edited_asks_for_something_else(files, tmp_path) -> None:
+    def asks(**more: Any) -> str:
+        files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **more)
+        return Asked([], str(tmp_path / "own"), tmp_path).read("mine").asked.kept["asks"]
+
+    assert len({asks(), asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 3
+
+
+def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_exploratory(tmp_path) -> None:
+    factors, claims = {"norm": ["ln", "rms"]}, {"a": entry(CLAIM), "b": entry(CLAIM | {"margin": 0.1})}
+    first, other = ({"value": {"of": of}, "written": "t", "registered": True} for of in (["a"], ["a", "b"]))
+    for name, criterion in {"one": first, "same": first, "two": other, "none": None}.items():
+        fabricate(tmp_path / name, factors, claims=claims, **({"replicated": criterion} if criterion else {}))
+    write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
+
+    def again(name: str) -> Any:
+        return as_kept(load_study(tmp_path / name, "fabricated"), tmp_path / "kept").manifest.replicated
+
+    assert again("same").registered and not again("two").registered and again("none").value is None
+    assert again("two").earlier[0].value.of == again("none").earlier[0].value.of == ["a"]
 
 
 def entry(claim: dict) -> dict:

@@ -9,7 +9,7 @@ import pytest
 from fake_studies import a_cell
 
 from ablate.config.claim_relations import Claim, sides_of, weighed
-from ablate.config.claims import applicable, metric_problems, read_claims
+from ablate.config.claims import applicable, metric_problems, read_claims, read_criterion
 from ablate.config.designs import lay_out
 from ablate.config.margin import fraction_of
 from ablate.config.typed_json import parse
@@ -295,3 +295,40 @@ def test_sides_that_differ_in_what_they_do_not_name_are_refused():
 def test_shares_of_training_steps_are_read():
     assert [fraction_of(text) for text in ("2 %", "2%", "0.5 %", " .5 % ", "10 %")] == [0.02, 0.02, 0.005, 0.005, 0.1]
     assert [fraction_of(text) for text in ("2", "2 percent", "% 2", "-2 %", 0.02, None, "2 % of")] == [None] * 7
+
+
+@pytest.mark.parametrize(
+    ("given", "of", "needed"),
+    [
+        (["a"], ["a"], 1),
+        (["a", "b"], ["a", "b"], 2),
+        ({"of": ["a", "b"]}, ["a", "b"], 2),
+        ({"at_least": 1, "of": ["a", "b"]}, ["a", "b"], 1),
+    ],
+)
+def test_what_counts_as_replicated(given, of, needed):
+    found, problems = read_criterion(given, ["a", "b"])
+    assert problems == [] and found is not None and (found.of, found.needed) == (of, needed)
+    assert read_criterion(None, ["a"]) == (None, [])
+
+
+LISTED = "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("gated", [LISTED]),
+        ([], [LISTED]),
+        ([["gated"]], [LISTED]),
+        ({"at_least": 2}, [LISTED]),
+        (["gatd"], ["no such claim: gatd; did you mean gated?"]),
+        (["gated", "gated"], ["has gated twice; write each claim once"]),
+        ({"at_least": 3, "of": ["gated", "order"]}, ["at_least: 3 must be a number of its claims, 1 to 2"]),
+        ({"at_least": True, "of": ["gated"]}, ["at_least: True must be a number of its claims, 1 to 1"]),
+        ({"atleast": 1, "of": ["gated"]}, ["no such key: atleast; did you mean at_least?"]),
+    ],
+)
+def test_every_mistake_in_what_counts_as_replicated_is_one_line(given, said):
+    found, problems = read_criterion(given, ["gated", "order"])
+    assert found is None and [(each.key, each.message) for each in problems] == [("replicated", text) for text in said]

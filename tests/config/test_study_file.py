@@ -101,7 +101,7 @@ def test_without_a_name_a_study_has_its_files(folder):
 
 def test_the_manifest_and_the_plan_say_what_was_asked(folder):
     planned = folder.plan("tier=tall")
-    assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
+    assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2, 3, 4], 2)
     manifest = planned.manifest
     assert (manifest.experiment, manifest.tier, manifest.question) == ("mine", "tall", BASE["question"])
     assert manifest.claims["gated"].claim.as_json() == BASE["claims"]["gated"] and manifest.claims["gated"].registered
@@ -179,6 +179,13 @@ def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
         "claims.gated: ffn=gelu has no cell in this study, so this claim is left out" in n for n in planned.notes
     )
     assert folder.plan("norm=ln").manifest.claims, "a claim about another factor stays"
+    folder.write(replicated=["gated"])
+    assert folder.plan().manifest.replicated.value.of == ["gated"]
+    assert folder.plan("tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest.replicated.value.of == ["gated"]
+    changed = folder.plan("ffn=swiglu,mlp")
+    assert changed.manifest.replicated is None
+    assert "replicated: needs gated, which is left out, and is left out, too" in changed.notes
+    assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
 
 
 def test_a_design_without_the_cells_of_a_claim_is_refused(folder):
@@ -193,9 +200,10 @@ def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
     write_plan(first)
     for path in first.todo:
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
-    folder.write()
+    folder.write(replicated=["gated"])
     late = folder.plan()
-    assert not late.manifest.claims["gated"].registered
+    assert not late.manifest.claims["gated"].registered and not late.manifest.replicated.registered
+    assert folder.plan("confirm=2").manifest.replicated.registered
     assert "1 claim, 1 post hoc: written when there were results" in preview(late)
     assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from ablate import evidence, format
 from ablate.cli.summary import summary
-from ablate.evidence.collapse import Collapse, affordable, bound, bound_words, guess_of
+from ablate.evidence.collapse import Collapse, bound, bound_words, cost, guess_of
 from ablate.evidence.sequential import LOOKS, nominal
 from ablate.evidence.statistics import Estimate
 from ablate.results.records import TaskFacts
@@ -158,7 +158,7 @@ def verdicts(
             plain.append(False)
             continue
         known = Collapse(((k, n),), (size,), (0, k), Estimate(0, 0, len(left), 0, 0), math.nan)
-        plain.append(affordable(known, level, margin, max(map(abs, ends(left, level)))))
+        plain.append(max(map(abs, ends(left, level))) + cost(known, level) < margin)
     return np.array(inside), np.array(plain)
 
 

@@ -286,7 +286,7 @@ def test_the_reference_is_the_same_run_with_and_without_a_match(plan) -> None:
 def test_a_dry_run_shows_width_and_difference(plan) -> None:
     shown = preview(plan("match=params", "ffn=mlp,swiglu")).splitlines()
     assert "ffn.hidden  match=params" in shown[0]
-    assert " 64 0 % 3 0" in " ".join(shown[1].split())
+    assert " 64 0 % 5 0" in " ".join(shown[1].split())
     assert "match=params: parameters without embedding and head" in shown
     assert "train.steps  match=flops_total" in preview(plan("match=flops_total", "ffn=mlp,swiglu"))
     assert "match" not in preview(plan("ffn=mlp,swiglu"))

@@ -87,6 +87,9 @@ def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str 
     assert plan.manifest.experiment == name and plan.manifest.tier == tier and plan.todo
     assert plan.manifest.question == content["question"] and plan.manifest.published == content.get("published")
     assert plain(plan.asked.claims) == content.get("claims", {})
+    criterion = plan.manifest.replicated
+    assert (criterion and criterion.value and criterion.value.of) == content.get("replicated")
+    assert criterion is None or criterion.registered
     assert plan.asked.cells.factors == factors_of(name, tier) or content.get("zip")
 
 

@@ -140,7 +140,7 @@ def test_kinds_are_the_studied_components_that_draw_something(plan, overrides, k
     shares = [cell.shared_draws for cell in manifest.cells]
     assert shares[0] == shares[-1] == 1 and shares[-2] == 0 and all(0 < share < 1 for share in shares[1:-3])
     assert [cell.reference for cell in manifest.cells] == [True] + [False] * (len(kinds) + 3)
-    study = plan(*overrides, "eval.lengths=[8]").manifest
+    study = plan(*overrides, "eval.lengths=[8]", "seeds=3").manifest
     assert manifest.placebo_of == study.study and manifest.study == f"{study.study}-aa"
     plain = {run.path for run in manifest.runs if run.cell == manifest.cells[0].id}
     own = {run.path for run in study.runs if run.cell == study.cells[0].id}
@@ -149,7 +149,7 @@ def test_kinds_are_the_studied_components_that_draw_something(plan, overrides, k
 
 def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
     code, done, trained = rounds(
-        plan, "norm=ln,rms", "aa=3", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", score=score
+        plan, "norm=ln,rms", "seeds=3", "aa=3", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", score=score
     )
     tuning, placebos, study = (planned.manifest for planned in done)
     assert code == 0 and trained == 8 + 4 * 3 + 3

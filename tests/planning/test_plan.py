@@ -28,6 +28,7 @@ def write_results(planned: Plan, status: str) -> None:
 
 
 def test_seeds_are_numbered_or_listed(plan):
+    assert plan().manifest.seeds == [0, 1, 2, 3, 4]
     assert plan("seeds=3").manifest.seeds == [0, 1, 2]
     assert plan("seeds=[7,3]").manifest.seeds == [3, 7]
     assert plan("seeds=3").manifest.study == plan("seeds=[7,3]").manifest.study, "seeds do not name a study"
@@ -89,8 +90,8 @@ def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
 
 
 def test_a_named_study_grows_but_is_not_replaced(plan):
-    finish(plan("norm=ln,rms", "study=mine"))
-    assert len(plan("norm=ln,rms,bn", "study=mine").todo) == 3
+    finish(plan("norm=ln,rms", "study=mine", "seeds=3"))
+    assert len(plan("norm=ln,rms,bn", "study=mine", "seeds=3").todo) == 3
     with pytest.raises(PlanError, match="mine holds 2 other cells"):
         plan("ffn=gelu,swiglu", "study=mine")
 

@@ -19,7 +19,8 @@ from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
-from ablate.evidence.step_equivalents import fieller, within
+from ablate.evidence.equivalence import within
+from ablate.evidence.step_equivalents import fieller
 from ablate.planning.plan import PlanError, check_study
 from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
 from ablate.results import run_key
@@ -43,7 +44,7 @@ def planted(levels: dict, lr: float, seed: int) -> float:
 
 
 def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_runs_are_shared(plan, capsys):
-    command = ["norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true"]
+    command = ["norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true", "seeds=3"]
     shown = preview(plan(*command))
     assert "4 cells × 3 seeds = 12 runs" in shown
     assert "then exchange runs: 2 reference cells at 5 and 8 steps, with the same seeds" in shown
@@ -94,7 +95,7 @@ def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
 
 
 def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
-    command = ["norm=ln,rms", "exchange=true", "study=s"]
+    command = ["norm=ln,rms", "exchange=true", "seeds=3", "study=s"]
     score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
     rounds(plan, *command, score=score)
     _, done, trained = rounds(plan, *command, "confirm=2", score=score)
@@ -104,7 +105,7 @@ def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
 
 
 def test_status_knows_them_and_waits_for_them(plan, capsys):
-    command = ["norm=ln,rms", "exchange=true", "study=s"]
+    command = ["norm=ln,rms", "exchange=true", "seeds=3", "study=s"]
     score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
     done = rounds(plan, *command, score=score, stop_after=6)[1]
     results = done[-1].results
@@ -118,7 +119,7 @@ def test_status_knows_them_and_waits_for_them(plan, capsys):
 
 
 def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
-    command = ["norm=ln,rms", "study=s"]
+    command = ["norm=ln,rms", "seeds=3", "study=s"]
     score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
     _, done, _ = rounds(plan, *command, "exchange=true", "aa=3", score=score)
     results, links = done[-1].results, {"exchange": "s-exchange", "placebos": "s-aa"}
@@ -278,7 +279,7 @@ def test_what_cannot_be_told_is_said(tmp_path):
     few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))
     assert "over 4 seeds that have exchange runs" in few.worth_note and few.n == 6
     one = compared(tmp_path / "one", -0.3, -0.03, exchange_seeds=range(1))
-    assert math.isnan(one.worth) and "fewer than two seeds" in one.worth_note
+    assert math.isnan(one.worth) and "fewer than 2 seeds" in one.worth_note
 
 
 def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):

@@ -74,7 +74,7 @@ def test_what_could_not_hold_is_refused(plan: Any, small: list[str]) -> None:
 
 
 def test_cells_that_come_later_are_not_timed_in_turn(plan: Any) -> None:
-    finish(plan("norm=ln,rms", "study=mine", TIMED))
+    finish(plan("norm=ln,rms", "study=mine", "seeds=3", TIMED))
     assert plan("norm=ln,rms", "study=mine", "seeds=5", TIMED).todo, "further seeds are"
     key, message = problem_of(lambda: plan("norm=ln,rms,none", "study=mine", TIMED))
     assert key == "study" and "another name" in message

@@ -22,7 +22,7 @@ from ablate.results.study import load_study
 from ablate.results.tables import as_planned
 
 GRID = "tune.values=[1e-3,3e-3,1e-2]"
-TUNE = ["tune.key=optim.lr", GRID]
+TUNE = ["tune.key=optim.lr", GRID, "seeds=3"]
 BOWL = {"ln": 3e-3, "rms": 1e-2, "bn": 3e-3}  # where the loss of each norm is lowest
 BEST = {norm: BOWL[norm] for norm in ("ln", "rms")}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt
+from ablate.config.regular_files import regular
 from ablate.execution.makespan import makespan
 from ablate.format import duration
 from ablate.results.lease import Holder
@@ -249,7 +250,7 @@ def _slope(before: dict[str, Any], after: dict[str, Any], name: str) -> float | 
 def _tail(file: Path) -> tuple[list[dict[str, Any]], bool]:
     """The rows at the end of a file that have a step, and whether all of it was read."""
     try:
-        with open(file, "rb") as handle:
+        with open(file, "rb", opener=regular) as handle:
             cut = handle.seek(0, os.SEEK_END) > TAIL
             handle.seek(-TAIL if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
             lines = handle.read(TAIL).split(b"\n")[cut:]

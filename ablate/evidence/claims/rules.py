@@ -15,7 +15,7 @@ from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
-from ablate.evidence.claims.step_units import in_steps, in_units, least_level, worth_of
+from ablate.evidence.claims.step_units import fits_in_steps, in_units, least_level, outside, worth_of
 from ablate.evidence.collapse import collapse_of, condition, seen_words
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
@@ -108,19 +108,26 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         low, high = interval(estimate, nominal(row.looks, level))
         return max(low, -row.reach), min(high, row.reach)  # shares differ by 1 at most, as in effects
 
+    in_steps = fits_in_steps(study, contrast, all_scores, row, share) if share is not None and told else None
+
+    def judged_in_steps(level: float) -> int:
+        assert in_steps and told and share is not None
+        return most if in_steps(level, 0.0) else -int(outside(told(level), share))
+
     def outcome(level: float) -> int:
         if why:
             return 0
-        if share is not None and told is not None:
-            return min(in_steps(told(nominal(row.looks, level)), share, row.n), most)
+        if in_steps:
+            return judged_in_steps(nominal(row.looks, level))
         low, high = map(np.asarray, span(level))
         return min(int(rule(low, high, row.n)), most)
 
     def unless(level: float) -> tuple[str, str]:
         far = reach(span(level), relation)
-        return condition(fallen, nominal(row.looks, level), margin, far, row.lower_is_better)
+        fits = in_steps or (lambda _, cost: far + cost < margin)
+        return condition(fallen, nominal(row.looks, level), fits, row.lower_is_better)
 
-    p = _p(row, tested, relation) if share is None or told is None else least_level(told, share, row.n)
+    p = least_level(judged_in_steps) if in_steps else _p(row, tested, relation)
     p = 1.0 if not most and tested.mean < 0 else p
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},

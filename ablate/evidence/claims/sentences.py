@@ -11,6 +11,7 @@ import pandas
 
 from ablate.config.claim_relations import BOUNDED, Claim, Side, levels_of, weighed
 from ablate.config.margin import fraction_of
+from ablate.evidence.claims.replication import replication
 from ablate.evidence.step_wording import worth_told
 from ablate.format import bounds, counted, decimals, ends, leaning, number, over, p_words, plus, said_metric, show, span
 from ablate.results.naming import named, no_evidence, scope, unit
@@ -20,10 +21,11 @@ ABSENT, UNEQUAL = "absent at this scale: ", "not so at this scale: "  # a differ
 
 
 def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
-    """A sentence per claim with the texts that it had before, then the claims that were taken out."""
-    lines = []
+    """The overall verdict, a sentence per claim with the texts that it had before, the claims that were taken out."""
     if no_evidence(manifest):
         return []
+    overall = replication(manifest, table)
+    lines = [overall.sentence] if overall else []
     for row in table.itertuples(index=False):
         lines += [row.sentence, *(f"  {_earlier(old)}" for old in manifest.claims[row.name].earlier)]
     for name, entry in manifest.withdrawn.items():

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ablate.evidence.collapse import Fits, without_collapsed
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.equivalence import SEEDS, within
 from ablate.evidence.estimates import Scored
-from ablate.evidence.step_equivalents import Slope, Worth, shares, slopes, within, worth
+from ablate.evidence.step_equivalents import Slope, Worth, shares, slopes, worth
 from ablate.format import SPEED
 from ablate.results.study import Study
 
@@ -27,18 +28,32 @@ def _curves(study: Study, metric: str) -> dict[str, Slope]:
     return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
 
 
-def in_steps(told: Worth, share: float, n: int) -> int:
-    """Whether a worth lies within a share of the steps (1, five seeds at least), all outside (−1), or neither (0)."""
-    if within(told.worth_low, told.worth_high, share):
-        return int(n >= SEEDS)
-    return -int(told.worth_low > share or told.worth_high < 1 / (1 + share) - 1)
+def fits_in_steps(study: Study, contrast: Contrast, found: Scored, row: Any, share: float) -> Fits:
+    """Whether the seeds that trained, five at least, are worth less than a share of the steps at a level.
+
+    Fieller's interval, moved by a cost to either side, has to lie within: the slope is of these seeds, too, and taken
+    as known it would make false equals of every third study of which a run collapsed.
+    """
+    trained, _ = without_collapsed(found, list(contrast.weights))
+    of_row, curves = (study.manifest, contrast.weights, trained.values), _curves(study, row.metric)
+
+    def fits(level: float, cost: float) -> bool:
+        ends = [worth(*of_row, curves, row.lower_is_better, level, move, SEEDS) for move in {cost, -cost}]
+        return all(within(told.worth_low, told.worth_high, share) for told in ends)
+
+    return fits
 
 
-def least_level(told: Callable[[float], Worth], share: float, n: int) -> float:
+def outside(told: Worth, share: float) -> bool:
+    """Whether all of a worth is more than a share of the steps."""
+    return told.worth_low > share or told.worth_high < 1 / (1 + share) - 1
+
+
+def least_level(outcome: Callable[[float], int]) -> float:
     """The p-value of an interval: the least level at which it decides, by halving on a logarithmic scale; else 1."""
 
     def decides(log: float) -> bool:
-        return in_steps(told(math.exp(log)), share, n) != 0
+        return outcome(math.exp(log)) != 0
 
     low, high = math.log(1e-12), math.log(1 - 1e-9)
     if not decides(high):

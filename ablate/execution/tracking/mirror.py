@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from ablate.config.errors import Corrupt
+from ablate.config.regular_files import read_regular
 from ablate.config.targets import BadTarget, allowed, is_sink, locate
 from ablate.execution.tracking.run_card import Card, card_of
 from ablate.results.atomic import no_link
@@ -173,4 +174,4 @@ def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
 
 
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    yield from parse_lines(file.read_bytes().split(b"\n") if file.exists() else [])[0]
+    yield from parse_lines(read_regular(file).split(b"\n") if file.exists() else [])[0]

@@ -52,8 +52,9 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
         made = tuned_by_seed(study, grid, every, rounds)
     else:
         made = tuned_study(study, grid, *rounds[None])
-    entries = made.entries if fresh else made.entries | {"margin": plan.manifest.margin}
-    return dataclasses.replace(made, entries=entries, written={} if fresh else plan.manifest.claims)
+    known = plan.manifest
+    entries = made.entries if fresh else made.entries | {"margin": known.margin, "replicated": known.replicated}
+    return dataclasses.replace(made, entries=entries, written={} if fresh else known.claims)
 
 
 def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int]]:
@@ -87,7 +88,8 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
     told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
     asked = records.Tune(**dataclasses.asdict(tune))
     entries = study.entries | {"tunes": whose, "tune": asked, "endpoint": metrics[0]}
-    return CheckedStudy(study.command, settings, cells, entries, study.claims, notes=[told], more=True)
+    said = study.claims, study.replicated
+    return CheckedStudy(study.command, settings, cells, entries, *said, notes=[told], more=True)
 
 
 def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:

@@ -81,6 +81,9 @@ def texts(table: pandas.DataFrame) -> list[str]:
     return [name for name in ("name", "label", "facet") if name in table]
 
 
+BOMB = "a0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))
+
+
 @pytest.mark.parametrize(
     ("label", "levels", "shown"),
     [
@@ -173,7 +176,10 @@ def test_a_page_of_effects_holds_48_and_the_others_are_left_out_and_said(tmp_pat
         ("subset: {cell: [a]}", "unknown subset.cell; did you mean cells?"),
         ("subset: {cells: []}", "subset.cells must be a list, [a, b], not []"),
         ("subset: {cells: [ln + mlp + 0.001], levels: {ffn: [swiglu]}}", "subset leaves no cell"),
-        ("labels: {a: b", ", line 2: no YAML"),
+        ("labels: {a: b", ", line 2)"),
+        (f"labels: {'[' * 900}{']' * 900}", "more than 50 levels deep"),
+        (BOMB, "more than a file can hold"),
+        ("labels: !!omap [ffn: x]", "!!omap is more than plain data"),
         ("- a", "the file must be entries"),
     ],
 )

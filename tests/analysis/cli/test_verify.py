@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 from fake_studies import fabricate
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from ablate.results.atomic import write_json
 from ablate.results.manifest import study_folder
@@ -32,8 +36,8 @@ def drawn(tmp_path: Path) -> Path:
     return folder
 
 
-def verify(file: Path, results: Path, capsys: Capture) -> tuple[int, str]:
-    code = main(["verify", str(file), "--results-dir", str(results)])
+def verify(file: Path, results: Path, capsys: Capture, *words: str) -> tuple[int, str]:
+    code = main(["verify", str(file), "--results-dir", str(results), *words])
     said = capsys.readouterr()
     return code, said.out + said.err
 
@@ -109,16 +113,16 @@ def test_figures_of_a_csv(tmp_path: Path, capsys: Capture) -> None:
     table.write_text("\n".join(["ffn,seed,test/loss", *rows]) + "\n")
     assert main(["--runs", str(table), "--results-dir", str(tmp_path)]) == 0
     file = tmp_path / "figures" / "my runs" / "effects.pdf"
-    assert verify(file, tmp_path, capsys)[0] == 0
-    found = stamp.read_stamp(file.read_bytes())
-    assert found is not None and found["content"] == stamp.content(found["command"]) != ""
+    assert verify(file, tmp_path, capsys, "--runs", str(table))[0] == 0
+    code, said = verify(file, tmp_path, capsys)  # what a stamp says is not carried out
+    assert code == 2 and "is of runs of other programs (my runs.csv)" in said and said.count("\n") == 1
     report = (file.parent / "report.md").read_text()
     assert "lines join the runs of a seed\n" in report  # whether they saw equal batches, the CSV does not say
     table.write_text(table.read_text().replace("2.04", "2.05"))
-    code, said = verify(file, tmp_path, capsys)
+    code, said = verify(file, tmp_path, capsys, "--runs", str(table))
     assert code == 1 and "1 run changed: mlp seed 4" in said
     table.unlink()
-    assert verify(file, tmp_path, capsys)[0] == 2
+    assert verify(file, tmp_path, capsys, "--runs", str(table))[0] == 2
 
 
 def test_the_hash_of_a_table_is_of_all_that_is_drawn(tmp_path: Path) -> None:
@@ -152,3 +156,64 @@ def test_a_figure_is_held_against_the_results_that_it_lies_in(
     moved.write_bytes((drawn / "effects.pdf").read_bytes())
     assert main(["verify", str(moved)]) == 2 and "no results folder at results" in capsys.readouterr().err
     assert main(["verify", str(drawn / "effects.pdf"), "--results-dir", "none"]) == 2
+
+
+def forged(drawn: Path, **said: object) -> Path:
+    """A figure with another stamp, in place of the one that it was drawn with."""
+    old = stamp.read_stamp((drawn / "effects.png").read_bytes())
+    assert old is not None
+    kept = {key: text for key, text in (old | said).items() if text is not None}
+    info = PngInfo()
+    info.add_text("Keywords", stamp.MARK + json.dumps(kept))
+    Image.new("RGB", (2, 2)).save(drawn / "forged.png", pnginfo=info)
+    return drawn / "forged.png"
+
+
+FORGED: list[tuple[dict[str, object], str]] = [
+    ({"command": "ablate analyse --help"}, "the command that it names is ablate analyse --help, not"),
+    ({"command": "ablate analyse --runs 'odd"}, "the command that it names"),
+    ({"command": None}, "is no figure"),
+    ({"source": "x.csv", "command": "ablate analyse --runs /dev/zero --help"}, "runs of other programs (x.csv)"),
+    ({"source": "x.csv", "command": "ablate analyse --runs 'odd"}, "runs of other programs (x.csv)"),
+    ({"source": "\x1b[2J"}, "runs of other programs (\\x1b[2J)"),
+    ({"runs": "no colon", "table": "0"}, "1 run gone:  seed no colon"),
+    ({"runs": ",,:", "table": "0"}, "runs"),
+    ({"runs": ["a:b"]}, "is no figure"),
+    ({"study": "../../etc"}, "no study ../../etc"),
+    ({"study": ["fabricated"]}, "is no figure"),
+    ({"figure": "../x"}, "draws no figure ../x"),
+    ({"figure": "\x1b[2J"}, "draws no figure \\x1b[2J"),
+]
+
+
+@pytest.mark.parametrize(("said", "told"), FORGED)
+def test_a_stamp_is_compared_and_never_carried_out(
+    said: dict[str, object], told: str, drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[str]()
+    monkeypatch.setattr("analysis.sources.csv_file.read_csv", lambda file, asked: read.append(file))
+    code, line = verify(forged(drawn, **said), tmp_path, capsys)
+    assert code in (1, 2) and told in line and line.count("\n") == 1 and not read and "\x1b" not in line
+
+
+def test_a_figure_is_a_file_that_ends(tmp_path: Path, capsys: Capture) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    with open(tmp_path / "large.png", "wb") as file:
+        file.truncate(2**40)
+    for name, why in (("pipe", "it is no file"), ("zero", "it is no file"), ("large", "more than")):
+        code, said = verify(tmp_path / f"{name}.png", tmp_path, capsys)
+        assert code == 2 and why in said and said.count("\n") == 1
+
+
+def test_no_pixel_of_a_figure_is_decoded(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
+    """A picture of 4 billion pixels, and one whose stamp is nested without end."""
+    chunk = b"IHDR" + struct.pack(">IIBBBBB", 65_000, 65_000, 8, 2, 0, 0, 0)
+    data = (drawn / "effects.png").read_bytes()
+    (drawn / "huge.png").write_bytes(data[:12] + chunk + struct.pack(">I", zlib.crc32(chunk)) + data[33:])
+    nested = PngInfo()
+    nested.add_text("Keywords", stamp.MARK + "[" * 100_000)
+    Image.new("RGB", (2, 2)).save(drawn / "nested.png", pnginfo=nested)
+    for name in ("huge", "nested"):
+        code, said = verify(drawn / f"{name}.png", tmp_path, capsys)
+        assert code == 2 and "is no figure" in said and said.count("\n") == 1

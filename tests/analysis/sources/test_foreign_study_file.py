@@ -160,9 +160,10 @@ def test_the_command_line_from_end_to_end(tmp_path: Path, runs: Path, capsys: py
     }
     typed = (folder / "report.md").read_text()
     assert f"--study {shlex.quote(str(study))}" in typed
-    assert main(["verify", str(folder / "claims.png")]) == 0
+    assert main(["verify", str(folder / "claims.png"), "--runs", str(runs), "--study", str(study)]) == 0
+    assert main(["verify", str(folder / "claims.png"), "--runs", str(runs)]) != 0
     study.write_text(study.read_text().replace("less", "greater"))
-    assert main(["verify", str(folder / "claims.png")]) == 1
+    assert main(["verify", str(folder / "claims.png"), "--runs", str(runs), "--study", str(study)]) == 1
 
 
 def test_runs_of_other_programs_do_not_take_the_place_of_a_study(
@@ -227,11 +228,16 @@ def test_labels_of_many_steps_are_their_changes(tmp_path: Path) -> None:
     assert sorted(cell.label for cell in study.manifest.cells) == sorted(["base", *["+ on"] * 5, "+ f.g=2"])
 
 
+BOMB = "claims: {a: &a0 [x], "
+BOMB += ", ".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)) + "}"
+
 REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
 MISTAKES: list[tuple[str, str]] = [
     ("a: [b", "study.yaml, line 1: no YAML (expected ',' or ']'"),
     ("claims: {a: 1, a: 2}", "study.yaml, line 1: no YAML (a is given twice)"),
     ('question: "a \\e[31m"', "study.yaml, line 1: no YAML (holds \\x1b, which nobody sees)"),
+    (BOMB, "more than a file can hold"),
+    (f"claims: {'[' * 900}{']' * 900}", "study.yaml"),
     ("&a [*a]", "study.yaml, line 1: no YAML (found unconstructable recursive node)"),
     ("", "must be a mapping; write keys and values"),
     ("seeds: 5", "seeds: no such key beside runs of other programs; there are study, question, factors, reference"),

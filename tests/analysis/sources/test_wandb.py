@@ -183,6 +183,62 @@ def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path:
     assert f"{file.parent.name}/{file.name} is no run that can be read" in torn.notes[0] and len(torn.runs) == 8
 
 
+def offline(folder: Path, seed: int, norm: str, /, **odd: str) -> Path:
+    """The file of an offline run; `odd` are texts of JSON in place of its config, its loss or its seed."""
+    from wandb.proto import wandb_internal_pb2 as proto
+
+    run, row, end = proto.Record(), proto.Record(), proto.Record()
+    run.run.run_id = run.run.display_name = odd.get("name", f"{norm}{seed}")
+    run.run.start_time.seconds = int(odd.get("time", 10**9))
+    for key, text in (("seed", odd.get("seed", str(seed))), ("norm", odd.get("norm", f'"{norm}"'))):
+        run.run.config.update.add(key=key, value_json=text)
+    row.history.step.num = 5
+    row.history.item.add(key=odd.get("key", "test/loss"), value_json=odd.get("loss", f"{1 + seed / 10}"))
+    end.exit.exit_code = 0
+    data = b":W&B123"
+    for record in (run, row, end):
+        data = framed(data, record.SerializeToString())
+    file = folder / f"offline-run-{norm}{seed}" / f"run-{norm}{seed}.wandb"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+    return file
+
+
+ODD = [
+    {"loss": "{"},
+    {"loss": "9" * 5000},
+    {"loss": "[" * 900 + "]" * 900},
+    {"seed": "9" * 5000},
+    {"norm": "[" * 900 + "]" * 900},
+    {"time": str(10**15)},
+    {"time": str(-(10**15))},
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_damaged_offline_run_is_named_and_stops_no_other(odd: dict[str, str], wandb: Any, tmp_path: Path) -> None:
+    for seed in range(3):
+        for norm in ("ln", "rms"):
+            offline(tmp_path / "runs", seed, norm)
+    bad = offline(tmp_path / "runs", 3, "rms", **odd)
+    found = wandb_api.read_wandb(str(tmp_path / "runs"), Asked(), tmp_path)
+    assert f"{bad.parent.name}/{bad.name} is no run that can be read; left out" in found.notes
+    assert (found.runs["status"] == "done").sum() == 6 and found.manifest.factors == {"norm": ["ln", "rms"]}
+
+
+def test_names_of_others_do_nothing_where_they_are_shown(
+    wandb: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(3):
+        for norm in ("ln", "rms"):
+            offline(tmp_path / "runs", seed, norm, name=f"\x1b[2J{norm}{seed}", loss="NaN" if seed else "1")
+    offline(tmp_path / "runs", 7, "rms", seed="null", name="\x1b[31m")
+    offline(tmp_path / "runs", 8, "rms", key="\x1b[31m/loss")
+    main(["--wandb", str(tmp_path / "runs"), "--results-dir", str(tmp_path)])
+    said = "".join(capsys.readouterr())
+    assert "\x1b" not in said and "Traceback" not in said and "\\x1b[31m" in said
+
+
 def test_records_that_cross_blocks_and_torn_ends() -> None:
     pieces = [bytes([i % 256]) * size for i, size in enumerate((10, 32740, 0, 70000, 32768 - 7 - 7, 3, 5))]
     data = b":W&B123"

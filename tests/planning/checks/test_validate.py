@@ -273,7 +273,7 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
     assert [note for note in plan.notes if "the same" in note and note.endswith("allow_duplicates=true trains both")]
     theirs, mine = plan.manifest.cells
     assert mine.levels == {group: "mine"} and mine.params == theirs.params and mine.shared_draws == 1
-    assert len({run.path for run in plan.manifest.runs}) == 6
+    assert len({run.path for run in plan.manifest.runs}) == 10
     with pytest.raises(PlanError, match="user"):
         plan_study((sweep[0], *sweep[2:]), str(tmp_path / "my_conf"))
 

@@ -1,0 +1,118 @@
+"""Files that never end, tags that make objects of plain data, nesting without end: a line each, never a hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ablate.config.errors import Corrupt, PlanError
+from ablate.config.plain_yaml import parse_plain
+from ablate.config.regular_files import read_regular
+from ablate.planning.plan import plan_study
+from ablate.results.lease import Lease
+from ablate.results.run import Run
+from hostile.conftest import Tried
+
+
+@pytest.fixture(autouse=True)
+def soon() -> Iterator[None]:
+    """A read that waits for ever ends the test."""
+
+    def late(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def pipe_at(file: Path) -> None:
+    """A pipe that nobody writes into, in place of a file."""
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+
+
+@pytest.mark.parametrize(
+    "name", ["result.json", "metrics.jsonl", "config.yaml", "lease.json", "lock", "evaluation.json"]
+)
+def test_a_pipe_in_place_of_a_runs_file_keeps_nobody_waiting(
+    name: str, place: Path, folders: list[Path], tried: Tried
+) -> None:
+    pipe_at(folders[0] / name)
+    found = tried()
+    said = {"result.json": "analysis export", "metrics.jsonl": "analysis export", "config.yaml": "evaluate a run"}
+    assert name not in said or name in found[said[name]][1], found
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoint.pt", "result.json", "weights.safetensors"])
+def test_a_run_with_a_pipe_in_it_is_trained(name: str, place: Path, plan: object, capfd: object) -> None:
+    from one_run import train
+
+    planned = plan("seeds=1")  # type: ignore[operator]
+    folder = planned.results / "runs" / planned.manifest.runs[0].path
+    folder.mkdir(parents=True)
+    pipe_at(folder / name)
+    from ablate.planning.units import write_plan
+
+    write_plan(planned)
+    assert train(planned)[0] == "done"
+    assert (folder / f"{name}.corrupt").is_fifo()
+    assert f"{name} is no file; set aside as {name}.corrupt" in capfd.readouterr().err  # type: ignore[attr-defined]
+
+
+def test_a_pipe_in_place_of_a_lease_is_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path, "cell/s0")
+    run.folder.mkdir(parents=True)
+    pipe_at(run.lease_file)
+    assert run.holder() is not None  # until it has not been touched for a while
+    os.utime(run.lease_file, (0, 0))
+    lease = Lease(run.lease_file, "cpu")
+    assert run.holder() is None and lease.take(alone=False) and run.lease_file.is_file()
+
+
+def test_devices_and_pipes_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    pipe_at(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b"12345")
+    for name, why in (("zero", "no file"), ("pipe", "no file"), ("large", "more than 4 bytes"), ("", "directory")):
+        with pytest.raises(OSError, match=why):
+            read_regular(tmp_path / name, most=4)
+    assert read_regular(tmp_path / "large") == b"12345"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: !!pairs [16: x]", "!!pairs is more than plain data"),
+        ("a: !!omap [16: x]", "!!omap is more than plain data"),
+        ("a: !!set {a, b}", "!!set is more than plain data"),
+        ("a: !!binary aGk=", "!!binary is more than plain data"),
+        ("a: !!timestamp 2020-01-01", "!!timestamp is more than plain data"),
+        ("a: !mine 1", "!mine is more than plain data"),
+        (f"a: {'[' * 900}{']' * 900}", "more than 50 levels deep"),
+        ("? [a, b]\n: c", "unhashable"),
+    ],
+)
+def test_yaml_is_plain_data(text: str, why: str) -> None:
+    with pytest.raises(Corrupt, match=f"f.yaml is not readable as YAML .*{why}") as told:
+        parse_plain(text, "f.yaml")
+    assert "\n" not in str(told.value)
+
+
+def test_a_date_is_a_text_as_hydra_reads_it() -> None:
+    assert parse_plain("question: 2020-01-01", "f.yaml") == {"question": "2020-01-01"}
+
+
+@pytest.mark.parametrize("key", ["eval: {lengths: !!pairs [16: x]}", "factors: !!omap [norm: [ln, rms]]"])
+def test_a_study_file_holds_plain_data(key: str, place: Path) -> None:
+    (place / "conf" / "experiment").mkdir(parents=True)
+    (place / "conf" / "experiment" / "odd.yaml").write_text(f"study: odd\n{key}\n")
+    with pytest.raises(PlanError) as told:
+        plan_study(("+experiment=odd", "dry_run=true"), str(place / "conf"))
+    assert len(told.value.problems) == 1 and "more than plain data" in str(told.value.problems[0])
