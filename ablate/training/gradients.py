@@ -56,6 +56,14 @@ class Gradients:
             self.said(f"{told}, {alike}")
         return losses
 
+    def state_dict(self) -> dict[str, int]:
+        """What a checkpoint has to hold of it."""
+        return {"parts": self.parts}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue from a checkpoint."""
+        self.parts = state["parts"]
+
     def seed_others(self) -> None:
         """Set torch's own generators for the step, where parts from outside may draw from them."""
         if self.foreign:

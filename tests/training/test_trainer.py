@@ -27,8 +27,8 @@ from ablate.model.dropout import Dropout
 from ablate.planning.plan import check_study
 from ablate.results.result import Result
 from ablate.results.run import Run
+from ablate.training import checkpoint, compiling, gradients
 from ablate.training import clock as clocks
-from ablate.training import compiling, gradients
 from ablate.training import trainer as loop
 from ablate.training.clock import PHASES, STEP, Clock
 from ablate.training.trainer import Interrupted, Trainer
@@ -294,7 +294,7 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
     monkeypatch.setattr(clocks, "time", clock(now))
     slow = {"data": (trainer.task, "batch"), "forward_backward": (gradients, "backward_by_parts")}
     slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
-    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (loop, "write_atomic")}
+    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (checkpoint, "write_atomic")}
 
     def taking(seconds: int, call: Any) -> Any:
         def slowly(*given: Any) -> Any:
