@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import annotation
+from ablate.config.components import annotation, own_of, resolve
 from ablate.config.errors import first_line
 from ablate.config.ranges import above, within
+from ablate.config.schema import Config
+from ablate.model.build import base_of
 from ablate.model.init import CONVOLUTIONS, role_of
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
@@ -230,6 +232,22 @@ def kernels_of(model: nn.Module) -> list[torch.Tensor]:
     return [module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)]
 
 
+def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimiser of a resolved configuration for a model; each group has its `lr_share` of optim.lr.
+
+    A group with a rate of its own, as muP or Muon beside Adam give them, keeps its share in the schedule.
+    """
+    optim = config.optim
+    target = resolve("optim", optim._target_, config.user)
+    made = target(model, optim.lr, optim.betas, optim.weight_decay, **own_of(config, "optim"))
+    if base_of(config) is not None:
+        follow_width(made, str(rule_of(target)))
+    for group in made.param_groups:
+        group["lr_share"] = group["lr"] / optim.lr
+    found: torch.optim.Optimizer = made
+    return found
+
+
 def rule_of(target: Any) -> str | None:
     """By which rule parametrization=mup sets the rates of an optimiser: the `rule` of the class that is made."""
     made = target if inspect.isclass(target) else annotation(target, "return")
@@ -251,7 +269,7 @@ def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
     optimiser.param_groups = groups
 
 
-def descend(optimiser: torch.optim.Optimizer) -> None:
+def optimizer_step(optimiser: torch.optim.Optimizer) -> None:
     """Take the optimiser's step.  Raises TooLarge where its state does not fit into memory beside the model.
 
     What backward kept is gone by then, so that smaller parts of a batch would be no help.

@@ -20,7 +20,7 @@ from ablate.model.cost import count
 from ablate.model.ffn import MoE
 from ablate.model.init import Torch, Xavier, draw, initialise, shared_draws
 from ablate.model.objective import auxiliary, terms_of
-from ablate.training.grad_accumulation import backward
+from ablate.training.gradients import backward
 
 DIM = 6
 ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu, "reglu": relu, "geglu": gelu, "swiglu": silu}

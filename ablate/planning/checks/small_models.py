@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,9 @@ from ablate.config.schema import LAYERS as PATTERN
 from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
-from ablate.planning.checks.validate import Checked
+
+if TYPE_CHECKING:
+    from ablate.planning.checks.validate import Checked
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
 LAYERS = 2  # sharing layers, and scaling by depth, need two

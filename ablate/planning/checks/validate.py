@@ -34,11 +34,13 @@ from ablate.planning.checks.fused_kernels import refuse_without_kernels
 from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.optimiser import optimiser_problems
 from ablate.planning.checks.trained_vectors import refuse_without_text
+from ablate.planning.checks.trial_step import passes_per_step
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
 from ablate.training.schedule import schedule_problems
+from ablate.training.step import Step
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*VARIED, "model", "data", "user")
@@ -223,13 +225,24 @@ def counted(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
     try:
         build_init(config, task)
-        return count(config, task).as_json()
+        return with_passes(count(config, task), config, task).as_json()
     except BadComponent as error:
         return {"problem": [error.key, str(error)]}
     except ValueError as error:
         return {"problem": ["", str(error)]}
     except Exception as error:  # a component of the user's own can fail in any way
         return {"problem": ["", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}"]}
+
+
+def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
+    """A budget whose FLOPs are those of all gradients that a step takes.  Raises BadComponent."""
+    step = resolve("step", config.step["_target_"], config.user)
+    if step is Step:
+        return budget
+    passes = passes_per_step(Checked(config, task, budget))
+    told = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
+    notes = [*budget.notes, *[told] * (passes != 1)]
+    return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=notes)
 
 
 def origin(error: Exception) -> str:

@@ -16,7 +16,7 @@ from ablate.config.citations import papers
 from ablate.config.groups import read_groups
 from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.study import load_study
-from ablate.training.trainer import DIVERGED
+from ablate.training.divergence import DIVERGED
 from analysis.case import Case, case_of
 from analysis.writing import methods, methods_training
 
