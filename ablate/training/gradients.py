@@ -110,7 +110,7 @@ def backward(
             logits = model(**inputs)
         logits = logits.float()
         loss = cross_entropy(logits, targets, scored if parts > 1 else None)
-        terms = terms_of(model, objective, logits, targets, scored, len(targets) / len(batch.targets))
+        terms = terms_of(model, objective, logits, targets, inputs, scored, len(targets) / len(batch.targets))
         whole = sum(terms.values(), loss)
         whole.backward()
         found = {"loss": loss} | (terms | {"objective": whole} if terms else {})

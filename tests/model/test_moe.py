@@ -220,7 +220,7 @@ def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
 def losses(model: Any, tokens: Tensor) -> dict[str, Tensor]:
     """What training adds."""
     logits = model.train()(tokens)
-    return terms_of(model, Objectives.plain, logits, tokens, tokens.numel(), 1.0)
+    return terms_of(model, Objectives.plain, logits, tokens, {}, tokens.numel(), 1.0)
 
 
 def test_it_is_built_where_nothing_is_computed() -> None:

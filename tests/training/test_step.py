@@ -24,7 +24,7 @@ from ablate.training.gradients import Gradients
 from ablate.training.optim import SGD
 from ablate.training.step import SAM, Step
 
-NOISE, SHARP, ALTERNATING = code("own-step.md", "python")
+NOISE, SHARP, ALTERNATING = code("own-step.md", "python")[:3]
 SETTINGS = {"noise": "scale: 0.1", "sharp": "rho: 0.05", "alternating": "period: 2"}
 MORE = """
 class Plain(Step):

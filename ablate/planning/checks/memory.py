@@ -96,7 +96,7 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
             logits = model(**inputs)
             targets = torch.zeros(logits.shape[:-1], dtype=torch.long)
             loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten())
-            terms = terms_of(model, build_objective(config), logits.float(), targets, targets.numel(), 1.0)
+            terms = terms_of(model, build_objective(config), logits.float(), targets, inputs, targets.numel(), 1.0)
     sizes = [x.untyped_storage().nbytes() for key, x in kept.items() if key not in own]
     del loss, terms
     return sum(sizes), max([*sizes, logits.numel() * FLOAT, *(DRAWING * numbers // 2 for numbers in drawn)])

@@ -78,7 +78,7 @@ class Trial:
         torch.default_generator.manual_seed(self.number)  # for parts that draw from it
         logits, targets = self.model(**batch.inputs), batch.targets
         loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten())
-        terms = terms_of(self.model, self.objective, logits, targets, targets.numel(), 1.0)
+        terms = terms_of(self.model, self.objective, logits, targets, batch.inputs, targets.numel(), 1.0)
         whole = sum(terms.values(), loss)
         whole.backward()
         self.passes += targets.numel() / whole_batch
