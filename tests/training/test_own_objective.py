@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 import torch
 from conftest import latest
+from empty_task import Blank
+from model.test_variants import CONTEXT, VOCAB, configuration, some_tokens
 from one_run import rows_of, train
 from test_docs import code
 
-import ablate
 from ablate.config.errors import BadComponent, PlanError
 from ablate.data.build import build_task
-from ablate.model.build import build_model, initialised_model
+from ablate.model.build import build_model, initialised_model, keep_hidden
 from ablate.model.objective import Objective, taken, terms_of
 from ablate.planning.plan import plan_study
 from ablate.planning.units import write_plan
 from ablate.results.checksum import unsealed_archive
 from ablate.results.code_hash import code_of
+from ablate.results.run import Run
 
 PAGE = "\n".join(["import torch", *code("own-step.md", "python")[3:]])
 MORE = """
@@ -57,7 +59,7 @@ def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any) -> None:
     taught = own("objective=distillation", *words)
     write_plan(taught)
     assert status == "done" and train(taught)[0] == "done"
-    [student], run = taught.manifest.cells, ablate.results.run.Run(taught.results, taught.manifest.runs[0].path)
+    [student], run = taught.manifest.cells, Run(taught.results, taught.manifest.runs[0].path)
     [cell] = plain.manifest.cells
     assert (student.params, student.flops_per_token) == (cell.params, cell.flops_per_token)
     state = torch.load(io.BytesIO(unsealed_archive(run.checkpoint_file.read_bytes())), weights_only=True)
@@ -70,16 +72,15 @@ def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any) -> None:
 
 
 @pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
-def test_hidden_states_are_the_stream_after_each_layer(form: str, plan: Any) -> None:
+def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
     class Asking(Objective):
         def terms(self, hidden: Any, inputs: Any) -> Any:  # type: ignore[override]
             self.seen, self.given = hidden, inputs
             return {"first": hidden[0].sum() * 0}
 
-    words = ["data=copy", "data.length=4"] if form == "encoder_decoder" else []
-    config = plan(f"model={form}", "model.layers=2", "seeds=1", *words).manifest.cells[0].config
-    task = build_task(config)
-    model, batch, objective = initialised_model(config, task, 0), task.batch(0, 0, 3), Asking()
+    model, objective = initialised_model(configuration({"model": form}), Blank(VOCAB, CONTEXT), 0), Asking()
+    tokens = some_tokens()
+    inputs = {"tokens": tokens} | ({"source": tokens} if form == "encoder_decoder" else {})
     stacks = [part for part in model.modules() if hasattr(part, "keeps_hidden")]
     assert len(stacks) == 1 + (form == "encoder_decoder") and not any(stack.keeps_hidden for stack in stacks)
     for stack in stacks:
@@ -87,13 +88,14 @@ def test_hidden_states_are_the_stream_after_each_layer(form: str, plan: Any) -> 
     after: list[torch.Tensor] = []
     for stack in stacks:
         for block in stack.blocks:
-            block.register_forward_hook(lambda _, given, found: after.append(found))
-    logits = model(**batch.inputs)
-    terms = terms_of(model, objective, logits, batch.targets, batch.inputs, 5, 1.0)
-    assert terms.keys() == {"first"} and objective.given is batch.inputs
-    assert len(objective.seen) == 2 * len(stacks) and all(map(torch.equal, objective.seen, after))
+            block.register_forward_hook(lambda block, given, found: after.append(block.leave(found)))
+    terms = terms_of(model, objective, model(**inputs), tokens, inputs, 5, 1.0)
+    assert terms.keys() == {"first"} and objective.given is inputs
+    assert len(objective.seen) == sum(len(stack.blocks) for stack in stacks) and all(
+        map(torch.equal, objective.seen, after)
+    )
     assert all(taken(stack, "hidden_states") == [] for stack in stacks), "they are taken away"
-    model.eval()(**batch.inputs)
+    model.eval()(**inputs)
     assert all(taken(stack, "hidden_states") == [] for stack in stacks), "evaluation keeps none"
 
 
@@ -109,7 +111,7 @@ def test_a_loss_over_all_layers_trains_compiled_or_not(own: Any, tmp_path: Path,
     assert found[0] == pytest.approx(found[1], rel=1e-5) and found[0][0] > 0
 
 
-def test_what_no_objective_is_given_is_refused(own: Any, plan: Any) -> None:
+def test_what_no_objective_is_given_is_refused(own: Any) -> None:
     with pytest.raises(PlanError, match=r"objective: .*Strange ask for weather; there are logits, targets"):
         own("objective=strange")
 
@@ -119,8 +121,6 @@ def test_what_no_objective_is_given_is_refused(own: Any, plan: Any) -> None:
     class Asking(Objective):
         def terms(self, hidden: Any) -> Any:  # type: ignore[override]
             return {}
-
-    from ablate.model.build import keep_hidden
 
     with pytest.raises(BadComponent, match="asks for hidden states, and Bare keeps none"):
         keep_hidden(Bare(), Asking())
