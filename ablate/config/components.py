@@ -54,6 +54,7 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     Raises BadComponent.
     """
     key, packages = f"{group}._target_", allowed(PACKAGES.get(group, "ablate.model"), user)
+    packages += ("torch.optim",) * (group == "optim")
     try:
         found = locate(target, packages)
     except BadTarget as error:

@@ -24,7 +24,7 @@ from ablate.results.checksum import unsealed_archive
 from ablate.results.code_hash import code_of
 from ablate.results.run import Run
 
-PAGE = "\n".join(["import torch", *code("own-step.md", "python")[3:]])
+PAGE = "\n".join(["import torch", *code("own-step.md", "python")[3:5]])
 MORE = """
 class Strange(Objective):
     def terms(self, logits, weather):

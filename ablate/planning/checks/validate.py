@@ -39,6 +39,7 @@ from ablate.planning.checks.user_code import Described, Failed, apart, beside, f
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
+from ablate.training.optim import OFFERED
 from ablate.training.schedule import schedule_problems
 from ablate.training.step import Step
 
@@ -190,14 +191,14 @@ class Validator:
 def own_problems(section: str, config: Config) -> list[Problem]:
     """What is wrong with the arguments that a model form or an optimiser has beside the frame's.  Raises BadComponent.
 
-    An optimiser is given the model, lr, betas and weight_decay in this order, by whatever names.
+    An optimiser is given what its signature names of `OFFERED`.
     """
     node, own = getattr(config, section), config.own(section)
     parameters = parameters_of(resolve(section, node._target_, config.user))
     if any(each.kind == each.VAR_KEYWORD for each in parameters.values()) and not own:
         return []
     shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
-    given = shape if section == "model" else tuple(parameters)[:4]
+    given = shape if section == "model" else OFFERED
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
     if section == "optim" and not rows:
         rows = optimiser_problems(config)
