@@ -267,11 +267,11 @@ def test_adafactor_takes_the_kernel_of_a_convolution_whole(groups: int) -> None:
     torch.testing.assert_close(made.weight, other.weight, rtol=1e-4, atol=1e-6)
 
 
-def plain_sgd(model: nn.Module, betas: None | list[float] = None, **keys: Any) -> torch.optim.Optimizer:
+def plain_sgd(model: nn.Module, betas: list[float] | None = None, **keys: Any) -> torch.optim.Optimizer:
     return sgd(model, **PLAIN | keys, momentum=0.9, nesterov=True)
 
 
-def factored(model: nn.Module, betas: None | list[float] = None, **keys: Any) -> torch.optim.Optimizer:
+def factored(model: nn.Module, betas: list[float] | None = None, **keys: Any) -> torch.optim.Optimizer:
     return adafactor(model, **FACTORED | keys)
 
 
