@@ -51,7 +51,13 @@ MAPPING = {
         "tests/analysis/test_pages.py",
     ],
     "analysis/writing": ["tests/analysis/writing", "tests/analysis/test_pages.py"],
-    "analysis/figures": ["tests/analysis/figures", "tests/analysis/test_pages.py", "tests/analysis/cli/test_verify.py"],
+    "analysis/figures": [
+        "tests/analysis/figures",
+        "tests/analysis/test_pages.py",
+        "tests/analysis/cli/test_verify.py",
+        "tests/analysis/case/test_figures_yaml.py",
+        "tests/analysis/test_from_python.py",
+    ],
     "ablate/execution/tracking": ["tests/execution/test_tracking.py", "tests/analysis/sources/test_tracked_runs.py"],
     "ablate/planning/rounds": [
         "tests/planning/test_tuning.py",
@@ -309,7 +315,7 @@ class Session:
     """A pytest plugin that, once all tests are collected, runs them for each mutant in a copy of the process."""
 
     def __init__(self, mutants: list[Mutant], notes: Path, log: Path):
-        self.mutants, self.notes, self.log = mutants, notes, log
+        self.mutants, self.notes, self.log, self.said = mutants, notes, log, os.dup(1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Any) -> bool:
@@ -329,7 +335,7 @@ class Session:
                 limit = GRACE + 3 * sum(known["seconds"][test] for test in tests)
                 begin = used()
                 code = (fresh(tests, limit) if mutant.imported else copied_process(run, limit)) if tests else 0
-                note(self.log, mutant, code, used() - begin, len(tests))
+                self.note(mutant, code, used() - begin, len(tests))
         return True
 
     def record(self, session: Any, loaded: dict[str, list[FunctionType]]) -> bool:
@@ -343,6 +349,14 @@ class Session:
             return True
         self.notes.write_text(json.dumps({"tests": ran.tests, "seconds": ran.seconds}))
         return False
+
+    def note(self, mutant: Mutant, code: int, seconds: float, tests: int) -> None:
+        """Say what became of a mutant, and keep it."""
+        end = "caught" if code else "survived"
+        os.write(self.said, f"{end:<9}{seconds:5.1f} s  {mutant.operator:<19} {mutant.name}\n".encode())
+        line = {"name": mutant.name, "operator": mutant.operator, "end": end, "seconds": round(seconds, 1)}
+        with open(self.log, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line | {"tests": tests}) + "\n")
 
 
 def fails(session: Any, items: list[Any]) -> bool:
@@ -366,9 +380,7 @@ def copied_process(run: Callable[[], object], limit: float) -> int:
     if not (pid := os.fork()):
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
-        with open("../last.txt", "w") as said:
-            os.dup2(said.fileno(), 1)
-            os.dup2(said.fileno(), 2)
+        quiet()
         code = 3
         try:
             code = int(bool(run()))
@@ -386,6 +398,13 @@ def copied_process(run: Callable[[], object], limit: float) -> int:
     return os.waitstatus_to_exitcode(done[1]) if done[0] else -1
 
 
+def quiet() -> None:
+    """Write what this process says into a file, beside the checkout."""
+    with open("../last.txt", "w") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+
+
 @contextlib.contextmanager
 def mutated(mutant: Mutant) -> Iterator[tuple[bytes, bytes]]:
     """Have a mutant in its file, which processes that tests start read; yields the source without and with it."""
@@ -398,15 +417,6 @@ def mutated(mutant: Mutant) -> Iterator[tuple[bytes, bytes]]:
     finally:
         file.write_bytes(old)
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-
-
-def note(log: Path, mutant: Mutant, code: int, seconds: float, tests: int) -> None:
-    """Print what became of a mutant, and keep it."""
-    end = "caught" if code else "survived"
-    print(f"{end:<9}{seconds:5.1f} s  {mutant.operator:<19} {mutant.name}", flush=True)
-    line = {"name": mutant.name, "operator": mutant.operator, "end": end, "seconds": round(seconds, 1), "tests": tests}
-    with open(log, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
 
 
 def tests_of(mutant: Mutant, known: dict[str, Any]) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ class Dates(Task):
         self.name = f"dates-{source}-{target}"
         self.title = f"dates from {source} to {target}" + (", sequence to sequence" if kind == "seq2seq" else "")
         locales = {"source": source, "target": target}
-        sources, targets = (written(writer(key, name), self.days, formats) for key, name in locales.items())
+        sources, targets = (written(key, name, tuple(years), tuple(formats)) for key, name in locales.items())
         unambiguous(sources, targets, self.formats, source)
         self.encode(sources, targets)
         if self.context > context:
@@ -50,9 +51,9 @@ class Dates(Task):
             raise ValueError(f"data.years={years} has too few days to hold any out; write more years")
         self.train_tokens = len(self.places["train"]) * self.formats * self.positions
 
-    def encode(self, sources: list[str], targets: list[str]) -> None:
+    def encode(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         """Tables of ids, and all sizes that follow from the texts."""
-        alphabet, answers = sorted(set("".join(sources + targets))), set("".join(targets))
+        alphabet, answers = sorted(set("".join([*sources, *targets]))), set("".join(targets))
         self.vocab = self.outputs = FIRST + len(alphabet)
         self.yardsticks = {"chance": math.log(len(answers) + 1)}  # any of their characters, or the end
         self.sources, self.targets = (
@@ -120,12 +121,14 @@ def days_of(years: list[int]) -> list[datetime.date]:
     return [first + datetime.timedelta(days=i) for i in range((end - first).days)]
 
 
-def written(write: Any, days: Iterable[datetime.date], formats: list[str]) -> list[str]:
-    """Every day in every format, formats within days."""
-    return [write(day, format=name) for day in days for name in formats]
+@functools.lru_cache(2)
+def written(key: str, name: str, years: tuple[int, ...], formats: tuple[str, ...]) -> tuple[str, ...]:
+    """Every day in every format, formats within days.  Takes a second, and a plan builds a task several times."""
+    write = writer(key, name)
+    return tuple(write(day, format=form) for day in days_of([*years]) for form in formats)
 
 
-def unambiguous(sources: list[str], targets: list[str], formats: int, locale: str) -> None:
+def unambiguous(sources: Sequence[str], targets: Sequence[str], formats: int, locale: str) -> None:
     """Raise ValueError where a source can mean two days, or is to be written in two ways: nobody could know which."""
     known: dict[str, tuple[int, str]] = {}
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -135,7 +138,7 @@ def unambiguous(sources: list[str], targets: list[str], formats: int, locale: st
             raise ValueError(f"data.formats: two answers to one date of {locale} ({other}); leave a format out")
 
 
-def encode(texts: list[str], alphabet: list[str]) -> np.ndarray:
+def encode(texts: Sequence[str], alphabet: list[str]) -> np.ndarray:
     """Ids of the characters, padded: (N, width of the longest)."""
     widest = max(map(len, texts))
     points = np.frombuffer("".join(text.ljust(widest, "\0") for text in texts).encode("utf-32-le"), np.uint32)

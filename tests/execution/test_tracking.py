@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import io
 import json
 import os
@@ -9,6 +11,8 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +27,7 @@ from fake_studies import a_cell, whole
 from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS
 from ablate.config.stored import stored
 from ablate.execution.child_process import program
+from ablate.execution.fork import parents
 from ablate.execution.tracking import mirror as mirror_module
 from ablate.execution.tracking import process
 from ablate.execution.tracking.mirror import Mirror
@@ -112,8 +117,12 @@ def end(results: Path, path: str, status: str = "done", ended: str = "2026-01-01
 
 
 def sync(results: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ablate.sync", "--results-dir", str(results), *arguments]
+    command = [*sync_command(results), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
+
+
+def sync_command(results: Path) -> list[str]:
+    return [sys.executable, "-m", "ablate.sync", "--results-dir", str(results)]
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
@@ -283,6 +292,63 @@ def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
     assert history == {"ln/s0": 5, "ln/s1": 4000, "rms/s0": 5, "rms/s1": 5}
     assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 4
     assert "0 replayed now, 4 before" in sync(tmp_path).stdout
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[tuple[str, list[str]]]:
+    """A server that knows nobody: its address, and the keys that it was sent."""
+    keys: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            keys.append(self.headers.get("Authorization", ""))
+            self.send_error(401)
+
+        do_GET = do_HEAD = do_POST
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", keys
+        server.shutdown()
+
+
+def test_the_server_is_the_users_and_never_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen from within results, whose `wandb/settings` names another, and whose defaults would be part of a run."""
+    results = tmp_path / "results"
+    end(results, make_study(results)[0])
+    (results / "wandb").mkdir()
+    (results / "config-defaults.yaml").write_text("planted: {value: 1}\n")
+    (tmp_path / "home" / ".config" / "wandb").mkdir(parents=True)
+    monkeypatch.chdir(results)
+    with listening() as (users, kept), listening() as (folders_, stolen):
+        (tmp_path / "home" / ".config" / "wandb" / "settings").write_text(f"[default]\nbase_url = {users}\n")
+        (results / "wandb" / "settings").write_text(f"[default]\nbase_url = {folders_}\nproject = planted\n")
+        answer = sync(Path("."), WANDB_API_KEY="0" * 40)
+    assert any(kept) and stolen == []
+    assert (answer.returncode, answer.stderr.count("\n")) == (0, 1) and "not reached" in answer.stderr, answer.stderr
+    run = read_back(folders(results)[0])
+    assert run["project"] == "trial" and "planted" not in run["config"]
+
+
+def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, seeds=1)
+    for path in paths:
+        end(tmp_path, path)
+    log(tmp_path, paths[0], range(4000))
+    pipe = subprocess.PIPE
+    syncing = subprocess.Popen(sync_command(tmp_path), stdout=pipe, stderr=pipe, text=True)
+    written = (tmp_path / "wandb").glob
+    wait_for(lambda: any(file.stat().st_size > 30_000 for file in written("*run-*/run-*.wandb")))
+    for pid, parent in parents():
+        if parent == syncing.pid:
+            os.kill(pid, signal.SIGABRT)  # on which a program in Go prints what all of its threads do
+    out, err = syncing.communicate(timeout=120)
+    assert (syncing.returncode, err.count("\n")) == (0, 1) and "tracking failed" in err, err
+    assert "1 replayed now" in out and "2 replayed now" not in out
+    assert "1 replayed now, 1 before" in sync(tmp_path).stdout
 
 
 def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
@@ -509,15 +575,21 @@ def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int
     return found
 
 
+@pytest.mark.parametrize(
+    "modes",
+    [
+        {"offline": 2, "offline again": 0, "online": 2, "online again": 0},
+        {"disabled": 0, "online": 2, "offline": 0},
+    ],
+)
 def test_what_was_shown_online_is_not_shown_again_and_what_was_kept_offline_is(
-    tmp_path: Path, monkeypatch: Any
+    modes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = make_study(tmp_path, seeds=1)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "diverged")
-    assert replayed(tmp_path, Shown("disabled"), monkeypatch) == 0
-    for mode, count in (("offline", 2), ("offline", 0), ("online", 2), ("online", 0), ("offline", 0)):
-        sink = Shown(mode)
+    for mode, count in modes.items():
+        sink = Shown(mode.split()[0])
         assert replayed(tmp_path, sink, monkeypatch) == len(sink.ended) == count, mode
     end(tmp_path, paths[1], "done", "2026-01-02T00:00:00")  # trained again
     assert replayed(tmp_path, Shown("offline"), monkeypatch) == 1

@@ -111,7 +111,7 @@ def with_placebos(folder: Path) -> str:
 
     def costs(manifest: dict[str, Any]) -> None:
         for i, cell in enumerate(manifest["cells"]):
-            cell["flops_per_token"] *= 1 + i % 3
+            cell["flops_per_token"] *= 1 + 4 * (i % 3)
             cell["notes"] = ["of this cell alone"] * (i == 2)
 
     edit_manifest(folder, name, costs)
@@ -145,7 +145,7 @@ def with_lengths(folder: Path) -> str:
     )
     for run in read_manifest(folder, name).runs:
         if (file := Run(folder, run.path).evaluation_file).parent.exists():
-            metrics = {f"test/loss@{n}": 2 + n / 99 + 0.01 * run.seed for n in (32, 64, 128)}
+            metrics = {f"test/loss@{n}": 2 * (n / 32) ** 3 + 0.01 * run.seed for n in (32, 64, 128)}
             file.write_text(json.dumps({"metrics": metrics}))
     return name
 
@@ -157,7 +157,7 @@ def diagnosed(folder: Path) -> str:
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         for row in rows:
             for depth, key in enumerate(("grad_norm/embed", "grad_norm/blocks.2", "attention_logit/blocks.10")):
-                row[f"diag/{key}"] = 1 + depth + 1 / (1 + row["step"] + run.seed)
+                row[f"diag/{key}"] = 30.0**depth + 1 / (1 + row["step"] + run.seed)
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return name
 
@@ -181,6 +181,18 @@ def solved(folder: Path) -> str:
     return name
 
 
+def far_off(levels: dict[str, Any], seed: int) -> float:
+    return plain_score(levels, seed) + 2.0 * (levels["ffn"] == "v3")
+
+
+def many(folder: Path) -> str:
+    margin = {"value": 0.01, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    factors = {"ffn": [f"v{i}" for i in range(13)], "norm": ["ln", "rms"]}
+    edits = {"order": {"norm": ["rms", "ln"], "ffn": ["v4", "v1"]}}
+    (folder / "figures.yaml").write_text(json.dumps(edits))
+    return fabricate(folder, factors, range(5), far_off, margin=margin)
+
+
 TWO = {"lm": TASK, "mqar": ACCURACY}
 NARROW = ("exchange", "placebos", "lengths", "solved")  # drawn for one column of two, too
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
@@ -191,7 +203,14 @@ SHOWN: dict[str, Callable[[Path], str]] = {
     "lengths": with_lengths,
     "diagnostics": diagnosed,
     "solved": solved,
-    "looks": lambda at: fabricate(at, {"ffn": FFN}, range(8), sequential=AUTO),
+    "looks": lambda at: fabricate(
+        at, {"ffn": FFN}, range(8), sequential=AUTO, status=lambda v, s: lost(v, s).replace("running", "done")
+    ),
+    "many": many,
+    "one seed": lambda at: fabricate(at, {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}, [3]),
+    "none ended": lambda at: fabricate(
+        at, THREE, range(2), design="cumulative", status=lambda v, s: "diverged" if s else "failed"
+    ),
     "fraction": lambda at: fabricate(at, THREE | {"init": ["gpt2", "xavier"]}, range(5), design="fractional"),
     "one at a time": lambda at: fabricate(at, {"ffn": FFN, "norm": ["ln", "bn"]}, range(5), design="one_at_a_time"),
     "unpaired": lambda at: fabricate(

@@ -32,6 +32,9 @@ VARIANTS = {
     for group in PARTS
     for name, file in groups()[group].items()
 }
+TARGETS = {
+    group: list({resolve(group, name): None for (one, _), name in VARIANTS.items() if one == group}) for group in PARTS
+}
 CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
 NORMED = ("qk_norm", "differential", "mla", "retention", "gla", "gated_deltanet", "mamba2")
@@ -83,9 +86,9 @@ def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
     assert not any("LayerNorm" in name or "stdlib" in name for name in found)
 
 
-def with_statement(path: Path, name: str, statement: str = "harmless = 0") -> str:
-    """A file's source with a statement at the end of one of its top-level definitions."""
-    lines = path.read_text().splitlines()
+def with_statement(path: Path, name: str, statement: str = "harmless = 0", text: str | None = None) -> str:
+    """A file's source, or a text in its place, with a statement at the end of one of its top-level definitions."""
+    lines = (text or path.read_text()).splitlines()
     [node] = [n for n in ast.parse("\n".join(lines)).body if getattr(n, "name", None) == name]
     last = node.body[-1]
     lines.insert(last.end_lineno, " " * last.col_offset + statement)
@@ -106,11 +109,20 @@ def users(target: Any) -> set[tuple[str, str]]:
     return using | USERS.get(target.__name__, set())
 
 
-@pytest.mark.parametrize("group", PARTS)
-def test_a_changed_variant_changes_the_cells_that_use_it_and_no_others(group):
-    for target in {resolve(group, name) for (one, _), name in VARIANTS.items() if one == group}:
+@pytest.mark.parametrize("number", range(max(map(len, TARGETS.values()))))
+def test_changed_variants_change_the_cells_that_use_them_and_no_others(number):
+    """One of each group at once: whom else an edit reached would be of another number."""
+    texts: dict[Path, str] = {}
+    targets = [of_group[number] for of_group in TARGETS.values() if number < len(of_group)]
+    alone = [target for target in targets if users(target) == CELLS]
+    for target in alone:
         path = Path(inspect.getfile(target))
-        assert changed((path, with_statement(path, target.__name__))) == users(target), target
+        assert changed((path, with_statement(path, target.__name__))) == CELLS, target
+    for target in targets:
+        if target not in alone:
+            path = Path(inspect.getfile(target))
+            texts[path] = with_statement(path, target.__name__, text=texts.get(path))
+    assert changed(*texts.items()) == set().union(*(users(target) for target in targets if target not in alone))
 
 
 @pytest.mark.parametrize(

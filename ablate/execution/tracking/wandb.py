@@ -6,12 +6,15 @@ import contextlib
 import os
 import shutil
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.wandb_login import wandb_credentials
 from ablate.execution.tracking.mirror import one_line, say
 from ablate.execution.tracking.run_card import Card
+from ablate.format.streams import Stream
 
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
 AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen
@@ -50,7 +53,11 @@ class WandB:
                 self._turn_offline(error)
         for folder in (card.results / "wandb").glob(f"*run-*-{card.id}"):  # what a killed mirror began, or a failed try
             shutil.rmtree(folder, ignore_errors=True)
-        self._finish(card, rows, status, summary)
+        try:
+            self._finish(card, rows, status, summary)
+        except Exception:
+            self._let_go()
+            raise
 
     def close(self) -> None:
         """Mark the runs that have not ended as interrupted; the next mirror resumes them."""
@@ -59,13 +66,24 @@ class WandB:
                 run.mark_preempting()
                 run.finish(exit_code=1)
         self.runs.clear()
+        _end_service()  # here: at its end Python would print why it cannot, of one that has crashed
 
     def _begin(self, card: Card) -> Any:
         # W&B heeds these before any argument: silent, its log-in asks nobody; an id would merge all runs into one; and
         # the service of another process outlives a killed mirror, whose runs then are "in use" for the next one.
-        os.environ |= {"WANDB_SILENT": "true", "WANDB_MODE": self.mode}
+        os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false", "WANDB_MODE": self.mode}
         for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
             os.environ.pop(name, None)
+        with nowhere(), unheard():
+            run = self._init(card)
+        for axis in AXES:
+            run.define_metric(axis)
+        for metric in METRICS:
+            run.define_metric(metric, step_metric=AXES[0])
+        self.runs[card.id], self.next_step[card.id] = run, run.starting_step
+        return run
+
+    def _init(self, card: Card) -> Any:
         import wandb
 
         settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
@@ -81,13 +99,7 @@ class WandB:
         told |= {"dir": str(told.pop("results")), "project": self.project, "entity": self.entity, "mode": self.mode}
         told |= {"resume": "allow" if self.mode == "online" else None}
         del told["seconds"]
-        run = wandb.init(**told, reinit="create_new", settings=settings)
-        for axis in AXES:
-            run.define_metric(axis)
-        for metric in METRICS:
-            run.define_metric(metric, step_metric=AXES[0])
-        self.runs[card.id], self.next_step[card.id] = run, run.starting_step
-        return run
+        return wandb.init(**told, reinit="create_new", settings=settings)
 
     def _log(self, run: Any, card: Card, rows: list[dict[str, Any]]) -> None:
         for row in rows:
@@ -114,11 +126,34 @@ class WandB:
             raise error
         say(f"W&B is not reached, runs are mirrored offline from here ({one_line(error)})")
         self.mode = "offline"
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget W&B's service, which may have crashed, and all that it holds; the next run starts another."""
         self.runs.clear()
         # W&B's service still owns the ids of runs begun online, and to let go of them it may wait for the network.
         service = threading.Thread(target=_end_service, daemon=True)
         service.start()
         service.join(5)
+
+
+@contextlib.contextmanager
+def nowhere() -> Iterator[None]:
+    """The current folder is an empty one meanwhile: W&B heeds a `wandb/settings` there, which would name the server."""
+    with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
+        yield
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Processes that are started meanwhile print no errors: W&B's own would print its crash, page by page."""
+    with os.fdopen(os.dup(2), "w") as ours, contextlib.redirect_stderr(Stream(ours, told=False)):
+        with open(os.devnull, "w") as silent:
+            os.dup2(silent.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(ours.fileno(), 2)
 
 
 def _end_service() -> None:

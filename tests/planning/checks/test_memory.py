@@ -86,7 +86,7 @@ def test_the_estimate_has_all_its_parts(small: list[str]) -> None:
 
 def test_a_frozen_table_has_neither_gradient_nor_moments(small: list[str]) -> None:
     """Its numbers count once, those of a trained one four times: with the gradient, and Adam's two moments."""
-    rows, width = 256, 2**16
+    rows, width = 256, 2**15
     sizes = ("model.tie_embeddings=false", f"embedding.width={width}")
     cells = [checked(small, *sizes, f"embedding={name}") for name in ("learned", "random")]
     trained, frozen = (memory.needed(cell) for cell in cells)

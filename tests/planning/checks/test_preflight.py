@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import latest
 from empty_task import Blank
-from model.test_variants import ALONE, CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
+from model.test_variants import ALONE, CONTEXT, IN_FORMS, LM, SETTINGS, VOCAB, configuration, in_a_test, read
 
 from ablate.config.groups import groups
 from ablate.config.schema import typed
@@ -321,8 +321,9 @@ def test_every_preset_passes_without_a_word(name: str, tmp_path: Path) -> None:
     assert planned([f"results_dir={tmp_path}", "track=none"], None, f"+preset={name}", task).notes == []
 
 
-@pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS}), ids=in_a_test)
+@pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS} - {LM}), ids=in_a_test)
 def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
+    """But the decoder, which is half of an encoder-decoder; alone it is tried out above, at scale=tiny."""
     task = Blank(VOCAB, CONTEXT, form[1], 5 if form[1] == "classification" else VOCAB)
     seen: list[tuple[Signature, dict[str, str]]] = []
     for cell in [cell for one, cell in IN_FORMS if one == form]:
