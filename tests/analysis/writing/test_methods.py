@@ -198,6 +198,7 @@ def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         for cell in manifest["cells"]:
             cell["config"]["norm"] = {"_target_": "my_package.norms.MaxNorm"}
+            cell["config"]["optim"]["_target_"] = "torch.optim.NAdam"  # whose version is recorded
 
     found = case(tmp_path, factors={}, seeds=[0], change=change)
     assert "The one run ended with a number." in methods.markdown(found)
