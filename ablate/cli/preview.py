@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from ablate import evidence
 from ablate.config.depth import chosen_at
 from ablate.config.study_keys import CHOSEN
-from ablate.format import counted, percent, remainder
+from ablate.format import counted, first_of, percent, remainder
 from ablate.format.columns import columns
 from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
+
+MOST, HEAD, TAIL = 40, 20, 5  # cells that are all shown; of more the first and the last
+NAMED = 4  # cells with the same note
 
 
 def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
@@ -29,9 +32,21 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     notes = naming.notes(cells)
     asked = [*about(plan.manifest), *plan.manifest.remarks]
     totals = [f"{tasks}; {runs}", *([time] if time else []), *vectors, *evidence.noise_lines(plan.manifest), where]
-    table = columns([heads(plan), *(row(plan, cell) for cell in cells)], numeric=True)
+    shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]
+    table = columns([heads(plan), *(row(plan, cell) for cell in shown)], numeric=True)
+    if len(shown) < len(cells):
+        table.insert(1 + HEAD, f"… {counted(len(cells) - len(shown), 'more cell')} between; --json has all")
     end = "dry run: nothing was trained or written"
-    return "\n".join([*table, "", *totals, *asked, *held, *notes, *plan.notes, end])
+    return "\n".join([*table, "", *totals, *asked, *held, *notes, *grouped(plan.notes, cells), end])
+
+
+def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
+    """Notes in which those that are the same of many cells, whose labels they begin with, are one."""
+    labels, found = {cell.label for cell in cells}, dict[str, list[str]]()
+    for note in notes:
+        label, _, said = note.partition(": ")
+        found.setdefault(said if label in labels else note, []).append(label)
+    return [f"{first_of(whose, NAMED)}: {said}" if set(whose) <= labels else said for said, whose in found.items()]
 
 
 def heads(plan: Plan) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from ablate.execution.child_process import program
 from ablate.execution.launcher_words import is_hydras
 from ablate.execution.signals import Terminated
 from ablate.format.suggest import instead
-from ablate.planning.registration import register, registered_criterion
+from ablate.planning.registration import register, registered_criterion, registered_margin
 from ablate.results.choose import studies
 from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
 from ablate.results.manifest import manifest_in
@@ -47,6 +47,7 @@ TABLES = Path("experiments") / "results"
 ENDINGS = {INTERRUPTED: KeyboardInterrupt, TERMINATED: Terminated}
 ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before it could heed them
 ENDED = ("done", "diverged")
+REFUSED = "refused: "
 SAYING = 5.0  # seconds that a command's last words may take to arrive
 
 
@@ -134,25 +135,29 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
 
 def carry_out(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> Result:
     """Train the studies without an outcome until one is stopped, and say where each stands."""
-    code, todo = DONE, [name for name in names if name not in outcomes]
+    code, todo, told = DONE, [name for name in names if name not in outcomes], set[str]()
     try:
         for number, name in enumerate(todo, 1):
             print(f"ablate studies: {name}, {number} of {len(todo)}", file=sys.stderr, flush=True)
-            outcomes[name] = outcome(name, asked, *train(asked.command(name)))
+            outcomes[name] = outcome(name, asked, *train(asked.command(name), told))
         code = DONE if all(each.complete for each in outcomes.values()) else FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Terminated:
         code = TERMINATED
     ends = {name: outcomes[name] if name in outcomes else Outcome(standing(name, asked)) for name in names}
-    for name, end in ends.items():
-        print(f"{name}: {end.said}", flush=True)
+    lines: dict[str, list[str]] = {}
+    for name, end in ends.items():  # a mistake that several are refused for is said once
+        lines.setdefault(end.said if end.said.startswith(REFUSED) else name, []).append(name)
+    for those in lines.values():
+        print(f"{', '.join(those)}: {ends[those[0]].said}", flush=True)
     return Result(code, [{"study": name, "complete": end.complete, "said": end.said} for name, end in ends.items()])
 
 
-def train(words: list[str]) -> tuple[int, str]:
+def train(words: list[str], told: set[str]) -> tuple[int, str]:
     """Carry out a command in a process of its own: its exit code, and the last line that it said as ablate's.
 
+    Lines in `told`, for which commands before it were refused, are not passed on again; its own are added to them.
     A signal is handed on, and raised again when the command has ended; so is one that the command alone has heard of.
     """
     sys.stdout.flush()
@@ -160,7 +165,7 @@ def train(words: list[str]) -> tuple[int, str]:
     command = [*program("ablate.cli.main"), *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         assert process.stderr
-        telling = threading.Thread(target=tell, args=(process.stderr, heard), daemon=True)
+        telling = threading.Thread(target=tell, args=(process.stderr, heard, told), daemon=True)
         telling.start()
         try:
             process.wait()
@@ -172,20 +177,23 @@ def train(words: list[str]) -> tuple[int, str]:
             telling.join(SAYING)
     if process.returncode in ENDINGS:
         raise ENDINGS[process.returncode]
+    told.update(heard[1:] if process.returncode == WRONG else ())
     return process.returncode, heard[-1]
 
 
-def tell(stream: IO[str], heard: list[str]) -> None:
+def tell(stream: IO[str], heard: list[str], told: set[str]) -> None:
     """Pass on what a command says on standard error, and remember what it says of itself."""
     for line in stream:
-        print(line, end="", file=sys.stderr, flush=True)
-        heard += [line.removeprefix("ablate: ").rstrip()] * line.startswith("ablate: ")
+        said = line.removeprefix("ablate: ").rstrip()
+        if said == line.rstrip() or said not in told:
+            print(line, end="", file=sys.stderr, flush=True)
+        heard += [said] * line.startswith("ablate: ")
 
 
 def outcome(name: str, asked: Asked, code: int, heard: str) -> Outcome:
     """What came of a study whose command has ended; the tables of one that is complete are written."""
     if code == WRONG:
-        return Outcome(f"refused: {heard}")
+        return Outcome(f"{REFUSED}{heard}")
     study = asked.study(name)
     if code != DONE:
         failed = failure(asked.results, study) if study else ""
@@ -235,7 +243,9 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     if criterion is None or criterion.registered:
         criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
     looks = [*looks, *manifest.looks]
-    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks, replicated=criterion)
+    asked = registered_margin(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
+    manifest = dataclasses.replace(manifest, replicated=criterion, effects=asked)
+    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks)
 
 
 def failure(results: Path, study: str) -> str:

@@ -177,7 +177,7 @@ def _effect(row: Any, places: int) -> tuple[str, ...]:
     """An effect's label, size, seeds, worth in steps, and verdict."""
     span = "" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
     scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-    verdict = format.verdict(row) + scale + evidence.assuming(row)
+    verdict = (format.verdict(row) + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
     told = "; ".join(filter(None, (verdict, evidence.also_words(row.also))))
     return row.label, span, format.over(row), evidence.worth_words(row, "steps") if span else "", told
 
@@ -190,8 +190,9 @@ def _heading(design: pandas.DataFrame) -> str:
     how = (
         "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
     )
-    assumes = evidence.assumed(int(known["n"].min()))
-    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals" + f", {assumes}" * bool(assumes)
+    if known["verdict"].eq("descriptive").all():
+        return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals, descriptive: judged are the claims"
+    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
 
 
 def _speed(study: Study) -> list[str]:
@@ -220,6 +221,7 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
+    lines += [evidence.FOOTNOTE] * (evidence.footnoted(table) and not evidence.footnoted(claims))
     lines += [*study.manifest.remarks, evidence.standing(study, table, claims)]
     lines += [evidence.unadjusted(study.manifest), evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *naming.notes(study.manifest.cells)]

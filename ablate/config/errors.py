@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from ablate.format import visible
+
 
 class Problem(NamedTuple):
     """A user's mistake: the key it is about and one line that says what is wrong and what to write instead."""
@@ -14,7 +16,7 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         said = f"{self.key}: {self.message}" if self.key else self.message
-        return said.replace("\n", "\\n")
+        return visible(said.replace("\n", "\\n"))
 
 
 class PlanError(Exception):

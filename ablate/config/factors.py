@@ -13,10 +13,10 @@ from ablate.config.compose import Composed
 from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
+from ablate.config.overrides import MOST
 from ablate.config.overrides import parsed as read
 from ablate.config.schema import COMPONENTS, LATER_GROUPS, is_component
 
-MOST = 10_000  # cells: composing more takes longer than anybody waits
 FEW = 4  # factors that the label of a reference spells out
 BASE = "base"  # its label where there are more
 

@@ -36,8 +36,8 @@ def misshapen(kind: str, value: Any) -> str | None:
     if kind.startswith("list") and value not in (None, MISSING):
         if not isinstance(value, list):
             return "takes a list; write [...]"
-        named = kind != "list[str]" or all(isinstance(item, str) for item in value)
-        return None if named else "takes a list of names"
+        item, said = (str, "names") if kind == "list[str]" else (int | float, "numbers")
+        return None if all(isinstance(each, item) for each in value) else f"takes a list of {said}"
     single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
     return "takes one value" if single and isinstance(value, dict | list) else None
 

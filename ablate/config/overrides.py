@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Glob, Override, RangeSweep
 from hydra.errors import HydraException
 
 from ablate.config.depth import is_pattern, pattern_problem
@@ -20,6 +21,8 @@ from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import PLACED, SECTIONS, VARIED, WHOLE, Config
+
+MOST = 10_000  # values of a sweep, and cells: composing more takes longer than anybody waits
 
 
 class Overrides(NamedTuple):
@@ -40,6 +43,9 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
     for text in overrides:
         try:
             override = parsed(text)
+            if (count := sizes(override)) > MOST:
+                problems.append(Problem(text, f"has {too_many(count)}; a sweep has at most {MOST:,}"))
+                continue
             levels = list(expand(override, groups))
         except (HydraException, ValueError) as error:
             problems.append(Problem(text, unreadable(text, error)))
@@ -60,6 +66,20 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
         else:
             fixed.append(text)
     return Overrides(fixed, swept, problems)
+
+
+def sizes(override: Override) -> float:
+    """How many values a range has, before any of them is written out; 0 for all else."""
+    value = override.value()
+    if not isinstance(value, RangeSweep) or value.start is None or value.stop is None or not value.step:
+        return 0
+    span = (value.stop - value.start) / value.step
+    return math.inf if not math.isfinite(span) else max(0.0, span)
+
+
+def too_many(count: float) -> str:
+    """A number of values as people read it."""
+    return f"{count:,.0f} values" if count < 1e12 else "values without end"
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -99,6 +119,10 @@ def misused(override: Override, levels: list[str], known: Mapping[str, Collectio
     if key in known and isinstance(override.value(), list):
         return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}" + (
             f", to change it over the layers {key}={'+'.join(map(str, override.value()))}" * (key in PLACED)
+        )
+    if key in known and (several := [text for text in levels if isinstance(parsed(text).value(), list | dict)]):
+        return (
+            f"{several[0].partition('=')[2]} is not a variant; write names, as in {key}={','.join([*known[key]][:2])}"
         )
     for choice in map(chosen, levels or [str(override.input_line)]) if key in known else ():
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):

@@ -24,10 +24,11 @@ from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.schema import KEYS
 from ablate.format.suggest import instead, nearest
 
-TEXTS = {  # of a study file, for its readers alone: what each must be
+TEXTS = {  # of a study file, which say nothing of its runs: what each must be
     "question": "must be a sentence",
     "published": "must be a line of text, the published numbers as people read them",
     "figure": "must be the name of a kind of figure",
+    "effects": "must be all: effects are judged beside the claims, too",
 }
 OWN = (*TEXTS, "factors", "claims", "at", "replicated", "tiers")
 REFUSED = {
@@ -118,6 +119,8 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     for text in rest:
         given.setdefault(key_of(text), []).append(text)
     tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
+    kept, unfit = _texts(file, content)
+    judged = filter(None, [kept["effects"]])
     tiered, found = _tier(file, content.get("tiers", {}), tier, reader)
     other = _digest(sorted(text for text in rest if key_of(text).split(".")[0] not in SAME_STUDY))
     own = {"study": f"study={quoted(str(content.get('study') or name) + f'-{tier}' * bool(tier) + other)}"}
@@ -125,12 +128,11 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     placed = [text for key, text in made.items() for text in given.get(key, [text])]
     typed = [text for key, texts in given.items() if key not in made for text in texts]
     more = [text for text in typed if key_of(text).split(".")[0] not in RUNNING]
-    kept, unfit = _texts(file, content)
     return Asked(
         [*placed, *typed],
         name,
         file,
-        {"experiment": name, "asks": _asks([*placed, *more], claims, replicated), **kept},
+        {"experiment": name, "asks": _asks([*placed, *more, *judged], claims, replicated), **kept},
         claims,
         replicated,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
@@ -153,6 +155,8 @@ def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], l
     found = {key: " ".join(text.split()) for key, text in given.items() if isinstance(text, str)}
     if (figure := found.get("figure")) and figure not in figures():
         problems.append(Problem(f"{file}: figure", f"{figure}: no such figure; {instead(figure, figures())}"))
+    if found.get("effects", "all") != "all":
+        problems.append(Problem(f"{file}: effects", TEXTS["effects"]))
     return dict.fromkeys(TEXTS) | found, problems
 
 
@@ -232,11 +236,21 @@ class Reader:
             return {}
         found = {}
         for key, levels in factors.items():
-            if isinstance(levels, list) and levels:
-                found[str(key)] = levels
-            else:
+            if not isinstance(levels, list) or not levels:
                 self.wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
+            elif wrong := next((each for each in levels if not self.is_level(str(key), each)), None):
+                what = f"a variant; {instead('', self.groups[key])}" if key in self.groups else "a level; write a value"
+                self.wrong(f"{where}factors.{key}", f"{value_text(wrong)} is not {what}")
+            else:
+                found[str(key)] = levels
         return found
+
+    def is_level(self, key: str, level: Any) -> bool:
+        """Whether a level may be one of a key: a name of a group, a value or a list of values of any other key."""
+        if key in self.groups:
+            return not isinstance(level, dict | list)
+        values = level if isinstance(level, list) else [level]
+        return not any(isinstance(value, dict | list) for value in values)
 
     def levels(self, content: dict[str, Any]) -> dict[str, list[Any]]:
         """The levels that claims may name, without a word on what `entries` has said."""

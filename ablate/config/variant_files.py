@@ -30,6 +30,8 @@ def damaged(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
         except Corrupt as error:
             yield Problem(str(file), unread(error, file))
             continue
+        if found is not None and not isinstance(found, dict):
+            yield Problem(str(file), "must be a mapping; write settings and their values, as in eps: 1.0e-5")
         if call := calls(found):
             yield Problem(str(file), f"{call!r} calls a resolver; write the value")
         if isinstance(found, dict) and "hydra" in found and file.parent.name != "experiment":

@@ -22,6 +22,7 @@ from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, token
 from ablate.results.checksum import SEAL, Sum, seal_of, sum_of, wrong
 
 SPLITS = ("train", "val", "test")
+BLOCK = 1_000_000  # tokens whose pairs are counted at once
 FORMAT = 4  # raised when what the cache holds for the same documents changes
 DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # whatever reading a damaged file can raise
 
@@ -174,13 +175,17 @@ def yardsticks(train: np.ndarray, test: np.ndarray, vocab: int) -> dict[str, flo
     """
     if len(train) < 2 or len(test) < 2:
         return {}
-    counts = np.bincount(train, minlength=vocab) + 1.0
-    unigram = counts / counts.sum()
-    pairs, seen = np.unique(_pairs(train, vocab), return_counts=True)
-    after = np.bincount(train[:-1], minlength=vocab)
     wanted, weight = np.unique(_pairs(test, vocab), return_counts=True)
-    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    found = np.where(pairs[at] == wanted, seen[at], 0)
+    after, found = np.zeros(vocab, np.int64), np.zeros(len(wanted), np.int64)
+    for start in range(0, len(train) - 1, BLOCK):
+        part = train[start : start + BLOCK + 1]
+        after += np.bincount(part[:-1], minlength=vocab)
+        pairs = _pairs(part, vocab)
+        at = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
+        found += np.bincount(at[wanted[at] == pairs], minlength=len(wanted))
+    counts = after + 1.0
+    counts[train[-1]] += 1
+    unigram = counts / counts.sum()
     bigram = (found + unigram[wanted % vocab]) / (after[wanted // vocab] + 1)
     return {
         "uniform": float(np.log(vocab)),

@@ -15,7 +15,7 @@ from ablate.data import words
 SEPARATOR = "\0"  # ends each document where there are several
 SIZES = {"bpe": 1024, "word": 8192}  # of a vocabulary that is not asked for in another size
 LEAST = {"bpe": (257, "the bytes and the end of a text"), "word": (3, "<unk>, the end of a text and a word")}
-CHUNK = 1_000_000  # characters that are encoded at once: an id takes a hundred bytes on the way
+CHUNK = 100_000  # characters that are taken at once: each takes a hundred bytes and more on the way
 
 
 class Coded(NamedTuple):
@@ -84,7 +84,8 @@ def _code_points(text: str) -> np.ndarray:
 def _pairs(pieces: Pieces, vocab_size: int | None) -> Coded:
     """Byte-level byte-pair encoding (Sennrich 2015, arXiv 1508.07909; on bytes as in GPT-2, Radford 2019)."""
     assert vocab_size
-    tokenizer = train_bpe((piece.removesuffix(SEPARATOR) for piece in pieces["train"]), vocab_size)
+    texts = (piece.removesuffix(SEPARATOR) for piece in pieces["train"])
+    tokenizer = train_bpe((part for text in texts for part in chunks(text, CHUNK)), vocab_size)
     vocab = tokenizer.get_vocab_size()
     kind = np.uint16 if vocab <= 2**16 else np.uint32
 
@@ -118,11 +119,11 @@ def to_json(tokenizer: Any) -> str:
 
 
 def chunks(text: str, size: int) -> list[str]:
-    """Pieces of at least `size` characters, cut behind a line's end with no space on either side of it.
+    """Pieces of more than `size` characters, cut before white space that follows something else.
 
     There the split into words, which merges never cross, is the same for the pieces as for the whole.
     """
-    return re.findall(rf"(?s).{{{size},}}?(?<=\S)\n(?=\S)|.+", text)
+    return re.findall(rf"(?s).{{{size},}}?\S(?=[ \n])|.+", text)
 
 
 def _words(pieces: Pieces, vocab_size: int | None) -> Coded:

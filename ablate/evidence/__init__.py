@@ -20,9 +20,9 @@ from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.effects import Noise, effects, headline, noise, speed
 from ablate.evidence.equivalence import margin_line, margin_of, margin_words
 from ablate.evidence.expected_noise import noise_lines
-from ablate.evidence.family import ALPHA, families, registered
+from ablate.evidence.family import ALPHA, described, families, registered
 from ablate.evidence.noise_floor import Floor, floors, placebo_lines
-from ablate.evidence.normality import CHECKED, LEVEL, assumed, assuming
+from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, footnoted, own_assumption
 from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.scores import (
     cells,

@@ -15,7 +15,7 @@ from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
-from ablate.evidence.family import ALPHA, worded
+from ablate.evidence.family import ALPHA, described, worded
 from ablate.evidence.normality import alarm_words, alarmed, assumed, doubted
 from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
@@ -58,12 +58,14 @@ class Noise(NamedTuple):
 def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
-    Family rows (main effects and two-way interactions, whatever is claimed: claims are a family of their own) have
+    Family rows (main effects and two-way interactions) have
     simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
     1 − 0.05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
     the verdict, which of an exploratory row begins with "looks".  Intervals of differences between shares (accuracies)
     end at −1 and 1.
+
+    Of a study with registered claims, which are a family of their own, all verdicts are *descriptive*.
 
     With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
@@ -84,8 +86,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         fits_in_steps(study, each, all_scores, row, row.margin_steps) if math.isfinite(row.margin_steps) else None
         for each, row in zip(found, table.itertuples(), strict=True)
     ]
-    bare = no_evidence(study.manifest)
-    judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
+    bare = "none" if no_evidence(study.manifest) else "descriptive" * described(study.manifest)
+    judged = [(bare, "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
     asked = zip(table["n"], table["family"], table["verdict"], strict=True)

@@ -17,8 +17,20 @@ def worded(verdict: str, family: bool) -> str:
     return verdict if family or verdict in OPEN else LOOKS + verdict
 
 
+def described(manifest: Manifest) -> bool:
+    """Whether effects have no verdicts: registered claims say what was asked, unless `effects: all` stood beside them.
+
+    A claim that was taken back after its results counts: else it would make a family of what was not asked.
+    """
+    everything = manifest.effects and manifest.effects.value and manifest.effects.registered
+    return bool(registered(manifest)) and not everything
+
+
 def families(manifest: Manifest, effects: int) -> str:
     """What shares which 5 %, in a sentence, where a study has claims beside its family of so many effects."""
+    if effects and described(manifest) and not no_evidence(manifest):
+        late = "; effects: all was written after results" * bool(manifest.effects and manifest.effects.value)
+        return "effects are descriptive: what is judged are the registered claims" + late
     before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
     late = "claims written after results are exploratory"
     if before and effects:

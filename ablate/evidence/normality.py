@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas
 
 from ablate.format import p_words, ranks
 
 CHECKED = 12  # seeds from which on differences are checked
 LEVEL = 0.05  # of the check, for each contrast by itself: an alarm costs the verdict of its own row only
 ASSUMED = "if differences are roughly normal"
+FOOTNOTE = f"verdicts from fewer than {CHECKED} seeds assume that differences over seeds are roughly normal"
 
 
 def normality(groups: Sequence[np.ndarray]) -> float:
@@ -56,7 +58,18 @@ def assumed(n: int, doubt: bool = False) -> str:
     return ASSUMED if n < CHECKED or doubt else ""
 
 
+def own_assumption(row: Any) -> str:
+    """What a verdict takes for granted beyond `FOOTNOTE`, which holds for all of so few seeds and is said once."""
+    text = str(getattr(row, "assumes", ""))
+    return "" if text == ASSUMED and row.n < CHECKED else text
+
+
+def footnoted(table: pandas.DataFrame) -> bool:
+    """Whether verdicts of a table take for granted what `FOOTNOTE` says."""
+    return bool((table["assumes"].eq(ASSUMED) & table["n"].lt(CHECKED)).any())
+
+
 def assuming(row: Any) -> str:
-    """What a verdict takes for granted, to write after it: ", if differences are roughly normal", or nothing."""
-    text = getattr(row, "assumes", "")
+    """What a verdict takes for granted by itself, to write after it: ", if …", or nothing."""
+    text = own_assumption(row)
     return f", {text}" if text else ""

@@ -17,7 +17,8 @@ def given(manifest: Manifest) -> str:
     scored seeds only make them narrower around the difference of these choices.
     """
     tuning = manifest.tuning
-    return "given these tuned values" if tuning and not tuning.per_seed else ""
+    each = "learning rate" if tuning and tuning.key == "optim.lr" else tuning.key if tuning else ""
+    return f"each at its own {each}" if tuning and not tuning.per_seed else ""
 
 
 def tuning_seeds(tuning: Tuning) -> int:

@@ -21,7 +21,7 @@ from ablate.format.numbers import span as span
 
 # What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
 ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
+OPEN = ("undecided", "withheld", "none", "descriptive")  # verdicts that say nothing
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # how the unit of a trend begins
 SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of studies with timing=isolated
@@ -78,12 +78,13 @@ def verdict(row: Any) -> str:
         way = f"{'lower' if lower else 'higher'} {side}"
         timed = row.metric in SPEED and row.kind not in sides
         words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
+        words = crossed(row, word) or words
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif " among " in row.verdict:  # the note says first how many may not be among them
         words = f"{row.verdict}; {row.note}; within {margin(row)}"
-    elif row.verdict == "none":
-        return "no verdict"
+    elif row.verdict in ("none", "descriptive"):
+        return "no verdict" if row.verdict == "none" else row.verdict
     elif row.verdict == "undecided" and not row.note:
         open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
         words = f"undecided ({open_})" if open_ else "undecided"
@@ -93,6 +94,17 @@ def verdict(row: Any) -> str:
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
+
+
+def crossed(row: Any, word: str) -> str:
+    """A decided interaction of two levels: "interaction: post fares worse with optim.warmup=0"; else nothing."""
+    factors, levels = (
+        getattr(row, "factor", "").split(" x "),
+        row.level.split(", ") if row.kind == "interaction" else [],
+    )
+    if row.note or len(factors) != 2 or len(levels) != 2:  # a sum of several
+        return ""
+    return f"interaction: {levels[0]} fares {word} with {factors[1]}={levels[1]}"
 
 
 def leaning(verdict: str) -> str:

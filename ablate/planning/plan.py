@@ -72,7 +72,7 @@ def check_cells(composition: Composition) -> Cells:
     """The cells checked, matched, counted and tried out.  Raises PlanError."""
     settings, validator, at = composition.settings, Validator(), composition.at
     raw = [cell.config for cell in composition.cells]
-    checked, problems = validator.validate(raw)
+    checked, problems = validator.validate(raw, composition.labels)
     problems += composition.problems + problems_beside(composition, checked)
     if problems:
         raise PlanError(problems)

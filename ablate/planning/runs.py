@@ -220,6 +220,7 @@ def registered(manifest: Manifest, study: CheckedStudy, earlier: Earlier, status
         **entries._asdict(),
         margin=registered_margin(margin, old, seen, now()),
         replicated=registered_criterion(study.replicated, criterion, seen, now()),
+        effects=registered_margin(study.entries.get("effects"), known.effects if known else None, seen, now()),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 WHOLE = "<module>"  # the statements of a module that define nothing
+IDLE = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'", "sys.argv[:1] == ['-m']")  # of blocks
 # What looks names up in a way that cannot be followed: names by themselves, and names anywhere.
 BUILTINS = {"globals", "vars", "eval", "exec", "__import__"}
 DYNAMIC = {"importlib", "import_module", "pkgutil", "getmembers", "__subclasses__", "__init_subclass__"}
@@ -274,9 +275,9 @@ def names_bound(statement: ast.stmt) -> list[str]:
 
 
 def is_idle(statement: ast.stmt) -> bool:
-    """Whether a statement does nothing at import: a docstring, a block for type checkers, or for scripts."""
+    """Whether a statement changes no run: a docstring, or a block for type checkers, for scripts, for `python -m`."""
     if isinstance(statement, ast.If) and not statement.orelse:
-        return ast.unparse(statement.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")
+        return ast.unparse(statement.test) in IDLE
     return isinstance(statement, ast.Pass) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     )

@@ -275,6 +275,7 @@ class Manifest(Record):
     withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     claims_hash: str | None = None
     replicated: CriterionEntry | None = later(default=None)
+    effects: MarginEntry | None = later(default=None)  # "all": they are judged beside registered claims
     margin: MarginEntry | None = None
 
     def beside(self) -> dict[str, str]:

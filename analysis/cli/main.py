@@ -91,7 +91,8 @@ def _said(case: Case) -> list[str]:
     speed = evidence.speed(case.study)
     timed = ["effects on the seconds of a training step", *_effects(speed)] if len(speed) else []
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    remarks = [*filter(None, [together]), *tables.remarks(case.study)]
+    foot = [evidence.FOOTNOTE] * (evidence.footnoted(case.effects) and not evidence.footnoted(case.claims))
+    remarks = [*filter(None, [together]), *foot, *tables.remarks(case.study)]
     said = [*remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
     return [*evidence.claim_lines(case.study.manifest, case.claims), *_effects(case.effects), *timed, *said]
 

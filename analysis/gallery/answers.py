@@ -39,6 +39,8 @@ def of_effects(case: Case) -> str:
     rows = [*known[known["verdict"].map(is_decided)].itertuples(), *known.itertuples()]
     if not rows:
         return "nothing is compared."
+    if evidence.described(case.study.manifest):
+        return f"{format.counted(len(rows), 'effect')}, descriptive: judged are the claims."
     if len(shown) <= MANY:
         return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
     better = shown[shown["verdict"].map(format.leaning) == "better"].sort_values("p", kind="stable")["label"]

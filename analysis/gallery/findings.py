@@ -49,7 +49,8 @@ def _section(file: StudyFile, trained: Trained) -> Iterator[str]:
     links = format.listed(f"[{each.name}](results/{trained.name}/{FIGURES}/{each.name}.md)" for each in sheets(case))
     yield "\n".join([*told, f"- **Command**: `{trained.command}`", f"- **Tables**: {links}"])
     if len(case.claims):
-        yield _listed("Claims", evidence.claim_lines(manifest, case.claims))
+        lines = evidence.claim_lines(manifest, case.claims)
+        yield _listed("Claims", [line for line in lines if line != evidence.FOOTNOTE])  # said once, for all studies
     yield _effects(case)
     missing = f"{RESULTS.name}/{trained.name}/{BY_HAND}"
     yield trained.words or f"(In words: nothing yet; they belong into `{missing}`.)"
@@ -86,11 +87,13 @@ def clock(runs: pandas.DataFrame) -> tuple[str, str]:
 def _effects(case: Case) -> str:
     """The decided effects, and how many there are in all."""
     every = evidence.headline(case.effects)
+    if evidence.described(case.study.manifest):
+        return f"**Effects: {len(every)}, descriptive; judged are the claims**"
     told = every[every["verdict"].map(verdicts.is_decided)]
-    how = next(iter(told["assumes"]), "") if told["assumes"].nunique() == 1 else ""  # said once for all
     standing = evidence.standing(case.study, case.effects, case.claims)
-    said = ", ".join(filter(None, [f"Effects, {len(told)} of {len(every)} decided", how]))
-    shown = tables.effects_sheet(case._replace(effects=told.assign(assumes="") if how else told))
+    given = next(iter(told["given"]), "")  # of a study one, said once
+    said = ", ".join(filter(None, [f"Effects, {len(told)} of {len(every)} decided", given]))
+    shown = tables.effects_sheet(case._replace(effects=told.assign(given="")))
     rows = markdown(shown._replace(notes=[])).rstrip("\n") if len(told) else ""
     return "\n\n".join(filter(None, [f"**{inline('; '.join(filter(None, [said, standing])))}**", rows]))
 

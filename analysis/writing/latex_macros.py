@@ -139,7 +139,7 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"Worth": "–"} if evidence.worth_words(row).startswith("not bounded") else {}
     if math.isfinite(getattr(row, "margin_steps", math.nan)):
         found["Margin"] = f"{100 * row.margin_steps:g} %"
-    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}
+    return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}
 
 
 WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
@@ -190,4 +190,4 @@ def _claim(row: Any) -> dict[str, str]:
     found = _span(row, places)
     found |= {"Sd": format.number(row.sd, format.decimals([row.sd])), "P": format.p_text(p), "N": str(row.n)}
     found |= {"Margin": _by_itself(row.margin)}
-    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}
+    return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}

@@ -122,7 +122,7 @@ def _tuning(case: Case) -> Iterator[str]:
         if anew:
             yield "Intervals include what tuning chooses by chance."
         if given := evidence.given(manifest):
-            yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
+            yield f"Verdicts compare variants {given}: tuning was not repeated, and no interval has its chance in it."
         edges = sum(cell.edge for cell in tuned.cells.values())
         if edges:
             yield f"For {format.counted(edges, 'cell')} the best value is at the edge of what was tried."
@@ -203,7 +203,7 @@ def _statistics(case: Case) -> Iterator[str]:
         return
     yield from _claims(case)
     yield tables.families(case)
-    family = int(table["family"].sum()) if len(table) else 0
+    family, judged = int(table["family"].sum()) if len(table) else 0, not evidence.described(manifest)
     if len(table):
         several = len(set(manifest.factors) & set(manifest.reference)) > 1
         which = COMPARED[manifest.design] if several else "differences of each level from the reference"
@@ -212,15 +212,17 @@ def _statistics(case: Case) -> Iterator[str]:
     if family:
         yield (
             f"Intervals are simultaneous 95 % t intervals over seeds (Bonferroni, {format.counted(family, 'effect')}); "
-            "p-values are corrected after Holm for the same effects, and the interval decides each verdict."
+            "p-values are corrected after Holm for the same effects"
+            + ", and the interval decides each verdict." * judged
+            + "." * (not judged)
         )
-    if len(table) > family:
+    if judged and len(table) > family:
         yield (
             "All other comparisons are exploratory: p-values after Benjamini and Hochberg, intervals with a false "
             "coverage rate of 5 %; what they decide is said to look better or worse."
         )
     margin = evidence.margin_words(manifest)
-    if margin:
+    if margin and judged:
         late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
         yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
     yield from assumptions.normality(table)

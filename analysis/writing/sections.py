@@ -75,6 +75,7 @@ def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
     notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims)]
     notes += [evidence.unadjusted(case.study.manifest), evidence.overfitting(case.study)]
+    notes += [f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}."] * evidence.footnoted(case.effects)
     if len(case.study.manifest.seeds) == 1:
         notes.append(ALONE)
     elif naming.no_evidence(case.study.manifest):

@@ -57,8 +57,8 @@ def finding(manifest: Manifest, row: Any) -> str:
         whom = f"{row.verdict}; {row.note}; within {format.margin(row)}"
         return f"{about}: {whom}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
-    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {format.margin(row)}"}.get(word, "undecided")
-    return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {format.margin(row)}", "descriptive": word}
+    return f"{about}: {told.get(word, 'undecided')}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
 def moved(manifest: Manifest, row: Any) -> str:
@@ -146,7 +146,7 @@ def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None)
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
     seeds = format.counted(row.n, "seed") if row.paired else format.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    found = ["exploratory" * (not row.family), seeds, getattr(row, "assumes", ""), p]
+    found = ["exploratory" * (not row.family), seeds, evidence.own_assumption(row), p]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and format.known(row.smallest):
         size = format.number(row.smallest, format.decimals([row.smallest]))

@@ -131,7 +131,8 @@ def effects_sheet(case: Case) -> Sheet:
     said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
     stands, together = evidence.standing(study, table, case.claims), families(case)
-    notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
+    foot = f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}." * evidence.footnoted(table)
+    notes = [said * bool(len(rows)), foot, together, stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return sheet_of("effects", f"Effects on {metric}", rows, [note for note in notes if note])
@@ -205,7 +206,8 @@ def claims_sheet(case: Case) -> Sheet | None:
         rows.append(texts | {"p (Holm; post hoc: BH)": _p(row), "written": status, "verdict": judged})
     said = "Intervals and p are corrected for the number of claims; "
     said += "registered: written before any seed had results on both sides."
-    return sheet_of("claims", "Claims", rows, [said, *filter(None, [families(case)])])
+    foot = f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}." * evidence.footnoted(case.claims)
+    return sheet_of("claims", "Claims", rows, [said, *filter(None, [foot, families(case)])])
 
 
 def losses_sheet(case: Case) -> Sheet | None:

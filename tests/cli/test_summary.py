@@ -37,19 +37,19 @@ def test_whole_text(tmp_path: Path) -> None:
     assert lines[2] == "test/loss, nats per byte, last step (uniform 5.55, unigram 3.24, bigram 2.46)"
     assert lines[3] == "  ln + mlp (reference)  2.061 ± 0.009 SD  0.12 M"
     assert lines[4].startswith("  ln + swiglu           2.01") and lines[4].endswith("+0.1 %")
-    normal = ", if differences are roughly normal"
-    assert lines[7] == f"effects, paired over 3 seeds, simultaneous 95 % intervals{normal}"
+    assert lines[7] == "effects, paired over 3 seeds, simultaneous 95 % intervals"
     assert lines[8].startswith("  ffn: swiglu − mlp  −0.0")
-    assert lines[8].endswith(f"better (lower loss) at this scale{normal}")
+    assert lines[8].endswith("better (lower loss) at this scale")
     assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
     assert lines[10].startswith("  norm × ffn         ") and lines[10].endswith("  undecided")
     assert (
-        lines[11].startswith("smoke test: a fresh study of 3 seeds would find effects of 0.0")
-        and " four times in five (SD of an effect 0.0" in lines[11]
+        lines[12].startswith("smoke test: a fresh study of 3 seeds would find effects of 0.0")
+        and " four times in five (SD of an effect 0.0" in lines[12]
     )
-    assert lines[12] == "intervals cover seeds only; speed not compared (runs shared the machine)"
-    assert lines[13] == "next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
-    assert len(lines) == 14
+    assert lines[11] == "verdicts from fewer than 12 seeds assume that differences over seeds are roughly normal"
+    assert lines[13] == "intervals cover seeds only; speed not compared (runs shared the machine)"
+    assert lines[14] == "next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
+    assert len(lines) == 15
 
 
 def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_large_study_stays_readable_and_says_what_is_left(tmp_path: Path) -> N
     said = text(tmp_path, factors)
     assert len(said.splitlines()) < 45
     assert "… 8 more cells: ablate analyse" in said and "… 11 more effects: ablate analyse" in said
-    heading = "effects, paired over 3 seeds, simultaneous 95 % intervals, if differences are roughly normal"
+    heading = "effects, paired over 3 seeds, simultaneous 95 % intervals"
     first = said.splitlines()[said.splitlines().index(heading) + 1]
     assert "better" in first  # what is decided is not what is cut
 

@@ -12,7 +12,7 @@ from ablate.config.compose import Composer
 from ablate.config.groups import Groups, read_groups
 
 FOUND = read_groups()
-LONGEST = max(map(len, FOUND.variants.values()))
+LONGEST = max(len(FOUND.variants[group]) for group in FOUND.variants if group in FOUND.defaults)
 
 
 def alone(found: Groups) -> dict[str, list[str]]:

@@ -185,6 +185,11 @@ def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
     changed = folder.plan("ffn=swiglu,mlp")
     assert changed.manifest.replicated is None
     assert "replicated: needs gated, which is left out, and is left out, too" in changed.notes
+    assert folder.plan().manifest.effects is None
+    folder.write(effects="all")
+    assert folder.plan().manifest.effects.registered
+    (said,) = folder.refused(effects="some")
+    assert said == "mine.yaml: effects: must be all: effects are judged beside the claims, too"
     assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
 
 

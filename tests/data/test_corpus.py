@@ -365,3 +365,23 @@ def test_stdlib_as_a_task(library: tuple[stdlib.Stdlib, stdlib.Stdlib]) -> None:
         assert (task.corpus.tokens[split] == again.corpus.tokens[split]).all()
         assert task.corpus.names[split] == again.corpus.names[split]
     assert json.dumps(yard)
+
+
+def test_yardsticks_count_in_blocks_what_counts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last bit as from the counts of all pairs, whether a pair is in the test split or not."""
+    from ablate.data import corpus
+
+    draws, vocab = np.random.default_rng(0), 40
+    for n in (2, 7, 100, 5000):
+        train, test = (draws.integers(0, vocab, size).astype(np.uint8) for size in (n, 2 + n // 5))
+        unigram = np.bincount(train, minlength=vocab) + 1.0
+        unigram /= unigram.sum()
+        pairs = np.zeros((vocab, vocab))
+        np.add.at(pairs, (train[:-1], train[1:]), 1)
+        bigram = (pairs + unigram) / (pairs.sum(1, keepdims=True) + 1)
+        wanted, weight = np.unique(test[:-1].astype(int) * vocab + test[1:], return_counts=True)
+        expected = float(-(np.log(bigram.flat[wanted]) * weight).sum() / weight.sum())
+        for block in (1, 3, 10**6):
+            monkeypatch.setattr(corpus, "BLOCK", block)
+            found = corpus.yardsticks(train, test, vocab)
+            assert found["bigram"] == expected and found["unigram"] == float(-np.log(unigram[test]).mean())

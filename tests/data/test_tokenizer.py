@@ -94,16 +94,38 @@ def test_only_the_train_split_is_learned_from() -> None:
     assert ours == corpus.state
 
 
+# Blank lines and indentation, other white space, white space of other scripts, no letters, apostrophes.
+ODD = [
+    "\n\n\n    ",
+    " \n \t\r\n  ",
+    "\u3000\x85\x1c\xa0 \u2028x",
+    " \N{GRINNING FACE}\u0301 1 22 !? \n",
+    " it's we'll \n'",
+]
+
+
 def test_ids_are_those_of_the_library_on_the_whole_text() -> None:
-    """Long texts are encoded in pieces; where they are cut no word goes across."""
+    """Long texts are learnt from and encoded in pieces; where they are cut no word goes across."""
     (document,) = library(1)
-    text = (document.text.decode() * 7).replace("\n ", "\n").replace("ant \n", "ant\n")
-    tokenizer = module.train_bpe([text], 350)
-    for size in (1, 10, 500, 10**6):
-        parts = chunks(text, size)
-        assert "".join(parts) == text and (len(parts) == 1) == (size == 10**6)
-        assert [i for part in parts for i in tokenizer.encode(part).ids] == tokenizer.encode(text).ids
-    assert len(chunks(text, 10)) > 4
+    plain = document.text.decode() * 7
+    for text in (plain, *(f"{odd}{plain[:300]}{odd}".join(plain.split("ant")) for odd in ODD)):
+        tokenizer = module.train_bpe([text], 350)
+        for size in (1, 10, 500, 10**6):
+            parts = chunks(text, size)
+            assert "".join(parts) == text and (len(parts) == 1) == (size == 10**6)
+            assert [i for part in parts for i in tokenizer.encode(part).ids] == tokenizer.encode(text).ids
+            assert module.train_bpe(parts, 350).to_str() == tokenizer.to_str()
+        assert max(map(len, chunks(text, 10))) < 200
+
+
+def test_a_text_is_learnt_from_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the library is given at once is bounded, blank lines or not."""
+    given = list[str]()
+    learn = module.train_bpe
+    monkeypatch.setattr(module, "train_bpe", lambda texts, size: learn((given.append(t) or t for t in texts), size))
+    text = "a line of text\n\n    another one\n\n" * 20_000
+    module.tokenise({"train": [text], "val": [], "test": []}, "bpe", 300)
+    assert "".join(given) == text and max(map(len, given)) < module.CHUNK + 100
 
 
 def test_the_size_is_what_is_asked_for() -> None:

@@ -38,9 +38,9 @@ def test_a_difference_may_be_claimed_to_stay_below_a_margin(tmp_path):
     lost = stats.ttest_1samp(scores_of(study, ffn="swiglu") - others, -0.01, alternative="less").pvalue
     assert row(table, "lost").p == pytest.approx(2 * lost) and row(table, "lost").verdict == "contradicted"
     assert "not so at this scale: " in row(table, "lost").sentence
-    assert "none of it above −0.01" in row(table, "lost").sentence
-    assert "all below +0.01" in row(table, "not_greater wide").sentence
-    assert "all above −0.01" in row(table, "not_less wide").sentence
+    assert "(criterion: > −0.01)" in row(table, "lost").sentence
+    assert "(criterion: < +0.01)" in row(table, "not_greater wide").sentence
+    assert "(criterion: > −0.01)" in row(table, "not_less wide").sentence
     few = evidence.claims(made(tmp_path / "few", {"a": entry(claims["lower"])}, seeds=range(4)))
     assert row(few, "a").verdict == "undecided" and row(few, "a").p == 1
     assert "fewer than 5 seeds cannot show that it is not greater" in row(few, "a").note
@@ -68,10 +68,10 @@ def test_what_stays_below_a_margin_allows_for_collapses(tmp_path):
     for fallen in ("ln", "rms"):
         for found in judged(fallen, 8, fallen=fallen):
             assert found.verdict == "undecided", "of a difference that holds a collapsed run nothing is small"
-            assert "1 of 8 seeds collapsed" in found.note
+            assert "collapsed in 1 of 8 seeds" in found.note
     few = judged("few", 4)
-    assert "all above −0.1" in few[0].says and "all below +0.1" in few[1].says
-    assert judged("one", 1)[1].says.endswith(", to be below +0.1")
+    assert "criterion: > −0.1" in few[0].says and "criterion: < +0.1" in few[1].says
+    assert judged("one", 1)[1].says.endswith(" (criterion: < +0.1)")
 
 
 def by_length(study: Study) -> Study:
@@ -102,8 +102,8 @@ def test_two_metrics_of_the_same_cells_are_compared_within_seeds(tmp_path):
     span = stats.ttest_1samp(difference, 0).confidence_interval(1 - 0.05 / 4)
     assert (holds.low, holds.high) == pytest.approx((span.low, span.high)) and holds.verdict == TRAINED
     whose = "of ffn=swiglu with norm=ln"
-    assert f"test loss at length 512 {whose} against test loss at length 64 {whose}: +0.00" in holds.sentence
-    assert "all below +0.02" in holds.sentence
+    assert f"{whose.removeprefix('of ')}: test loss, length 512 − length 64: +0.00" in holds.sentence
+    assert "(criterion: < +0.02)" in holds.sentence
     assert [row(table, name).verdict for name in ("less", "rises")] == ["contradicted", "supported"]
     means = runs.groupby(["ffn", "seed"])[["test/loss@512", "test/loss@64"]].mean()
     apart = means.loc["swiglu", "test/loss@512"] - means.loc["mlp", "test/loss@64"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from claimed_studies import FFN, NOISE, NORMAL, SIDES, TRAINED, entry, made, row, scores_of
+from claimed_studies import FFN, NOISE, SIDES, TRAINED, entry, made, row, scores_of
 from fake_studies import TASK, Levels, a_manifest, fabricate, with_cells, with_manifest
 from scipy import stats
 
@@ -40,7 +40,7 @@ def test_a_difference_is_that_of_the_means_of_both_sides_within_seeds(tmp_path):
         assert (found.low, found.high, found.p) == pytest.approx((low, high, expected.pvalue))
         assert found["mean"] == pytest.approx(np.mean(one - other)) and found.n == 8 and found.verdict == verdict
         assert found.p_holm <= 0.05 and math.isnan(found.p_bh) and found.metric == "test/loss"
-    assert "absent at this scale: swiglu lowers" in row(table, "greater").sentence
+    assert "opposite sign here: swiglu lowers" in row(table, "greater").sentence
     assert not table["sentence"].str.contains("refuted").any()
 
 
@@ -55,9 +55,9 @@ def test_a_difference_may_be_claimed_to_be_no_smaller_than_a_margin(tmp_path):
     for name, margin in margins.items():
         assert row(table, name).p == pytest.approx(stats.ttest_1samp(one - other, -margin).pvalue)
     assert list(table["verdict"]) == ["supported", "undecided", "contradicted", "contradicted"]
-    said = ["all below −0.01", "not all below −0.05", "none of it below −0.2", "none of it above +0.2"]
+    said = ["criterion: < −0.01)", "exceeds it: inconclusive)", "(criterion: < −0.2)", "(criterion: > +0.2)"]
     assert all(words in sentence for words, sentence in zip(said, table["sentence"], strict=True))
-    assert table["sentence"].str.contains("absent at this scale").tolist() == [False, False, True, True]
+    assert table["sentence"].str.contains("not so at this scale").tolist() == [False, False, True, True]
 
 
 def test_at_fixes_levels_and_a_side_may_fix_its_own(tmp_path):
@@ -219,6 +219,7 @@ def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back(tmp_p
     assert lines[3].startswith("d (post hoc, edited after results): looks contradicted.")
     assert lines[4].strip().startswith("edited: from 2025-01-01 00:00:00 on (registered) it said greater: ffn=swiglu")
     assert [line.split(";")[0] for line in lines[5:]] == [
+        evidence.FOOTNOTE,
         "e (registered): withdrawn, after its results could be seen",
         "f (registered): withdrawn, before any result",
     ]
@@ -436,7 +437,8 @@ def test_p_of_other_statistics_pay_for_every_look(tmp_path):
 def test_the_summary_shows_claims_first_and_effects_as_a_family_of_their_own(tmp_path):
     said = summary(made(tmp_path, {"gated": entry({"less": SIDES})}), tmp_path).splitlines()
     claim = next(i for i, line in enumerate(said) if line.startswith("gated (registered): supported. swiglu lowers "))
-    effects = said.index(f"effects, paired over 8 seeds, simultaneous 95 % intervals, {NORMAL}")
+    heading = "effects, paired over 8 seeds, simultaneous 95 % intervals, descriptive: judged are the claims"
+    effects = said.index(heading)
     assert claim < effects and said[claim].endswith("; 0.12 M parameters, stdlib-3.11, 800 steps).")
     tuning = made(tmp_path / "tuning", {"gated": entry({"less": SIDES})}, tunes="x")
     assert evidence.claims(tuning).empty and "gated" not in summary(tuning, tmp_path)

@@ -139,7 +139,7 @@ def test_no_claim_of_equality_is_supported_by_seeds_that_collapsed(tmp_path: Pat
     text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.9, "metric": "test/accuracy"}
     claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
     found = evidence.claims(study(tmp_path, 8, but(("rms", 0), ("ln", 0)), claims=claims)).iloc[0]
-    assert found.verdict == "undecided" and found.p == 1 and "1 of 8 seeds collapsed" in found.sentence
+    assert found.verdict == "undecided" and found.p == 1 and "collapsed in 1 of 8 seeds" in found.sentence
 
 
 # By simulation: the interval and the bound that verdicts are made of, on many studies at once

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from fake_studies import fabricate
 from scipy import stats
 
 from ablate import evidence
-from ablate.evidence.divergence import reshuffled, sign_flips
+from ablate.evidence.divergence import redealt, reshuffled, sign_flips
 from ablate.results.study import Study, load_study
 
 GRID = {"norm": ["ln", "none"], "ffn": ["mlp", "swiglu"]}
@@ -118,3 +119,8 @@ def test_sides_of_different_sizes_deal_a_seeds_diverged_runs_anew(tmp_path: Path
     found = evidence.divergence_of(study, [cells["none + mlp"], cells["none + swiglu"]], [cells["ln + mlp"]])
     # Of the first seed's two all fall on two of three cells once in three deals, of the second's one in two of three.
     assert found["p"] == pytest.approx(2 * 1 / 3 * 2 / 3)
+
+
+def test_without_runs_there_is_no_p() -> None:
+    none = np.zeros(0, int)
+    assert all(map(math.isnan, (sign_flips([]), redealt(none, none, 1, 2), reshuffled([], [1]), reshuffled([1], []))))

@@ -13,11 +13,13 @@ from simulate import error, with_scores
 
 from ablate import evidence
 from ablate.cli.summary import summary
+from ablate.config.typed_json import parse
 from ablate.format import leaning
-from ablate.results.records import Cell
+from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
 from analysis.cli.main import _said
+from analysis.gallery import verdicts
 from analysis.writing import methods, tables
 from analysis.writing.latex import table as latex_of
 from analysis.writing.sentences import sentences
@@ -32,8 +34,16 @@ CLAIM = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}
 WRITTEN = "2025-01-02T00:00:00+00:00"
 
 
+ALL = {"value": "all", "written": WRITTEN, "registered": True}  # a study file's `effects: all`
+
+
 def claimed(registered: bool) -> dict[str, Any]:
     return {"a": {"claim": CLAIM, "written": WRITTEN, "registered": registered, "earlier": []}}
+
+
+def typed(claims: dict[str, Any]) -> dict[str, ClaimEntry]:
+    """Claims as a manifest that was read has them."""
+    return {name: parse(ClaimEntry, each) for name, each in claims.items()}
 
 
 def design(folder: Path, name: str, n: int = 5, **manifest: Any) -> Study:
@@ -49,7 +59,7 @@ def false_share(study: Study, real: str, studies: int, claims: dict[str, Any]) -
     true = {each.label: sum(w * t for w, t in zip(_weights(each, cells), truth, strict=True)) for each in _found(study)}
     for _ in range(studies):
         drawn = truth + rng.normal(size=(5, len(cells)))
-        table = evidence.effects(with_scores(study, drawn, claims=claims))
+        table = evidence.effects(with_scores(study, drawn, claims=typed(claims), effects=MarginEntry(**ALL)))
         said = table[table["verdict"].isin(["better", "worse"])]
         wrong += any(abs(true[label]) < 1e-9 for label in said["label"])
     return wrong / studies
@@ -81,11 +91,44 @@ def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(
 def test_effects_are_the_same_to_the_last_column_whatever_is_claimed(tmp_path: Path) -> None:
     study, rng = design(tmp_path, "3x3x2"), np.random.default_rng(0)
     drawn = rng.normal(size=(5, len(study.manifest.cells)))
-    found = [
-        evidence.effects(with_scores(study, drawn, claims=claims)) for claims in ({}, claimed(True), claimed(False))
-    ]
-    for other in found[1:]:
-        pandas.testing.assert_frame_equal(found[0], other)
+    before, after = typed(claimed(True)), typed(claimed(False))
+    everything = {"claims": before, "effects": MarginEntry(**ALL)}
+    asked: list[dict[str, Any]] = [{}, everything, {"claims": after}, {"claims": before}]
+    first, *same, last = [evidence.effects(with_scores(study, drawn, **more)) for more in asked]
+    for other in same:
+        pandas.testing.assert_frame_equal(first, other)
+    judged = ["verdict", "note", "assumes"]
+    assert set(last["verdict"]) == {"descriptive"} != set(first["verdict"])
+    pandas.testing.assert_frame_equal(first.drop(columns=judged), last.drop(columns=judged))
+
+
+@pytest.mark.parametrize(
+    ("claims", "more", "descriptive"),
+    [
+        (claimed(True), {}, True),
+        (claimed(False), {}, False),
+        (claimed(True), {"effects": ALL}, False),
+        (claimed(True), {"effects": ALL | {"registered": False}}, True),
+        ({}, {"withdrawn": {"a": claimed(True)["a"] | {"withdrawn": WRITTEN, "seen": True}}}, True),
+        ({}, {"withdrawn": {"a": claimed(True)["a"] | {"withdrawn": WRITTEN, "seen": False}}}, False),
+    ],
+    ids=["claims", "post hoc", "effects: all", "effects: all, late", "taken back late", "taken back before"],
+)
+def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(
+    tmp_path: Path, claims: dict[str, Any], more: dict[str, Any], descriptive: bool
+) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, GRID, range(5), shifted, claims=claims, **more))
+    table = evidence.effects(study)
+    assert table["verdict"].eq("descriptive").tolist() == [descriptive] * len(table)
+    assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
+    given = case_of(study, tmp_path)
+    counts = {each.kind: len(each.verdicts) for each in verdicts.judged(given)}
+    assert ("effects" in counts) == (not descriptive)
+    assert ("claims" in counts) == any(entry["registered"] for entry in claims.values())
+    said = "effects are descriptive: what is judged are the registered claims"
+    outputs = [summary(study, tmp_path), "\n".join(_said(given)), " ".join(methods.methods(given))]
+    assert all((said.removeprefix("e") in text) == descriptive for text in outputs)
+    assert all("better" not in text for text in outputs) == descriptive
 
 
 def shifted(levels: dict[str, Any], seed: int) -> float:
@@ -133,7 +176,7 @@ def design_lost(folder: Path) -> Case:
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_claims_and_effects_are_said_to_be_families_of_their_own(tmp_path: Path, registered: bool) -> None:
-    given = case(tmp_path, registered=registered)
+    given = case(tmp_path, registered=registered, effects=ALL)
     said = "1 registered claim and 3 effects are two families, each with its own 5 % of false verdicts"
     said = said if registered else "laims written after results are exploratory; the 5 % of false verdicts are those"
     outputs = [summary(given.study, tmp_path), "\n".join(_said(given)), " ".join(methods.methods(given))]

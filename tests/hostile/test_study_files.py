@@ -16,6 +16,7 @@ from ablate.planning.plan import plan_study
 from hostile.arsenal import PACKAGE, tag, targets
 
 ATTACKS = list(targets(Path()))
+GLOBAL = "# @package _global_\n"
 
 
 @pytest.fixture
@@ -94,12 +95,40 @@ def test_yaml_makes_no_objects(place: Path, theirs: Path) -> None:
         assert "evil.yaml" in problems(theirs, "norm=evil")[0]
 
 
+@pytest.mark.parametrize("text", ["3", "text", "- 1", "[]"])
+def test_a_variant_is_a_mapping(text: str, place: Path, theirs: Path) -> None:
+    (theirs / "norm" / "odd.yaml").write_text(text)
+    [found] = problems(theirs, "norm=odd")
+    assert "odd.yaml: must be a mapping" in found
+
+
 def test_study_files_read_nothing_of_the_machine(place: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "hunter2")
     for key in ("study", "question", "ffn", "data", "seeds", "results_dir"):
         (theirs / "experiment" / "evil.yaml").write_text(f"{key}: ${{oc.env:SECRET}}\n")
         found = problems(theirs, "+experiment=evil")
         assert any("calls a resolver" in line for line in found) and not any("hunter2" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    "value", ["!!pairs [a: X]", "!!omap [a: X]", "!!set {X}", "[{a: [X]}]", "{? X : 1}", "!mine X"]
+)
+def test_a_resolver_is_found_in_every_structure(
+    value: str, place: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each kind of file that a folder of variants holds."""
+    monkeypatch.setenv("SECRET", "hunter2")
+    (theirs / "preset").mkdir()
+    text = value.replace("X", "'${oc.env:SECRET}'")
+    for file, content, choice in (
+        ("norm/evil", "_target_: ablate.model.norm.LayerNorm\n_partial_: true\neps: ", "norm=evil"),
+        ("preset/evil", GLOBAL + "norm: ", "+preset=evil"),
+        ("experiment/evil", "norm: ln\nffn: ", "+experiment=evil"),
+    ):
+        (theirs / f"{file}.yaml").write_text(f"{content}{text}\n")
+        [found] = problems(theirs, choice)
+        assert "evil.yaml" in found and "write the value" in found and "hunter2" not in found
+        (theirs / f"{file}.yaml").unlink()
 
 
 HYDRAS: dict[str, dict[str, Any]] = {
@@ -159,7 +188,6 @@ def test_a_variant_takes_nothing_from_where_none_lie(entry: object, place: Path,
         assert not any("its own folder" in found for found in problems(theirs, "ffn=mine", "norm=nil"))
 
 
-GLOBAL = "# @package _global_\n"
 OF_STUDIES = {  # by what is set: the file, its text, and the choice that takes it
     "results_dir": ("preset/evil", GLOBAL + "results_dir: elsewhere", "+preset=evil"),
     "keep": ("norm/evil", GLOBAL + "keep: none", "norm=evil"),

@@ -385,14 +385,14 @@ def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(pl
     _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
     lines = capsys.readouterr().out.splitlines()
     about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm × ffn")) and "1e-3" not in line]
-    assert len(about) == 3 and all("given these tuned values" in line for line in about)
+    assert len(about) == 3 and all("each at its own learning rate" in line for line in about)
     study = load_study(done[-1].results, done[-1].manifest.study)
     case = case_of(study, done[-1].results)
     sheet = effects_sheet(case)
     place = sheet.head.index("verdict")
-    assert all("given these tuned values" in row[place] for row in sheet.rows)
-    assert all("given these tuned values" in sentence for sentence in sentences(case))
-    assert "Verdicts hold given these tuned values" in markdown(case)
+    assert all("each at its own learning rate" in row[place] for row in sheet.rows)
+    assert all("each at its own learning rate" in sentence for sentence in sentences(case))
+    assert "Verdicts compare variants each at its own learning rate" in markdown(case)
     plain = rounds(plan, "norm=ln,rms", "study=plain")[1][-1]
     assert "given" not in summary(load_study(plain.results, "plain"), plain.results)
 

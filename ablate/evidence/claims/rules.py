@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, weighed
+from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
 from ablate.evidence.claims.step_units import fits_in_steps, in_units, least_level, outside, worth_of
-from ablate.evidence.collapse import collapse_of, condition, seen_words
+from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
 from ablate.evidence.effects import barred, too_few
@@ -136,11 +136,17 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         outcome,
         why,
         final,
-        [*[seen_words(fallen)] * bool(fallen.seen and not row.diverged), *_notes(row, relation)],
+        [*_fallen(fallen, contrast) * (not row.diverged), *_notes(row, relation)],
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
         unless if relation in BOUNDED else None,
         assumed(row.n),
     )
+
+
+def _fallen(fallen: Collapse, contrast: Contrast) -> list[str]:
+    """Which side collapsed, and in how many seeds."""
+    n, sides = max(n for _, n in fallen.counts), zip(fallen.sides, (contrast.level, contrast.reference), strict=True)
+    return [f"{name} collapsed in {count} of {counted(n, 'seed')}" for count, name in sides if count]
 
 
 def apart_from(mean: float, relation: str, margin: float) -> float:
@@ -188,10 +194,22 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
     one, other = weighed(claim, manifest.cells)
     sides = [side_words(manifest, side) for side in claim.sides]
     if len(claim.metrics) > 1:
-        sides = [f"{said_metric(metric)} of {side}" for metric, side in zip(claim.metrics, sides, strict=True)]
+        same = claim.sides[0] == claim.sides[1]
+        ways = [
+            way(metric) if same else f"{said_metric(metric)} of {side}"
+            for metric, side in zip(claim.metrics, sides, strict=True)
+        ]
+        sides = [f"{sides[0]}: {said_metric(plain_metric(claim.metrics[0]))}, {ways[0]}", ways[1]] if same else ways
         other = {beside(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
     return Contrast("claim", "", sides[0], sides[1], at_words(manifest, claim), " against ".join(sides), weights)
+
+
+def way(metric: str) -> str:
+    """How one of two metrics was measured: "length 512", "batch statistics", "running statistics"."""
+    name, _, length = metric.partition("@")
+    statistics = name.removeprefix(plain_metric(metric)).removeprefix("_") or "running"
+    return f"length {length}" if length else f"{statistics} statistics" if "loss" in name else "the training length"
 
 
 def scores_of(claim: Claim, study: Study) -> Scored:

@@ -12,12 +12,27 @@ import pandas
 from ablate.config.claim_relations import BOUNDED, Claim, Side, levels_of, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.replication import replication
+from ablate.evidence.normality import FOOTNOTE, footnoted, own_assumption
 from ablate.evidence.step_wording import worth_told
-from ablate.format import bounds, counted, decimals, ends, leaning, number, over, p_words, plus, said_metric, show, span
+from ablate.format import (
+    MINUS,
+    bounds,
+    counted,
+    decimals,
+    ends,
+    leaning,
+    number,
+    over,
+    p_words,
+    plus,
+    said_metric,
+    show,
+    span,
+)
 from ablate.results.naming import named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, ClaimText, Manifest
 
-ABSENT, UNEQUAL = "absent at this scale: ", "not so at this scale: "  # a difference, and the lack of one
+OPPOSITE, UNEQUAL = "opposite sign here: ", "not so at this scale: "  # of a difference, and of the lack of one
 
 
 def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
@@ -28,6 +43,7 @@ def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
     lines = [overall.sentence] if overall else []
     for row in table.itertuples(index=False):
         lines += [row.sentence, *(f"  {_earlier(old)}" for old in manifest.claims[row.name].earlier)]
+    lines += [FOOTNOTE] * footnoted(table)
     for name, entry in manifest.withdrawn.items():
         when = f" {_day(entry.withdrawn)}" if entry.withdrawn else ""
         known = "registered" if entry.registered else "post hoc"
@@ -91,8 +107,9 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """What was found of a claim, without what it rests on."""
     fixed = f" at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
-    absent = UNEQUAL if row.relation in BOUNDED else ABSENT
-    return absent * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
+    other = UNEQUAL if row.relation in BOUNDED or claim.margin is not None else OPPOSITE
+    asked = _asked(claim, row) if row.relation in EDGES else ""
+    return other * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed + asked
 
 
 def _standing(entry: ClaimEntry) -> str:
@@ -110,7 +127,7 @@ def _where(manifest: Manifest, claim: Claim) -> str:
 def _grounds(row: Any) -> list[str]:
     seeds = counted(row.n, "seed") if row.paired else over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    parts = [seeds, row.assumes, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)]
+    parts = [seeds, own_assumption(row), p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)]
     return [part for part in parts if part]
 
 
@@ -144,24 +161,31 @@ def _signed(manifest: Manifest, row: Any) -> str:
 
 
 def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
-    """`less`, `greater`, and their like: which way the metric moves, or the interval; with a margin where it lies."""
-    if claim.margin is not None:
-        sign, side = EDGES[claim.relation]
-        edge = sign * float(claim.margin)
-        return f"{_differs(manifest, claim, row)}, {_lies(row, edge, side)} {side} {plus(edge, 'g')}"
-    if row.verdict == "undecided" or len(claim.metrics) > 1:
+    """`less`, `greater`, and their like: which way the metric moves, or the interval; with a margin what was asked."""
+    if len(claim.metrics) > 1 or not math.isfinite(row.low) or (row.verdict == "undecided" and claim.margin is None):
+        return _differs(manifest, claim, row)
+    if row.low <= 0 <= row.high or (row.verdict == "undecided" and claim.relation in BOUNDED):
         return _differs(manifest, claim, row)
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
     return moved(manifest, row, row.side, f" against {row.against}", several)
 
 
-def _lies(row: Any, edge: float, side: str) -> str:
-    """How much of an interval lies on a side of a number, whatever else keeps a claim from being supported."""
-    if not math.isfinite(row.low):
-        return "to be"
-    below, above = row.high < edge, row.low > edge
-    own, other = (below, above) if side == "below" else (above, below)
-    return "all" if own else "none of it" if other else "not all"
+def _asked(claim: Claim, row: Any) -> str:
+    """What a margin asks of a difference, and where an undecided one misses it: " (criterion: > +0.3)"."""
+    if claim.margin is None:
+        return ""
+    sign, side = EDGES[claim.relation]
+    edge, which = sign * float(claim.margin), "<" if side == "below" else ">"
+    end = row.high if side == "below" else row.low
+    asked = f"criterion: {which} {plus(edge, 'g')}"
+    if leaning(row.verdict) != "undecided" or not math.isfinite(row.low):
+        return f" ({asked})"
+    if (row.high < edge) if side == "below" else (row.low > edge):
+        return f" ({asked}: inconclusive)"
+    misses = "exceeds" if side == "below" else "is below"
+    places = decimals([(row.high - row.low) / 2])
+    bound = f"{'upper' if side == 'below' else 'lower'} bound {number(end, places, signed=True)}"
+    return f" ({asked}; {bound} {misses} it: inconclusive)"
 
 
 def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -169,6 +193,7 @@ def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
     if not math.isfinite(row.low):  # withheld, or of one seed: a number alone would be taken for a finding
         return between
     of_two = len(claim.metrics) > 1  # which its sides name
+    between = f"{row.side} {MINUS} {row.against}" if of_two and claim.sides[0] == claim.sides[1] else between
     return f"{between}: {_signed(manifest, row) if of_two else spread(manifest, row)}"
 
 

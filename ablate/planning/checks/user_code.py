@@ -6,6 +6,7 @@ import json
 import math
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
 from ablate.results.stored_targets import is_foreign, targets_of
 
+LONG = 30.0  # seconds after which it is said what takes them
 POLL = 0.2  # seconds between two polls of whether a process has died
 FACTS = [
     *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
@@ -44,10 +46,11 @@ def beside(config: Config, call: Callable[[], Any]) -> Any:
     """
     if Place.own or not is_foreign(config):
         return call()
+    parts = " or ".join(outside(config))
     try:
-        return apart(call)
+        return apart(call, about=f"building {parts}")
     except Failed as error:
-        raise Failed(f"{' or '.join(outside(config))}: {error}") from None
+        raise Failed(f"{parts}: {error}") from None
 
 
 def outside(config: Config) -> list[str]:
@@ -55,18 +58,21 @@ def outside(config: Config) -> list[str]:
     return sorted({target for target in targets_of(config) if is_foreign({"_target_": target})})
 
 
-def apart(call: Callable[[], Any], seconds: float = math.inf) -> Any:
+def apart(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:
     """What `call` returns, plain data, from a process of its own, whose state it may change.
 
-    Raises Failed, also where nothing came within some seconds.
+    Says what it is about where that takes long.  Raises Failed, also where nothing came within some seconds.
     """
     if Place.own:
         return call()
     child = start(partial(answer, call))
-    line, limit = None, time.monotonic() + seconds
+    line, began, said = None, time.monotonic(), not about
     try:
-        while line is None and time.monotonic() < limit:
+        while line is None and time.monotonic() < began + seconds:
             line = child.listen(POLL)
+            if line is None and not said and time.monotonic() >= began + LONG:
+                print(f"ablate: still {about}, after {LONG:.0f} s; Ctrl-C stops it", file=sys.stderr, flush=True)
+                said = True
     finally:
         code = child.end(ALMOST if line == "" else 0)
     if line is None:

@@ -8,7 +8,7 @@ import importlib
 import json
 import os
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from ablate.config.schema import BUILT, NOW_GROUPS, OWNED, VARIED, Config, typed
 from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
+from ablate.format import few
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
@@ -43,6 +44,7 @@ from ablate.training.optim import OFFERED
 from ablate.training.schedule import schedule_problems
 from ablate.training.step import Step
 
+SHOWN = 4  # cells that have a problem
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*VARIED, "model", "data", "user")
 
@@ -66,14 +68,20 @@ class Validator:
         self.budgets: dict[str, Budget] = {}
         self.packages: dict[str, list[Problem]] = {}
 
-    def validate(self, configs: Iterable[Config]) -> tuple[list[Checked], list[Problem]]:
-        """The cells that pass, checked and counted, and everything that is wrong with the others, each problem once."""
-        passed, problems = list[Checked](), list[Problem]()
-        for config in configs:
+    def validate(self, configs: Iterable[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
+        """The cells that pass, checked and counted, and everything that is wrong with the others, each problem once.
+
+        One that no key is named for, and that not all cells have, begins with the labels of those that do.
+        """
+        configs = list(configs)
+        passed, wrong = list[Checked](), dict[Problem, list[str]]()
+        for config, label in zip(configs, labels or [""] * len(configs), strict=True):
             found, cell = self.outside(config) if is_foreign(config) else self.examine(config)
-            problems += [problem for problem in found if problem not in problems]
+            for problem in dict.fromkeys(found):
+                wrong.setdefault(problem, []).append(label)
             passed += [cell] if cell and not found else []
-        return passed, problems
+        unnamed = {each for each in wrong if labels and not each.key and len(wrong[each]) < len(configs)}
+        return passed, [each._replace(key=few(wrong[each], SHOWN)) if each in unnamed else each for each in wrong]
 
     def outside(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """What `examine` finds of a cell with parts from outside, in a process of its own."""
@@ -324,7 +332,7 @@ def package_problems(package: str) -> list[Problem]:
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
-        apart(partial(imported, package))
+        apart(partial(imported, package), about=f"importing {package}")
     except Failed as error:
         return [Problem("user", f"{package!r} cannot be imported ({error})")]
     return []

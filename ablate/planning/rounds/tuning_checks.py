@@ -68,7 +68,8 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     elif match == "seconds" and section != "optim":
         message = f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim"
     elif len(lacking) == len(study.cells.rows):
-        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw.as_json())})
+        known = {name for raw in study.cells.raw for name in flat(raw.as_json())}
+        near = nearest(key, (name for name in known if "._" not in name))  # targets are no settings
         message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
     elif lacking:
         message = f"{lacking[0]} has no {key}; tune a key that every cell has"

@@ -50,8 +50,9 @@ def _results(rows: pandas.DataFrame) -> list[str]:
             found.append(told if len(rows) <= MOST or len(told) <= REASON else row.verdict)
             continue
         n = f"  n = {row.n}" * several
+        told = f"  {row.verdict}" * (row.verdict != "descriptive")  # as the caption says, once
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
-        found.append(f"{format.span(row.mean, row.low, row.high, places[row.metric])}{n}  {row.verdict}{note}")
+        found.append(f"{format.span(row.mean, row.low, row.high, places[row.metric])}{n}{told}{note}")
     return found
 
 
@@ -132,7 +133,11 @@ def _cap(known: pandas.DataFrame) -> float:
     if known.empty:
         return 1.0
     reach = known[["low", "high"]].abs().max(axis=1)
-    needed = [*known["mean"].abs(), *reach[known["verdict"].isin(evidence.DECIDED)], 3 * reach.median()]
+    needed = [
+        *known["mean"].abs(),
+        *reach[known["verdict"].isin([*evidence.DECIDED, "descriptive"])],
+        3 * reach.median(),
+    ]
     most = 4 * reach.quantile(0.75) if len(known) > MOST else math.inf
     return min(float(np.nanmax([*needed, 0.0])) * 1.05, float(most)) or 1.0
 

@@ -15,6 +15,7 @@ from conftest import ROOT
 from fake_studies import fabricate, plain_score
 from PIL import Image
 
+from ablate import evidence
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, LATER_GROUPS
 from ablate.results.kept_tables import write_tables
@@ -176,7 +177,8 @@ def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(
     root: Path, train: Callable[..., Path], capsys: Capture
 ) -> None:
     lost = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("gelu", 0) else "done"  # noqa: E731
-    train(status=lost, claims={"gated": CLAIM, "late": CLAIM | {"registered": False}})
+    late, everything = CLAIM | {"registered": False}, {"value": "all", "registered": True}
+    train(status=lost, claims={"gated": CLAIM, "late": late}, effects=everything)
     train("alone", {"norm": ["ln", "rms"]}, score=lambda levels, seed: 2.0 + 0.01 * (seed % 3))
     gallery(root, capsys)
     table = counted(root)
@@ -185,9 +187,23 @@ def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(
     assert table["registered claims, each study's a family"] == ["1", "1", "1", "0", "0"]
     assert table["claims written or edited after results, exploratory"] == ["–", "1", "1", "0", "0"]
     text = " ".join(findings(root).split())
-    assert "at most 0.05 × 3 = 0.15 are to be expected" in text and "at most 0.15 false ones among all 2" in text
+    expected = "So 0.05 × 3 = 0.15 false ones at most are to be expected among the 2 decided verdicts of 3 families"
+    assert f"{expected}: an expectation, not a bound" in text and "Left out of that sum" not in text
     assert "about 0.05 of 1" in text
     assert "1 run diverged" in text and "In words: nothing yet" in text
+
+
+def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(
+    root: Path, train: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(claims={"gated": CLAIM})
+    train("alone")
+    monkeypatch.setattr(evidence, "given", lambda manifest: "tuned" * (manifest.study == "alone"))
+    gallery(root, capsys)
+    text = " ".join(findings(root).split())
+    assert counted(root)["effects, each study's a family"] == ["1", "2", "1", "1", "0"], "those that no claims judge"
+    assert "0.05 × 1 = 0.05 false ones at most are to be expected among the 1 decided verdict of 1 family" in text
+    assert "Left out of that sum: 1 decided verdict of studies that were tuned." in text and "in 10 to 36 % of" in text
 
 
 def test_seeds_that_were_added_after_a_look_are_not_promised_for(

@@ -34,7 +34,7 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     said = sentences(found)[1]
     pattern = (
         r"swiglu in place of mlp lowers the test loss by 0\.(\d+) nats per byte \[0\.(\d+), 0\.(\d+)\], averaged over "
-        r"norm \(8 seeds, if differences are roughly normal, Holm p < 0\.0001, "
+        r"norm \(8 seeds, Holm p < 0\.0001, "
         r"\+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
     )
     shown = re.fullmatch(pattern, said)

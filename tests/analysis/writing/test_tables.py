@@ -70,7 +70,7 @@ def test_effects_say_family_and_exploratory(tmp_path: Path) -> None:
     shown = cell(page, "ffn: swiglu − mlp")
     assert shown[1:3] == ["6", "0"] and shown[4:] == [
         format.p_text(row.p_holm),
-        f"better (lower loss), {NORMAL}",
+        "better (lower loss)",
         "family",
     ]
     assert row.p_holm < 0.001 and f"Holm p {shown[4]}" in sentence(study.manifest, row).replace("p = ", "p ")

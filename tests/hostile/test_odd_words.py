@@ -1,0 +1,145 @@
+"""Command lines and study files that would not end, or end in a traceback: a line each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.cli import preview, studies
+from ablate.config.errors import PlanError, Problem
+from ablate.config.groups import read_groups
+from ablate.config.overrides import parse
+from ablate.planning.checks import user_code
+from ablate.planning.plan import plan_study
+
+
+def problems(*words: str, folder: Path | None = None) -> list[str]:
+    """What a command line is refused for."""
+    with pytest.raises(PlanError) as told:
+        plan_study((*words, "scale=tiny", "seeds=1", "dry_run=true"), str(folder) if folder else None)
+    return [str(problem) for problem in told.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ("range(1,1e9)", "999,999,999 values"),
+        ("sort(range(1,1e9))", "999,999,999 values"),
+        ("shuffle(range(0,1e9,2))", "500,000,000 values"),
+        ("range(1,inf)", "values without end"),
+        ("range(0,1,1e-300)", "values without end"),
+    ],
+)
+@pytest.mark.parametrize("key", ["train.batch_size", "optim.lr", "model.nothing", "norm"])
+def test_a_range_is_counted_before_it_is_written_out(key: str, value: str, count: str) -> None:
+    began = time.process_time()
+    found = parse([f"{key}={value}"], read_groups())
+    assert found.problems == [Problem(f"{key}={value}", f"has {count}; a sweep has at most 10,000")]
+    assert time.process_time() - began < 5
+    assert len(parse([f"{key}=range(1,4)"], read_groups()).swept.get(key, [1, 2, 3])) == 3
+
+
+@pytest.mark.parametrize("level", ["[ln]", "[ln,rms]", "{a:1}"])
+def test_a_level_of_a_group_is_a_name(level: str) -> None:
+    assert any(
+        line.startswith(f"norm={level}") and "is not a variant" in line for line in problems(f"norm={level},rms")
+    )
+
+
+@pytest.mark.parametrize(
+    ("factors", "said"),
+    [
+        ("{norm: [[ln], rms]}", "factors.norm: [ln] is not a variant"),
+        ("{norm: [{ln: rms}, rms]}", "factors.norm: {ln: rms} is not a variant"),
+        ("{model.dim: [{a: 1}, 32]}", "factors.model.dim: {a: 1} is not a level"),
+        ("{model.dim: [[[1]], 32]}", "factors.model.dim: [[1]] is not a level"),
+    ],
+)
+def test_a_level_of_a_study_file_is_a_value(factors: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "odd.yaml").write_text(f"study: odd\nfactors: {factors}\n")
+    found = problems("+experiment=odd", folder=tmp_path)
+    assert any(said in line for line in found) and not any("\n" in line for line in found)
+
+
+def test_a_key_that_is_there_is_not_suggested_for_itself() -> None:
+    (line,) = problems("norm=ln,rms", "tune.key=norm._target_", "tune.values=[1,2]")
+    assert line.startswith("tune.key: no such key: norm._target_; ") and "did you mean norm._target_" not in line
+
+
+def test_what_never_ends_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is not ended for it: what is only slow is built."""
+    said: list[str] = []
+
+    def tell(text: str, **_: Any) -> None:
+        said.append(text)
+        (tmp_path / "said").touch()
+
+    def slow(file: Path) -> str:
+        while not file.exists():
+            time.sleep(0.01)
+        return "built"
+
+    monkeypatch.setattr(user_code, "LONG", 0.0)
+    monkeypatch.setattr(user_code, "print", tell, raising=False)
+    assert user_code.apart(partial(slow, tmp_path / "said"), about="building mine.Slow") == "built"
+    assert said == ["ablate: still building mine.Slow, after 0 s; Ctrl-C stops it"]
+
+
+def test_the_level_whose_constructor_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_odd.py").write_text(
+        "from torch import nn\nclass Norm(nn.LayerNorm):\n    def __init__(self, dim: int, at: int = 1):\n"
+        "        super().__init__(dim)\n        if at == 7:\n            raise RuntimeError('not seven')\n"
+        "    def forward(self, x, mask=None):\n        return super().forward(x)\n"
+    )
+    (tmp_path / "conf" / "norm").mkdir(parents=True)
+    (tmp_path / "conf" / "norm" / "odd.yaml").write_text("# Odd.\n_target_: mine_odd.Norm\n_partial_: true\nat: 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    levels = ",".join(map(str, range(1, 13)))
+    found = problems("norm=odd", f"norm.at={levels}", "user=[mine_odd]", folder=tmp_path / "conf")
+    assert len(found) == 1 and found[0].startswith("norm.at=7: ") and "not seven" in found[0]
+
+
+def test_a_mistake_in_several_studies_is_said_once(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    """Each is refused by a command of its own, in the same words."""
+    asked = studies.Asked([], None, Path("tables"))
+    script = (
+        "import sys; print('ablate: x=1: no such key', file=sys.stderr); print('more', file=sys.stderr); sys.exit(2)"
+    )
+    monkeypatch.setattr(studies, "program", lambda _: ["python3", "-c", script])
+    result = studies.carry_out(["one", "two", "three"], asked, {})
+    out, err = capfd.readouterr()
+    assert out == "one, two, three: refused: x=1: no such key\n" and err.count("no such key") == 1
+    assert err.count("more") == 3 and result.code == 1
+
+
+def test_a_plan_of_many_cells_is_short(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last rows, how many lie between; what is noted of many cells alike, once."""
+    monkeypatch.setattr(preview, "MOST", 5)
+    monkeypatch.setattr(preview, "HEAD", 3)
+    monkeypatch.setattr(preview, "TAIL", 2)
+    planned = plan("norm=ln,rms,scale", "ffn=mlp,gelu", "seeds=1")
+    labels = [cell.label for cell in planned.manifest.cells]
+    planned = replace(planned, notes=[*(f"{label}: is odd" for label in labels), "all: are even", "ln + mlp: is last"])
+    lines = preview.preview(planned).splitlines()
+    first = [line.split("  ")[0].removesuffix(" (reference)") for line in lines[1:7]]
+    assert first == [*labels[:3], "… 1 more cell between; --json has all", *labels[-2:]]
+    notes = [f"{', '.join(labels[:4])} and 2 more: is odd", "all: are even", "ln + mlp: is last"]
+    assert lines[-4:] == [*notes, "dry run: nothing was trained or written"]
+    monkeypatch.setattr(preview, "MOST", 6)
+    assert len(preview.preview(planned).splitlines()) == len(lines)
+
+
+@pytest.mark.parametrize("word", ["eval.lengths=[[]]", "optim.betas=[{a:1},0.9]", "optim.betas=[[1],2]"])
+def test_a_list_of_numbers_holds_numbers(word: str) -> None:
+    assert any(line.startswith(word.partition("=")[0]) and "takes a list of numbers" in line for line in problems(word))
+
+
+def test_what_acts_is_spelled_out() -> None:
+    (line,) = problems("norm='\x1b[31m'")
+    assert "\x1b" not in line and "\\x1b[31m" in line
