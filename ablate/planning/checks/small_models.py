@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,7 @@ from ablate.config.schema import LAYERS as PATTERN
 from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
-
-if TYPE_CHECKING:
-    from ablate.planning.checks.validate import Checked
+from ablate.planning.checks.checked import Checked
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
 LAYERS = 2  # sharing layers, and scaling by depth, need two

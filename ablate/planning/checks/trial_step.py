@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -9,13 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.components import resolve
 from ablate.config.errors import BadComponent, one_line
+from ablate.config.schema import Config
 from ablate.data.task import Batch
 from ablate.model.build import build_objective
+from ablate.model.cost import Budget
 from ablate.model.dropout import rekey, step_seed
 from ablate.model.objective import terms_of
+from ablate.planning.checks.checked import Checked
 from ablate.planning.checks.small_models import SHORTEST, Spec, build, small, some_inputs
-from ablate.training.step import build_step
+from ablate.training.step import Step, build_step
 
 RATE = 1e-2  # of a copy's steps, for gradients of RMS 1
 CLIP = 1e-3  # of a copy's gradients, small enough to act: a step that does not clip shows
@@ -90,7 +95,18 @@ class Trial:
         return {name: value.detach() for name, value in found.items()}
 
 
-def passes_per_step(cell: Any) -> float:
+def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
+    """A budget whose FLOPs are those of all gradients that a step takes.  Raises BadComponent."""
+    step = resolve("step", config.step["_target_"], config.user)
+    if step is Step:
+        return budget
+    passes = passes_per_step(Checked(config, task, budget))
+    told = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
+    notes = [*budget.notes, *[told] * (passes != 1)]
+    return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=notes)
+
+
+def passes_per_step(cell: Checked) -> float:
     """How many gradients of a whole batch a cell's step takes on average.  Raises BadComponent where it cannot run."""
     why = ""
     for double in (True, False):

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from omegaconf import MISSING
@@ -31,18 +31,18 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
+from ablate.planning.checks.checked import Checked as Checked
 from ablate.planning.checks.fused_kernels import refuse_without_kernels
 from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.optimiser import optimiser_problems
 from ablate.planning.checks.trained_vectors import refuse_without_text
-from ablate.planning.checks.trial_step import passes_per_step
+from ablate.planning.checks.trial_step import with_passes
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
 from ablate.training.optim import OFFERED
 from ablate.training.schedule import schedule_problems
-from ablate.training.step import Step
 
 SHOWN = 4  # cells that have a problem
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -50,14 +50,6 @@ BUILDING = (*VARIED, "model", "data", "user")
 
 
 TORCH, OURS = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
-
-
-class Checked(NamedTuple):
-    """A cell that passed: its configuration with every `auto` and the FFN's width resolved, its task, its budget."""
-
-    config: Config
-    task: Any
-    budget: Budget
 
 
 class Validator:
@@ -241,17 +233,6 @@ def counted(config: Config, task: Any) -> dict[str, Any]:
         return {"problem": ["", str(error)]}
     except Exception as error:  # a component of the user's own can fail in any way
         return {"problem": ["", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}"]}
-
-
-def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
-    """A budget whose FLOPs are those of all gradients that a step takes.  Raises BadComponent."""
-    step = resolve("step", config.step["_target_"], config.user)
-    if step is Step:
-        return budget
-    passes = passes_per_step(Checked(config, task, budget))
-    told = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
-    notes = [*budget.notes, *[told] * (passes != 1)]
-    return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=notes)
 
 
 def origin(error: Exception) -> str:
