@@ -51,7 +51,7 @@ MAPPING = {
         "tests/test_recorded.py",
         "tests/analysis/test_pages.py",
     ],
-    "analysis/writing": ["tests/analysis/writing", "tests/analysis/test_pages.py"],
+    "analysis/writing": ["tests/analysis/writing", "tests/analysis/test_pages.py", "tests/analysis/stats"],
     "analysis/figures": [
         "tests/analysis/figures",
         "tests/analysis/test_pages.py",
@@ -81,6 +81,7 @@ OPPOSITE |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot:
 CLOSED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 ARITHMETIC |= {ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd}
+EITHER = ("min", "max")  # whose arguments may change places
 CHECKS = ("strict", "encoding")  # keywords that check the code itself, or name what is the default here
 DEFAULTS = {ast.JoinedStr: "''", ast.List: "[]", ast.ListComp: "[]", ast.Dict: "{}", ast.Compare: "False"}
 DEFAULTS |= {ast.BoolOp: "False", ast.BinOp: "0", ast.Tuple: "()"}
@@ -139,7 +140,9 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "default returned", copy(value=ast.parse(DEFAULTS.get(type(value), "None"), mode="eval").body)
     if isinstance(node, ast.Call):
         match node.args:
-            case [one, other, *rest] if not isinstance(one, ast.Starred) and not isinstance(other, ast.Starred):
+            case [one, other, *rest] if not (
+                {type(one), type(other)} & {ast.Starred} or ast.unparse(node.func) in EITHER
+            ):
                 yield "arguments swapped", copy(args=[other, one, *rest])
         for i, keyword in enumerate(node.keywords):
             if keyword.arg and keyword.arg not in CHECKS:
@@ -430,17 +433,15 @@ def mutated(mutant: Mutant) -> Iterator[tuple[bytes, bytes]]:
 def tests_of(mutant: Mutant, known: dict[str, Any]) -> list[str]:
     """The tests that run a mutant's statement, quick ones first.
 
-    Of what importing runs, those that run its module; of what no test runs in its own process, all of the package,
-    where these start others.
+    Of what importing runs, those that run its module; where tests start processes, all others of the package, too.
     """
     numbers = range(mutant.lines[0], mutant.lines[1] + 1)
     statements = [f"{mutant.path}:{number}" for number in numbers]
     if mutant.imported:
         statements = [each for each in known["tests"] if each.startswith(f"{mutant.path}:")]
     found = {test for each in statements for test in known["tests"].get(each, [])}
-    if not found and mutant.path.startswith(PROCESSES):
-        found = set(known["seconds"])
-    return sorted(found, key=lambda test: (known["seconds"][test], test))
+    every = set(known["seconds"]) if mutant.path.startswith(PROCESSES) else found
+    return sorted(every, key=lambda test: (test not in found, known["seconds"][test], test))
 
 
 def used() -> float:

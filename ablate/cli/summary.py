@@ -233,6 +233,7 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
         found = {noise.kind.replace("step", "main"): noise for noise in noises}
         if "main" in found and math.isfinite(found["main"].finds[0]):
             lines.append(_noise(found, cells[cells["metric"] == metric]) + f" in {metric}" * (len(metrics) > 1))
+    lines.append(evidence.unseen_line(table))
     shared = "; speed not compared (runs shared the machine)" * (not is_timed(study.manifest))
     return [*(line for line in lines if line), f"intervals cover seeds only{shared}"]
 

@@ -8,20 +8,21 @@ the task, never from the seeds that happened to be seen: from what the reference
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special
+import pandas
 
 from ablate import format
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
+from ablate.evidence.family import ALPHA
 from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.scores import is_share
+from ablate.evidence.solved import bound, is_solved
 from ablate.evidence.statistics import Estimate, interval
 from ablate.results.records import TaskFacts
 
@@ -106,6 +107,8 @@ def _fallen_runs(found: Scored, names: Sequence[str], of: Best = best_median) ->
     """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
     sign = 1 if found.lower[names[0]] else -1
     values = found.of(names, ranked=True)  # what diverged has collapsed, too
+    if all(is_solved(found.metrics[name]) for name in names):  # which counts what did not get there
+        return values, np.zeros_like(values, dtype=bool), 0.0
     best, guess = of(sign * values), sign * _guess(found, names)
     room = guess - best if guess > best else math.inf
     return values, np.isinf(values) | (sign * values > best + LOST * room), room
@@ -131,12 +134,6 @@ def _fallen(fallen: np.ndarray, names: list[str], side: dict[str, float]) -> int
     return int(fallen[:, [names.index(name) for name in side]].any(axis=1).sum())
 
 
-@functools.cache
-def bound(count: int, n: int, level: float) -> float:
-    """The largest share of which count or fewer of n are seen with probability `level` (Clopper & Pearson 1934)."""
-    return float(special.betainccinv(count + 1, n - count, level)) if count < n else 1.0
-
-
 def bounds(collapse: Collapse, level: float) -> list[float]:
     """The bound of each independent group; `level` is shared among them."""
     return [bound(count, n, level / len(collapse.counts)) for count, n in collapse.counts]
@@ -152,8 +149,31 @@ def bound_words(collapse: Collapse, level: float) -> str:
     share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
     one, other = collapse.sides
     sides = f"; {one} collapsed against {other}" * bool(collapse.seen)
-    # Rounded up: "fewer than" must be true.
-    return f"collapse in fewer than {math.ceil(100 * share - 1e-9)} % of seeds (95 %, {count} of {n}){sides}"
+    return f"collapse in fewer than {_ceiling(share)} % of seeds (95 %, {count} of {n}){sides}"
+
+
+def unseen(collapse: Collapse) -> dict[str, float]:
+    """The largest share of collapses that the seeds leave open at 95 %, and what it moves the contrast by; or NaN."""
+    if not any(collapse.sizes):  # a share solved, which counts the others
+        return {"collapse_share": math.nan, "collapse_cost": math.nan}
+    lost = cost(collapse, ALPHA)
+    return {"collapse_share": max(bounds(collapse, ALPHA)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
+
+
+def unseen_line(table: pandas.DataFrame) -> str:
+    """What *better* and *worse* in a table of effects leave open; nothing without such a verdict."""
+    rows = table[table["verdict"].map(format.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
+    if rows.empty:
+        return ""
+    most, moved = rows["collapse_share"].max(), rows["collapse_cost"].max()
+    known = math.isfinite(moved) and rows["metric"].nunique() == 1
+    would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
+    return f"better and worse are of the seeds seen: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
+
+
+def _ceiling(share: float) -> int:
+    """Per cent, rounded up: "at most" must be true."""
+    return math.ceil(100 * share - 1e-9)
 
 
 def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: bool) -> tuple[str, str]:

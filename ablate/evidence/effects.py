@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from ablate.evidence.claims.step_units import fits_in_steps
-from ablate.evidence.collapse import collapse_of, seen_words, within_margin
+from ablate.evidence.collapse import collapse_of, seen_words, unseen, within_margin
 from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
@@ -19,10 +19,11 @@ from ablate.evidence.family import ALPHA, described, worded
 from ablate.evidence.normality import alarm_words, alarmed, assumed, doubted
 from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
+from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
-from ablate.format import OPEN, counted
+from ablate.format import CROSSED, OPEN, counted
 from ablate.results.naming import no_evidence
 from ablate.results.speed import is_timed
 from ablate.results.study import Study
@@ -30,14 +31,15 @@ from ablate.results.study import Study
 STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
 SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
+UNSEEN = ["collapse_share", "collapse_cost"]
 GROUNDS = [
     *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
-    *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES),
+    *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES, *UNSEEN),
 ]
 
 
 # What effects needs of a row and does not keep.
-OF_ROWS = ["estimate", "different", "uneven", "looks", "reach", "collapse"]
+OF_ROWS = ["estimate", "different", "uneven", "clumps", "looks", "reach", "collapse"]
 
 
 class Noise(NamedTuple):
@@ -71,9 +73,13 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
     `metric` is that of each row's own task unless one is given for all; `smallest` is what a fresh study of as many
     seeds finds four times in five at `alpha`, the row's own SD being an estimate; NaN where so few find nothing.
+    `collapse_share` and `collapse_cost` say what no interval does: see evidence.collapse.unseen.
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
-    rows = [each.names | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)} for each in found]
+    rows = []
+    for each in found:
+        fallen = collapse_of(all_scores, each)
+        rows.append(each.names | estimate_row(all_scores, each) | {"collapse": fallen} | unseen(fallen))
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *NAMES, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = bool(unadjusted(study.manifest))
@@ -92,6 +98,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
     asked = zip(table["n"], table["family"], table["verdict"], strict=True)
     table["assumes"] = [assumed(n, doubts[family]) * (verdict not in OPEN) for n, family, verdict in asked]
+    table.loc[table["metric"].map(is_solved), "assumes"] = ""
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     table["also"] = ["; ".join(others) for others in also_of_each(study.manifest, found)]
     table["given"] = given(study.manifest)
@@ -138,7 +145,7 @@ def _correct(table: pandas.DataFrame) -> None:
 
 
 def _withheld(row: Any) -> bool:
-    return bool(row.different or row.uneven or alarmed(row.p_normal))
+    return bool(row.different or row.clumps or row.uneven or alarmed(row.p_normal))
 
 
 def _tested(row: Any) -> bool:
@@ -149,12 +156,18 @@ def barred(row: Any) -> tuple[str, str] | None:
     """withheld or undecided with the reason, where no interval of a row can say anything; else None."""
     if row.different:
         return "withheld", "its cells are scored on different tasks"
+    if row.clumps:
+        return "withheld", f"its task is solved or not, so that no t interval of {row.metric} is right; see test/solved"
     if row.uneven:
-        return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
+        crossed = getattr(row, "kind", "") in CROSSED
+        where = ", unequally often at the levels that it crosses" * crossed
+        return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}{where}"
     if few := too_few(row.n, row.paired):
         return "undecided", few
     if not row.paired and row.n < SEEDS:
         return "undecided", f"unpaired, n < {SEEDS}"
+    if row.estimate.exact:
+        return None
     if row.sd == 0 and row.mean == 0:
         return "undecided", "equal in every seed"
     if row.sd == 0:

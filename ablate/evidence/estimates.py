@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ import pandas
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.normality import normality
 from ablate.evidence.scores import endpoints, is_share, lower_is_better, scores
-from ablate.evidence.sequential import sizes
+from ablate.evidence.sequential import planned_looks, sizes
+from ablate.evidence.solved import counted, is_solved
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.format import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest
@@ -59,7 +61,8 @@ def scored(study: Study, metric: str | None = None) -> Scored:
     ranked = values.copy()
     lost = study.runs.loc[study.runs["status"] == "diverged", ["seed", "cell"]]
     for seed, cell in lost.itertuples(index=False):
-        ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
+        if not is_solved(metrics[cell]):
+            ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
     ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
     cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
     return Scored(study, cells, metrics, lower, values, ranked, ends, at)
@@ -94,17 +97,24 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     cells, names = found.cells, list(contrast.weights)
     parts, together = found.groups(contrast.weights)
     values = [sums(found.of(w), w) for w in parts]
-    estimate = estimate_of(values, together)
+    estimate, exact = estimate_of(values, together), all(is_solved(found.metrics[name]) for name in names)
     different = len({cells[name].task for name in names}) > 1
-    lost = _diverged(found, contrast.side(1), contrast.side(-1))
+    lost = _diverged(found, contrast)
+    looked = sizes(found.study.manifest, [_complete(found, w) for w in parts])
+    if exact:  # what diverged did not solve it; looks share the level, as no t would
+        counts = counted(values, [w.values() for w in parts], planned_looks(found.study.manifest))
+        estimate, looked, lost["uneven"] = estimate._replace(exact=counts), (estimate.n,), False
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
+    tasks = found.study.manifest.tasks
+    clumps = any(tasks[found.cells[name].task].clumps(found.metrics[name]) for name in names)
     matches = [match for name in names if (match := cells[name].matched)]
     left = max((match.difference for match in matches), key=abs, default=0)
     return {
         "estimate": estimate,
         "reach": _reach(found, contrast, metrics),
-        "looks": sizes(found.study.manifest, [_complete(found, w) for w in parts]),
+        "looks": looked,
         "different": different,
+        "clumps": clumps,
         "paired": together,
         "n": estimate.n,
         "mean": estimate.mean,
@@ -114,7 +124,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
         **_pairs(found, contrast, estimate, together),
         MATCHED: left,
         **lost,
-        "p_normal": math.nan if different or lost["uneven"] else normality(values),
+        "p_normal": math.nan if different or lost["uneven"] or exact else normality(values),
         "failed": _count(found, contrast.weights, "failed"),
         "missing": _count(found, contrast.weights, "missing"),
     }
@@ -159,13 +169,29 @@ def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
     return np.asarray(np.round(sums / size, 12) * size)
 
 
-def _diverged(found: Scored, one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
-    """How many runs of each side diverged, and whether that is not the same share of its cells."""
-    a, b = _count(found, one, "diverged"), _count(found, other, "diverged")
-    return {"diverged": a, "diverged_reference": b, "uneven": a * len(other) != b * len(one)}
+def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
+    """How many runs of each side diverged, and whether that is not the same share of its cells.
+
+    Of an interaction, a difference of differences, the share has to be that of each of its corners: where all runs
+    with one norm diverged, each side has lost as many, and what is left compares nothing.
+    """
+    sides = [contrast.side(sign) for sign in (1, -1)]
+    a, b = (_count(found, side, "diverged") for side in sides)
+    compared = _corners(found, contrast) if contrast.kind in CROSSED else sides
+    shares = {Fraction(_count(found, cells, "diverged"), len(cells)) for cells in compared}
+    return {"diverged": a, "diverged_reference": b, "uneven": len(shares) > 1}
 
 
-def _count(found: Scored, side: dict[str, float], status: str) -> int:
+def _corners(found: Scored, contrast: Contrast) -> list[list[str]]:
+    """The cells at each combination of levels of the factors that an interaction crosses."""
+    corners: dict[str, list[str]] = {}
+    for name in contrast.weights:
+        levels = found.cells[name].levels
+        corners.setdefault(str([levels[factor] for factor in contrast.factor.split(" x ")]), []).append(name)
+    return list(corners.values())
+
+
+def _count(found: Scored, side: Iterable[str], status: str) -> int:
     return int(sum(found.ends.get((cell, status), 0) for cell in side))
 
 

@@ -13,11 +13,12 @@ from ablate.config.depth import chosen_at
 from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
+from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
 from ablate.format import SPEED
 from ablate.results.naming import measured_as
-from ablate.results.records import Cell, Look, Manifest, TaskFacts
+from ablate.results.records import SOLVED, Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
 
 
@@ -46,8 +47,15 @@ def endpoints(manifest: Manifest) -> dict[str, str]:
 
 
 def validated(manifest: Manifest) -> dict[str, str]:
-    """By cell, the metric of its endpoint on the validation split."""
-    return {cell: f"val/{metric.split('/')[-1]}" for cell, metric in endpoints(manifest).items()}
+    """By cell, the metric of its endpoint on the validation split; of a share solved what it is counted from."""
+    found = {cell: f"val/{metric.split('/')[-1]}" for cell, metric in endpoints(manifest).items()}
+    return found | _measured(manifest, found)
+
+
+def _measured(manifest: Manifest, metrics: dict[str, str]) -> dict[str, str]:
+    """Of the cells among these whose metric is the share solved, the metric that says whether a run did."""
+    first = {cell.id: manifest.tasks[cell.task].measured for cell in manifest.cells if cell.task in manifest.tasks}
+    return {cell: name.replace(SOLVED, first[cell]) for cell, name in metrics.items() if is_solved(name)}
 
 
 def measures(manifest: Manifest) -> list[str]:
@@ -77,8 +85,16 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     Without `metric` each cell is scored by that of its own task.
     """
     runs, own = study.runs, endpoints(study.manifest)
-    values = values_of(runs, own if metric is None else dict.fromkeys(own, metric))
+    wanted = own if metric is None else dict.fromkeys(own, metric)
+    measured = _measured(study.manifest, wanted)
+    values = values_of(runs, wanted | measured)
     usable = values.where((runs["status"] == "done") & np.isfinite(values))
+    if measured:
+        at = (
+            runs["cell"].map({c.id: study.manifest.tasks[c.task].solved_at for c in study.manifest.cells}).astype(float)
+        )
+        reached = (usable >= at).astype(float).where(usable.notna())
+        usable = usable.where(~runs["cell"].isin(measured), reached.mask(runs["status"] == "diverged", 0.0))
     table = runs[["seed", "cell"]].assign(value=usable).pivot(index="seed", columns="cell", values="value")
     return table.reindex(columns=list(own)).astype(float)
 

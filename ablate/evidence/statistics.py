@@ -11,18 +11,23 @@ import numpy as np
 from scipy import optimize, special
 
 from ablate.evidence.distributions import chi2_quantile, t_above, t_limit
+from ablate.evidence.solved import Counted, exact_interval, exact_p
 
 POWER = 0.8  # of a test: four times in five
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds with what its t statistic needs: SD, number of seeds, standard error, degrees of freedom."""
+    """A mean over seeds with what its t statistic needs: SD, number of seeds, standard error, degrees of freedom.
+
+    `exact`: of a share solved the counts, whose interval and p are exact and no t's.
+    """
 
     mean: float
     sd: float
     n: int
     error: float
     df: float
+    exact: Counted | None = None
 
 
 def paired(values: np.ndarray) -> Estimate:
@@ -53,6 +58,8 @@ def welch(groups: Sequence[np.ndarray]) -> Estimate:
 
 def p_value(estimate: Estimate) -> float:
     """Two-sided p of "the mean is zero": 2·P(t_df > |mean| / error); NaN below two seeds and without any spread."""
+    if estimate.exact and estimate.n > 1:
+        return exact_p(estimate.exact)
     if estimate.n < 2 or estimate.error == 0:
         return math.nan
     return float(2 * t_above(abs(estimate.mean) / estimate.error, estimate.df))
@@ -60,6 +67,8 @@ def p_value(estimate: Estimate) -> float:
 
 def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
     """The 1 − alpha interval mean ± t_{1 − alpha/2, df} · error; NaN below two seeds and without any spread."""
+    if estimate.exact and estimate.n > 1:
+        return exact_interval(estimate.exact, alpha)
     if estimate.n < 2 or estimate.error == 0:
         return math.nan, math.nan
     half = float(t_limit(alpha / 2, estimate.df)) * estimate.error
@@ -189,6 +198,8 @@ def detectable_factor(df: float, alpha: float) -> float:
 def detectable(estimate: Estimate, alpha: float) -> float:
     """The difference that a fresh study of as many seeds finds four times in five: error · `detectable_factor`.
 
-    Paired or not; NaN without any spread.
+    Paired or not; NaN without any spread, and of a share solved.
     """
-    return estimate.error * detectable_factor(estimate.df, alpha) if estimate.n > 1 and estimate.error else math.nan
+    if estimate.n < 2 or not estimate.error or estimate.exact:
+        return math.nan
+    return estimate.error * detectable_factor(estimate.df, alpha)

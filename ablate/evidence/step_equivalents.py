@@ -21,6 +21,7 @@ from ablate.evidence.distributions import t_limit
 from ablate.evidence.estimates import groups, scored
 from ablate.evidence.family import ALPHA
 from ablate.evidence.scores import endpoints
+from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.evidence.step_wording import BEYOND
 from ablate.results.records import Manifest
@@ -61,7 +62,9 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
 
     A seed with a run that collapsed is left out: what that lost is no worth of its steps.
     """
-    values, found = scored(exchange, metric), {}
+    values, found = scored(exchange, metric), dict[str, Slope]()
+    if all(map(is_solved, values.metrics.values())):  # a share of which nobody knows what more steps are worth
+        return found
     for stratum, members in strata(exchange.manifest):
         cells = sorted(members, key=lambda cell: cell.config.train.steps)
         x = np.log([cell.config.train.steps for cell in cells])
@@ -83,11 +86,11 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
     NaN without exchange runs, and where there is no interval to tell otherwise.
     """
     exchange = study.beside.get("exchange")
-    metrics = table.loc[table["low"].notna(), "metric"].unique()
+    metrics = [metric for metric in table.loc[table["low"].notna(), "metric"].unique() if not is_solved(metric)]
     curves = {metric: slopes(exchange, metric) for metric in metrics} if exchange else {}
     rows = [
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
-        if exchange and math.isfinite(row.low) and contrast.kind != "trend"  # whose unit is another
+        if exchange and math.isfinite(row.low) and row.metric in curves and contrast.kind != "trend"  # of another unit
         else Worth()
         for contrast, row in zip(found, table[["metric", "lower_is_better", "low", "alpha"]].itertuples(), strict=True)
     ]

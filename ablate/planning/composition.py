@@ -16,6 +16,7 @@ from ablate.config.schema import Config
 from ablate.config.study_file import Asked
 from ablate.config.study_keys import study_problems
 from ablate.config.unreached import unreached
+from ablate.planning.cells import describe_task
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.hold import hold_equal
 
@@ -88,5 +89,5 @@ def about_metrics(asked: Asked, checked: Iterable[Checked]) -> list[Problem]:
     if not passed:
         return []
     timed = passed[0].config.timing == "isolated"
-    found = metric_problems(asked.claims, [cell.task.metrics for cell in passed], lengths, timed)
+    found = metric_problems(asked.claims, [dict(describe_task(cell.task).metrics) for cell in passed], lengths, timed)
     return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]

@@ -13,6 +13,7 @@ from ablate.config.typed_json import Record, later, record
 
 FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
 
+SOLVED = "solved"  # the metric of tasks with `solved_at`: 1 of a run that solved its task, 0 of any other that ended
 Way = Literal["min", "max"]  # in which a metric is better
 
 
@@ -23,6 +24,7 @@ class TaskFacts(Record):
     shares           metrics between 0 and 1
     units            of metrics that are per token
     beside           metrics that the summary shows beside the first
+    solved_at        what the metric after `solved` is of a run that solved its task, where that is what is compared
     """
 
     name: str = ""
@@ -36,6 +38,16 @@ class TaskFacts(Record):
     shares: list[str] = dataclasses.field(default_factory=lambda: ["accuracy", "exact"])
     units: dict[str, str] = dataclasses.field(default_factory=lambda: {"loss": "nats"})
     beside: list[str] = dataclasses.field(default_factory=list)
+    solved_at: Number | None = later(default=None)
+
+    @property
+    def measured(self) -> str:
+        """The first metric that its runs measure: the share solved is counted from it."""
+        return next(name for name in self.metrics if self.solved_at is None or name != SOLVED)
+
+    def clumps(self, metric: str) -> bool:
+        """Whether a metric is that one, of runs that end near its best or far below: a mean describes neither."""
+        return self.solved_at is not None and metric.split("/")[-1].split("@")[0] == self.measured
 
 
 @record

@@ -47,9 +47,13 @@ def test_whole_text(tmp_path: Path) -> None:
         and " four times in five (SD of an effect 0.0" in lines[12]
     )
     assert lines[11] == "verdicts from fewer than 12 seeds assume that differences over seeds are roughly normal"
-    assert lines[13] == "intervals cover seeds only; speed not compared (runs shared the machine)"
-    assert lines[14] == "next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
-    assert len(lines) == 15
+    assert lines[13] == (
+        "better and worse are of the seeds seen: up to 64 % of seeds may collapse (95 %), "
+        "which would move a difference by up to 2.2"
+    )
+    assert lines[14] == "intervals cover seeds only; speed not compared (runs shared the machine)"
+    assert lines[15] == "next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
+    assert len(lines) == 16
 
 
 def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:

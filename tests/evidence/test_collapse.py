@@ -19,6 +19,8 @@ from ablate.evidence.sequential import LOOKS, nominal
 from ablate.evidence.statistics import Estimate, paired
 from ablate.results.records import TaskFacts
 from ablate.results.study import Study, load_study
+from analysis.case import case_of
+from analysis.writing.tables import particulars_sheet
 
 COPY = TASK | {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(2)}}
 MARGIN = {"value": 0.02, "written": "2026-01-01", "registered": True, "earlier": []}
@@ -240,6 +242,30 @@ def test_bounds_hold_at_all_looks_together() -> None:
 def test_the_share_is_rounded_up() -> None:
     known = Collapse(((0, 8),), (0.5,), (0, 0), Estimate(0, 0, 8, 0, 7), math.nan)
     assert "fewer than 32 %" in bound_words(known, 0.05) and bound(0, 8, 0.05) == pytest.approx(0.3123, abs=1e-4)
+
+
+def test_what_better_and_worse_leave_open_stands_beside_them(tmp_path: Path) -> None:
+    low = lambda levels, seed: solved(levels, seed) - 0.1 * (levels["norm"] == "rms")  # noqa: E731
+    pair = study(tmp_path / "pair", 5, low)
+    found = row(pair)
+    assert found.verdict == "worse" and found.collapse_share == pytest.approx(1 - 0.05 ** (1 / 5))
+    best = float(np.median([solved({"norm": "ln"}, seed) for seed in range(5)]))
+    assert found.collapse_cost == pytest.approx(found.collapse_share * (best - 0.5))
+    said = "better and worse are of the seeds seen: up to 46 % of seeds may collapse (95 %), which would move a "
+    assert said + "difference by up to 0.22" in summary(pair)
+    sheet = particulars_sheet(case_of(pair, tmp_path))
+    assert sheet and sheet.rows[0][sheet.head.index("collapses at most [95 %]")] == "46 %: 0.22"
+    alone = study(tmp_path / "alone", 5, low, batches=lambda levels: levels["norm"])
+    assert row(alone).collapse_share == pytest.approx(1 - 0.025 ** (1 / 5)), (
+        "of two independent sides at half the level"
+    )
+    assert "may collapse" not in summary(study(tmp_path / "equal", 5))
+
+
+def test_of_runs_from_elsewhere_only_the_share_is_known(tmp_path: Path) -> None:
+    low = lambda levels, seed: 2.0 + solved(levels, seed) + (levels["norm"] == "rms")  # noqa: E731
+    found = study(tmp_path, 5, low, TASK | {"yardsticks": {}})
+    assert math.isnan(row(found).collapse_cost) and "up to 46 % of seeds may collapse (95 %)\n" in summary(found)
 
 
 def test_sides_with_batches_of_their_own_share_the_level() -> None:

@@ -121,6 +121,24 @@ def test_sides_of_different_sizes_deal_a_seeds_diverged_runs_anew(tmp_path: Path
     assert found["p"] == pytest.approx(2 * 1 / 3 * 2 / 3)
 
 
+def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survivors(tmp_path: Path) -> None:
+    both = {(f"none+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(2)}
+    crossed = evidence.effects(made(tmp_path / "one", both, 8)).set_index("kind").loc["interaction"]
+    assert (crossed["diverged"], crossed["diverged_reference"]) == (2, 2)
+    assert crossed["verdict"] == "withheld" and np.isnan([crossed["mean"], crossed["low"]]).all()
+    assert crossed["note"] == "2 runs diverged against 2, unequally often at the levels that it crosses"
+    everywhere = both | {(f"ln+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(2)}
+    even = evidence.effects(made(tmp_path / "all", everywhere, 8)).set_index("kind").loc["interaction"]
+    assert even["verdict"] != "withheld" and np.isfinite(even["low"])
+
+
+def test_a_trend_goes_by_the_levels_that_it_crosses(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "rms"], "train.batch_size": [8, 16, 32]}
+    table = evidence.effects(made(tmp_path, {("ln+8", 0), ("rms+8", 0)}, 8, factors=factors)).set_index("kind")
+    found = table.loc["trend"]
+    assert (found["diverged"], found["diverged_reference"], found["verdict"]) == (1, 1, "withheld")
+
+
 def test_without_runs_there_is_no_p() -> None:
     none = np.zeros(0, int)
     assert all(map(math.isnan, (sign_flips([]), redealt(none, none, 1, 2), reshuffled([], [1]), reshuffled([1], []))))

@@ -56,6 +56,9 @@ def test_the_nearest_row_is_taken_and_none_that_is_far(tmp_path: Path) -> None:
     assert taken(manifest, rows({"sd": 0.1, "steps": 1600}, {"sd": 0.2, "steps": 700})) == 0.2, "nearest in steps"
     assert taken(manifest, rows({"sd": 0.1, "task": "chars"}, {"sd": 0.2, "steps": 3000})) == 0.2, "the same task"
     assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2} | other)) == 0.2, "any factor, the noisier, or none"
+    for order in (1, -1):
+        both = [{"sd": 0.2, "n": 20}, {"sd": 0.1, "n": 40}][::order]
+        assert taken(manifest, rows(*both)) == 0.1, "of most seeds, if less noisy"
     unlike = [{"metric": "test/accuracy"}, {"task_kind": "mlm"}, {"kind": "cell"}, {"n": 4}, {"paired": False}]
     unlike += [{"steps": 8001}, {"steps": 79}, {"sd": math.nan}, {"sd": 0.0}, {"steps": math.nan}]
     for change in unlike:
@@ -105,6 +108,7 @@ def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(
     claims = {
         "as_good": said({"equivalent": sides, "margin": 0.02}),
         "no_worse": said({"not_greater": sides, "margin": 0.02}),
+        "by_loss": said({"not_less": sides, "margin": 0.02, "metric": "test/loss"}),
         "in_steps": said({"equivalent": sides, "margin": "2 %"}),
         "longer": said({"equivalent": sides, "margin": 0.02, "metric": ["test/loss@128", "test/loss@64"]}),
         "less": said({"less": sides}),
@@ -117,8 +121,8 @@ def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(
     found = [float(number) for number in re.findall(r"[\d.]+", noise.partition("effects of")[2])]
     assert found == pytest.approx([findable(sd, 6, 0.05 / 2) for sd in (0.01, 0.02)], abs=5e-4)
     assert f"{seeds_to_bound(0.01, 0.02, 0.05 / 2)} seeds would show equality within 0.01" in needed
-    for name, both in (("as_good", True), ("no_worse", False)):
-        assert f"{seeds_to_bound(0.02, 0.01, 0.05 / 5, both)} seeds would support {name} (margin 0.02)" in needed
+    for name, both in (("as_good", True), ("no_worse", False), ("by_loss", False)):
+        assert f"{seeds_to_bound(0.02, 0.01, 0.05 / 6, both)} seeds would support {name} (margin 0.02)" in needed
     assert "in_steps" not in needed and "longer" not in needed and "less" not in needed
 
 

@@ -185,6 +185,11 @@ def far_off(levels: dict[str, Any], seed: int) -> float:
     return plain_score(levels, seed) + 2.0 * (levels["ffn"] == "v3")
 
 
+def skewed(levels: dict[str, Any], seed: int) -> float:
+    """Most seeds agree, one differs by far more than others do."""
+    return plain_score(levels, seed) + (levels["norm"] == "rms") * (0.3 if seed == 6 else 0.001)
+
+
 def many(folder: Path) -> str:
     margin = {"value": 0.01, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     factors = {"ffn": [f"v{i}" for i in range(13)], "norm": ["ln", "rms"]}
@@ -207,6 +212,9 @@ SHOWN: dict[str, Callable[[Path], str]] = {
         at, {"ffn": FFN}, range(8), sequential=AUTO, status=lambda v, s: lost(v, s).replace("running", "done")
     ),
     "many": many,
+    "skewed": lambda at: fabricate(at, {"norm": ["ln", "rms"]}, range(14), skewed),
+    "tuning runs": lambda at: fabricate(at, {"norm": ["ln", "rms"]}, [10**6], tunes="other"),
+    "alone": lambda at: fabricate(at, {}, range(3)),
     "one seed": lambda at: fabricate(at, {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}, [3]),
     "none ended": lambda at: fabricate(
         at, THREE, range(2), design="cumulative", status=lambda v, s: "diverged" if s else "failed"

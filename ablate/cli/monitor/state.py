@@ -201,7 +201,7 @@ def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = Non
     """The runs of a study; or those at `paths`, which a sweep is about to train."""
     cells = {cell.id: cell for cell in manifest.cells}
     own, tasks = manifest.endpoint, manifest.tasks
-    metric = {key: own or f"test/{next(iter(task.metrics))}" for key, task in tasks.items()}
+    metric = {key: own or f"test/{task.measured}" for key, task in tasks.items()}
     runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
     found = []
     for run in runs:

@@ -15,7 +15,7 @@ from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, plain_met
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
-from ablate.evidence.claims.step_units import fits_in_steps, in_units, least_level, outside, worth_of
+from ablate.evidence.claims.step_units import fits_in_steps, in_units, outside, worth_of
 from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
@@ -24,6 +24,7 @@ from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, beside, estimate_row, scored, scored_by_two
 from ablate.evidence.normality import alarmed, assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
+from ablate.evidence.solved import least_level
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.step_equivalents import Worth
 from ablate.format import counted, number, p_words, ranks, said_metric
@@ -127,7 +128,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         fits = in_steps or (lambda _, cost: far + cost < margin)
         return condition(fallen, nominal(row.looks, level), fits, row.lower_is_better)
 
-    p = least_level(judged_in_steps) if in_steps else _p(row, tested, relation)
+    halved = judged_in_steps if in_steps else outcome if estimate.exact else None
+    p = least_level(halved) if halved else _p(row, tested, relation)
     p = 1.0 if not most and tested.mean < 0 else p
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
@@ -139,7 +141,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         [*_fallen(fallen, contrast) * (not row.diverged), *_notes(row, relation)],
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
         unless if relation in BOUNDED else None,
-        assumed(row.n),
+        "" if estimate.exact else assumed(row.n),
     )
 
 
@@ -176,7 +178,7 @@ def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, boo
     if reason and row.uneven:
         return f"{reason[1]}; diverged ranked worst: {ranks(row)}", True
     if reason:
-        return reason[1], bool(row.different)
+        return reason[1], bool(row.different or row.clumps)
     if untold and fraction_of(claim.margin) is not None:
         return f"what {claim.margin} of the training steps are worth is not known; exchange=true measures it", True
     return "", False
@@ -222,7 +224,9 @@ def scores_of(claim: Claim, study: Study) -> Scored:
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
     names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
     # Of sides of which one lost more runs to divergence a mean says nothing, and would be taken for a finding.
-    withheld = {"mean": math.nan, "sd": math.nan} if row.uneven or row.different or alarmed(row.p_normal) else {}
+    withheld = (
+        {"mean": math.nan, "sd": math.nan} if row.uneven or row.different or row.clumps or alarmed(row.p_normal) else {}
+    )
     return {name: getattr(row, name) for name in names} | withheld
 
 

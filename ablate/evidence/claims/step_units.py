@@ -49,21 +49,6 @@ def outside(told: Worth, share: float) -> bool:
     return told.worth_low > share or told.worth_high < 1 / (1 + share) - 1
 
 
-def least_level(outcome: Callable[[float], int]) -> float:
-    """The p-value of an interval: the least level at which it decides, by halving on a logarithmic scale; else 1."""
-
-    def decides(log: float) -> bool:
-        return outcome(math.exp(log)) != 0
-
-    low, high = math.log(1e-12), math.log(1 - 1e-9)
-    if not decides(high):
-        return 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if decides(middle) else (middle, high)
-    return math.exp(high)
-
-
 def in_units(study: Study, contrast: Contrast, row: Any, share: float) -> float:
     """A share of the steps in the metric's unit, |mean slope|·log(1 + share); NaN without exchange runs.
 

@@ -1,0 +1,192 @@
+"""The share of runs that solved their task: its exact intervals by enumeration, and what a study says by them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import TASK, Levels, fabricate
+from scipy import stats
+
+from ablate import evidence
+from ablate.cli.summary import summary
+from ablate.evidence.solved import counted, exact_interval, exact_p
+from ablate.results.study import Study, load_study
+
+RECALL = TASK | {
+    "metrics": {"solved": "max", "accuracy": "max", "loss": "min"},
+    "shares": ["solved", "accuracy", "exact"],
+    "beside": ["accuracy"],
+    "solved_at": 0.99,
+    "yardsticks": {"chance": math.log(32)},
+}
+
+
+def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
+    """Both bounds, each missing with at most this probability."""
+    found = stats.binomtest(count, n).proportion_ci(1 - 2 * tail, method="exact")
+    return float(found.low), float(found.high)
+
+
+def pair(up: int, down: int, n: int) -> Any:
+    """n seeds of two cells, of which the level alone solved `up` and the reference alone `down`."""
+    return counted([np.array([1.0] * up + [-1.0] * down + [0.0] * (n - up - down))], [[1.0, -1.0]], 1)
+
+
+def test_a_paired_difference_is_that_of_both_discordant_counts() -> None:
+    for up, down, n in ((5, 0, 5), (3, 1, 8), (0, 0, 5), (20, 0, 20)):
+        one, other = clopper_pearson(up, n, 0.05 / 4), clopper_pearson(down, n, 0.05 / 4)
+        assert exact_interval(pair(up, down, n), 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+
+
+def test_unpaired_sides_have_the_bounds_of_both_shares() -> None:
+    found = counted([np.array([1.0] * 6), np.array([-1.0] * 1 + [0.0] * 7)], [[1.0], [-1.0]], 1)
+    one, other = clopper_pearson(6, 6, 0.05 / 4), clopper_pearson(1, 8, 0.05 / 4)
+    assert exact_interval(found, 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+
+
+@pytest.mark.parametrize("chances", [(0.5, 0.0, 0.5), (0.9, 0.05, 0.05), (0.2, 0.6, 0.2), (0.02, 0.0, 0.98)])
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_the_difference_is_missed_in_no_more_than_five_per_cent(chances: tuple[float, ...], n: int) -> None:
+    """Over every outcome: solved by one alone, by the other alone, by both or neither."""
+    missed, truth = 0.0, chances[0] - chances[1]
+    for up, down in itertools.product(range(n + 1), repeat=2):
+        if up + down <= n:
+            low, high = exact_interval(pair(up, down, n), 0.05)
+            missed += stats.multinomial.pmf([up, down, n - up - down], n, chances) * (not low <= truth <= high)
+    assert missed <= 0.05
+
+
+def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_cent() -> None:
+    """Four cells, three seeds: a mean of two differences, and their difference, over every outcome."""
+    shares = np.array([0.9, 0.6, 0.3, 0.6])
+    outcomes = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
+    chances = np.prod(np.where(outcomes == 1, shares, 1 - shares), axis=1)
+    for weights in ([0.5, 0.5, -0.5, -0.5], [1.0, -1.0, -1.0, 1.0]):
+        truth, missed = float(shares @ weights), 0.0
+        for seeds in itertools.product(range(16), repeat=3):
+            low, high = exact_interval(counted([outcomes[list(seeds)] @ weights], [weights], 1), 0.05)
+            missed += float(np.prod(chances[list(seeds)])) * (not low <= truth <= high)
+        assert missed <= 0.05
+
+
+def test_p_is_the_least_level_that_leaves_out_zero() -> None:
+    found = pair(12, 0, 12)
+    p = exact_p(found)
+    assert exact_interval(found, p * 1.001)[0] > 0 >= exact_interval(found, p * 0.999)[0] and p < 0.05
+    assert exact_p(pair(3, 3, 8)) == 1
+    assert exact_p(found._replace(looks=4)) == pytest.approx(4 * p)
+
+
+def study(folder: Path, ups: int, n: int, *lost: int, **options: Any) -> Study:
+    """Two norms: rms solves the task in `ups` of n seeds, ln in one; the runs of rms of the `lost` seeds diverged."""
+
+    def score(levels: Levels, seed: int) -> float:
+        solved = seed < ups if levels["norm"] == "rms" else seed == 0
+        return 0.995 if solved else 0.2 + 0.01 * seed
+
+    status = lambda levels, seed: "diverged" if levels["norm"] == "rms" and seed in lost else "done"  # noqa: E731
+    task = options.pop("task", RECALL)
+    factors = options.pop("factors", {"norm": ["ln", "rms"]})
+    return load_study(folder, renamed(folder, factors, range(n), score, status, tasks={"f0": task}, **options))
+
+
+def renamed(folder: Path, factors: Any, seeds: Any, score: Any, status: Any, **options: Any) -> str:
+    """A study whose runs measured the accuracy, whatever stands first among the metrics of their task."""
+    tasks = options.pop("tasks")
+    measured = {name: task | {"metrics": {"accuracy": "max"}} for name, task in tasks.items()}
+    name = fabricate(folder, factors, seeds, score, status, tasks=measured, **options)
+    from fake_studies import edit_manifest
+
+    edit_manifest(folder, name, lambda manifest: manifest.update(tasks=tasks))
+    return name
+
+
+def row(found: Study, metric: str | None = None) -> Any:
+    return next(evidence.effects(found, metric).itertuples())
+
+
+def test_a_study_is_judged_by_the_share_that_its_runs_solve(tmp_path: Path) -> None:
+    made = study(tmp_path, 12, 12)
+    found = row(made)
+    assert found.metric == "test/solved" and found.mean == pytest.approx(11 / 12)
+    assert (found.low, found.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05))
+    assert found.verdict == "better" and found.p == pytest.approx(exact_p(pair(11, 0, 12)))
+    assert found.assumes == "" and math.isnan(found.p_normal) and math.isnan(found.smallest)
+    text = summary(made)
+    assert "test/solved" in text and "also measured" in text and "accuracy" in text
+    assert "roughly normal" not in text and "may collapse" not in text
+
+
+def test_five_seeds_of_two_clumps_say_little(tmp_path: Path) -> None:
+    assert row(study(tmp_path, 4, 5)).verdict == "undecided"
+
+
+def test_all_of_one_side_and_none_of_the_other_need_no_spread(tmp_path: Path) -> None:
+    made = study(tmp_path, 12, 12, factors={"norm": ["ln", "rms"]})
+    made.runs.loc[made.runs["norm"] == "ln", "test/accuracy"] = 0.3
+    assert row(made).sd == 0 and row(made).verdict == "better"
+
+
+def test_a_run_that_diverged_has_not_solved_its_task(tmp_path: Path) -> None:
+    found = row(study(tmp_path, 12, 12, 3, 4))
+    assert found.n == 12 and found.mean == pytest.approx(9 / 12) and found.verdict != "withheld"
+    assert (found.low, found.high) == pytest.approx(exact_interval(pair(9, 0, 12), 0.05))
+
+
+def test_unpaired_sides_and_several_looks(tmp_path: Path) -> None:
+    alone = row(study(tmp_path / "alone", 12, 12, batches=lambda levels: levels["norm"]))
+    one, other = clopper_pearson(12, 12, 0.05 / 4), clopper_pearson(1, 12, 0.05 / 4)
+    assert not alone.paired and (alone.low, alone.high) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+    looks = {"looks": [5, 8, 12, 20], "at": 12, "max": 20}
+    auto = row(study(tmp_path / "auto", 12, 12, sequential=looks))
+    assert (auto.low, auto.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05 / 4))
+
+
+def test_strata_and_main_effects_share_the_level(tmp_path: Path) -> None:
+    table = evidence.effects(study(tmp_path, 20, 20, factors={"norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}))
+    family = table[table["family"]]
+    main = family[family["kind"] == "main"]
+    assert len(main) == 2
+    for found in main.itertuples():
+        assert (found.low, found.high) == pytest.approx(exact_interval(pair(19, 0, 20), 0.05 / len(family)))
+
+
+def test_within_a_margin_all_seeds_count(tmp_path: Path) -> None:
+    margin = {"value": 0.5, "written": "2026-01-01", "registered": True, "earlier": []}
+    found = row(study(tmp_path, 1, 20, margin=margin))
+    assert (found.low, found.high) == pytest.approx(exact_interval(pair(0, 0, 20), 0.05))
+    assert found.high < 0.5 and found.verdict == "equivalent"
+
+
+def test_of_the_mean_of_two_clumps_there_is_no_verdict(tmp_path: Path) -> None:
+    made = study(tmp_path, 12, 12)
+    found = row(made, "test/accuracy")
+    assert found.verdict == "withheld" and "see test/solved" in found.note and math.isnan(found.low)
+    assert evidence.cells(made, "test/accuracy")["mean"].notna().all()
+    old = study(tmp_path / "old", 8, 8, task=TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}})
+    assert row(old).metric == "test/accuracy" and row(old).verdict == "better", (
+        "a manifest of before says nothing of it"
+    )
+
+
+def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided(tmp_path: Path) -> None:
+    texts = {
+        name: {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": f"test/{metric}"} | more
+        for name, metric, more in (
+            ("share", "solved", {}),
+            ("much", "solved", {"margin": 0.3}),
+            ("mean", "accuracy", {}),
+        )
+    }
+    entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
+    table = evidence.claims(study(tmp_path, 20, 20, claims=entries)).set_index("name")
+    low, high = exact_interval(pair(19, 0, 20), 0.05 / 3)
+    assert (table.loc["share", "low"], table.loc["share", "high"]) == pytest.approx((low, high)) and low > 0.3
+    assert list(table["verdict"]) == ["supported", "supported", "undecided"]
+    assert table.loc["share", "assumes"] == "" and table.loc["share", "p"] < table.loc["much", "p"] < 0.05 / 3
+    assert "see test/solved" in table.loc["mean", "note"] and math.isnan(table.loc["mean", "low"])
