@@ -96,7 +96,7 @@ def test_claims_go_by_the_same_slope(tmp_path: Path, batches: Any) -> None:
         for name, worth, fallen in (("far", 0.062, {(640, 2)}), ("near", 0.004, {(640, 2)}), ("lost", 0.0, FALLEN))
     )
     assert far.verdict == "contradicted" and near.verdict == "supported among seeds that trained"
-    assert lost.verdict == "undecided" and "1 of 8 seeds collapsed" in lost.sentence
+    assert lost.verdict == "undecided" and "rms collapsed in 1 of 8 seeds" in lost.sentence
 
 
 def test_plainly_equal_in_steps_where_collapses_are_bounded(tmp_path: Path) -> None:
