@@ -75,7 +75,7 @@ class Stack(nn.Module):
         places = self.position.places(x, causal)
         given = (places, causal, mask, memory, memory_mask)
         stream = self.blocks[0].enter(x)
-        states = list[Tensor]()
+        states: list[Tensor] = []
         for block in self.blocks[:-1]:
             stream = block(stream, *given)
             if self.keeps_hidden and self.training:
