@@ -97,7 +97,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 def _read(folder: Path) -> Corpus:
-    meta = json.loads((folder / "meta.json").read_text())
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     if meta[SEAL] != seal_of(meta) or any(
         wrong(folder / name, parse(Sum, written)) for name, written in meta["files"].items()
     ):

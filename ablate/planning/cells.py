@@ -75,7 +75,7 @@ def solved_at(task: Any) -> float | None:
     """
     kind = type(task)
     for file in groups()["data"].values():
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         if f"_target_: {kind.__module__}.{kind.__qualname__}\n" in text and (found := SOLVED_AT.search(text)):
             return float(found[1])
     return getattr(task, "solved_at", None)

@@ -157,5 +157,5 @@ def test_a_component_that_ends_its_process_while_it_is_checked_is_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PlanError) as refused:
         plan_study((*small, f"norm=ln,{name}", user), folder.partition("=")[2])
-    assert [str(problem) for problem in refused.value.problems] == [f"deeds.{name.title()}: {ENDING[name][1]}"]
+    assert [str(problem) for problem in refused.value.problems] == [f"{name}: deeds.{name.title()}: {ENDING[name][1]}"]
     assert "deeds" not in sys.modules, "nothing of it was loaded here"
