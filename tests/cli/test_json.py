@@ -71,7 +71,10 @@ COMMANDS = {
     "clean": (["clean"], {"removed", "removable", "not_removed", "kept"}),
     "sync": (["sync"], {"study", "said"}),
     "analyse export": (["analyse", "export"], {"study", "files", "notes"}),
-    "analyse": (["analyse"], {"study", "cells", "effects", "claims", "notes", "folder", "files", "removed"}),
+    "analyse": (
+        ["analyse"],
+        {"study", "cells", "effects", "claims", "replicated", "notes", "folder", "files", "removed"},
+    ),
 }
 
 

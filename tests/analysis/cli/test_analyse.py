@@ -31,7 +31,7 @@ def test_everything_is_written_and_listed(
     said = capsys.readouterr().out.splitlines()
     folder = tmp_path / "figures" / "fabricated"
     written = {path.name for path in folder.iterdir()} - {"figures.yaml", ".written.json"}
-    assert said[-1] == f"{len(written)} files in {folder}" and len(said) == 4
+    assert said[-1] == f"{len(written)} files in {folder}" and len(said) == 5
     assert written >= set(FIGURES + TABLES)
     assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
     end = "better (lower loss)"

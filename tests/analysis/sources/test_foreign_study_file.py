@@ -12,7 +12,7 @@ import pandas
 import pytest
 import yaml
 from fake_studies import fabricate, plain_score
-from test_csv_file import exported, verdicts
+from test_csv_file import effects, exported, verdicts
 
 from ablate import evidence
 from ablate.config.claim_relations import Claim
@@ -90,7 +90,7 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(
     within = tuple(name for name in factors if name not in native.manifest.reference)
     for file in (exported(native, tmp_path / "runs.csv"), with_steps(native, tmp_path / "steps.csv")):
         foreign = read_csv(file, asked._replace(within=within))
-        one, other = evidence.effects(native), evidence.effects(foreign)
+        one, other = effects(native), effects(foreign)
         pandas.testing.assert_frame_equal(one, other, check_exact=True)
         assert verdicts(one) == verdicts(other)
         left, right = evidence.claims(native), evidence.claims(foreign)
@@ -199,7 +199,7 @@ def shuffled(tmp_path: Path, factors: dict[str, list[Any]], design: str) -> tupl
 def test_the_order_of_steps_comes_from_the_file_whatever_that_of_the_rows(tmp_path: Path) -> None:
     native, file = shuffled(tmp_path, GRID, "cumulative")
     asked = described(tmp_path, design="cumulative", factors=GRID)
-    pandas.testing.assert_frame_equal(evidence.effects(native), evidence.effects(read_csv(file, asked)))
+    pandas.testing.assert_frame_equal(effects(native), effects(read_csv(file, asked)))
     assert list(evidence.effects(native)["kind"]) == ["step"] * 3 + ["cell"]
 
 
@@ -216,7 +216,7 @@ def test_the_reference_is_what_all_cells_differ_from_in_one_factor(tmp_path: Pat
     native, file = shuffled(tmp_path, GRID, design)
     foreign = read_csv(file, described(tmp_path, design=design))
     assert foreign.manifest.reference == native.manifest.reference
-    one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, foreign))
+    one, other = (effects(study).set_index("label").sort_index() for study in (native, foreign))
     pandas.testing.assert_frame_equal(one, other, check_exact=False)
     assert set(foreign.runs["label"]) & {"norm=ln", "norm=rms"}
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pandas
 import pytest
 from fake_studies import edit_manifest, fabricate
+from test_csv_file import effects
 
 from ablate import evidence
 from ablate.execution.tracking.mirror import Mirror
@@ -174,7 +175,7 @@ def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path:
     native = load_study(results, name)
     found = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
     assert found.notes == []
-    one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
+    one, other = (effects(study).set_index("label").sort_index() for study in (native, found))
     pandas.testing.assert_frame_equal(one, other, check_exact=True)  # in whatever order the runs ended
     assert len(found.curves) == len(native.curves)
     (file,) = list((results / "wandb").glob("offline-run-*/run-*.wandb"))[:1]
