@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -63,7 +64,7 @@ class Trainer:
             self.schedule, self.optimiser = build_schedule(config), build_optimiser(config, self.model)
             self.step = build_step(config, self.model, self.optimiser, self.optim.clip)
             seeding = (self.data_seed, is_foreign(config))
-            self.gradients = Gradients(self.model, build_objective(config), self.loop, *seeding, self.say)
+            self.gradients = Gradients(self.model, build_objective(config), self.loop, *seeding, partial(say, run))
             self.parts = {"model": self.model, "optimiser": self.optimiser, "average": self.average}
             self.parts |= {"step": self.step, "gradients": self.gradients, "clock": self.clock}
             self.progress = checkpoint.restore(run, self.device, self.parts)
@@ -159,9 +160,10 @@ class Trainer:
         with self.clock.timed("checkpoint"):
             checkpoint.save(self.run, self.progress, self.metrics, self.parts)
 
-    def say(self, told: str) -> None:
-        """Print a sentence on this run."""
-        print(f"ablate: {self.run.path}: {told}", file=sys.stderr, flush=True)
+
+def say(run: Run, sentence: str) -> None:
+    """Print a sentence on a run."""
+    print(f"ablate: {run.path}: {sentence}", file=sys.stderr, flush=True)
 
 
 def new_trainer(run: Run, config: Config, seed: int) -> Trainer:

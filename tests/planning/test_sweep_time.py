@@ -114,7 +114,7 @@ def test_a_larger_batch_takes_longer_but_for_the_optimiser(monkeypatch: pytest.M
         seconds["optimiser"] += 0.04 if step else 50
         return [{"loss": SimpleNamespace(item=lambda: 0.0)}]
 
-    trainer: Any = SimpleNamespace(update=update, seconds=seconds)
+    trainer: Any = SimpleNamespace(update=update, clock=SimpleNamespace(seconds=seconds))
     monkeypatch.setattr(sweep_time, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     assert sweep_time.seconds_of_step(trainer, 1) == pytest.approx(0.07)
     assert sweep_time.seconds_of_step(trainer, 10) == pytest.approx(10 * 0.03 + 0.04)

@@ -115,7 +115,7 @@ def test_the_command_line_writes_figures_and_prints_a_page(tmp_path: Path, capsy
     said = capsys.readouterr().out.splitlines()
     folder = tmp_path / "results" / "figures" / "glu"
     assert said[0].startswith("ffn: swiglu − mlp  −0.09") and said[0].endswith("better (lower loss)")
-    assert "paired by seed, which is valid whatever runs of one seed share" in said[1]
+    assert "paired by seed, which is valid whatever runs of one seed share" in said[2]
     assert said[-1].endswith(f"in {folder}") and len(said) < 40
     assert {"effects.pdf", "effects.csv", "runs.csv"} <= {path.name for path in folder.iterdir()}
 

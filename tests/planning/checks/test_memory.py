@@ -128,7 +128,7 @@ def test_an_optimiser_that_looks_at_numbers_is_taken_for_adam(
             assert float(next(iter(self.param_groups[0]["params"])).detach().sum()) > -1e9
 
     cell = checked(small)
-    monkeypatch.setattr(memory, "resolve", lambda *_: lambda model, lr, *_: Looking(model.parameters(), lr))
+    monkeypatch.setattr(memory, "build_optimiser", lambda config, model: Looking(model.parameters(), config.optim.lr))
     trained, moments = memory.numbers_trained(cell.config, cell.task)
     assert moments == 2 * trained > 0
 
