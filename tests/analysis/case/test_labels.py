@@ -90,7 +90,7 @@ def test_the_page_shows_labels_as_text_and_no_name_that_has_one(labelled: tuple[
     text = html.unescape(re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<[^>]*>", "\n", page))
     for said in (
         "What do norm, {FFN}^2 and rate change?",
-        "G&L#U in place of mlp at rate=0.001: undecided",
+        "G&L#U in place of mlp at rate=0.001: descriptive",
         "interaction of 50 % of $x$ and G&L#U at rate=0.001: ",
         "norm: L_n <b>norm</b>, 50 % of $x$; {FFN}^2: mlp, G&L#U; rate: 0.001, 0.01",
         "L_n <b>norm</b> + mlp + 0.001 (reference)",
