@@ -115,7 +115,7 @@ def planned(words: Sequence[str], folder: Path) -> str:
     try:
         with redirect_stderr(StringIO()):
             plans = (plan_study(words, str(folder)).manifest for _ in range(2))
-            first, second = (dataclasses.replace(manifest, created="", updated="") for manifest in plans)
+            first, second = ((manifest.cells, manifest.runs, manifest.units) for manifest in plans)
     except PlanError as error:
         return "\n".join(str(problem).replace("\n", "\n\n") for problem in error.problems)
     assert first == second, "two plans of the same words differ"
@@ -288,6 +288,7 @@ PARTS: dict[str, tuple[Callable[[], Try], int]] = {
 
 def outcome(attempt: Try, r: Rng, folder: Path) -> tuple[str, str]:
     """What became of an input, in a word, and what was said."""
+    before = signal.signal(signal.SIGALRM, late)
     signal.alarm(SECONDS)
     try:
         said = attempt(r, folder)
@@ -299,6 +300,7 @@ def outcome(attempt: Try, r: Rng, folder: Path) -> tuple[str, str]:
         return "traceback", f"{type(error).__name__}: {error}"[:200]
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
     if SECRET in said:
         return "secret told", said
     acts = any(ord(char) < 32 and char != "\n" for char in said)
@@ -308,7 +310,6 @@ def outcome(attempt: Try, r: Rng, folder: Path) -> tuple[str, str]:
 def tried(name: str, seed: int, numbers: range, place: Path) -> Counter[str]:
     """What became of these inputs of a part, tried in an empty folder; each that is neither is printed."""
     attempt, found = PARTS[name][0](), Counter[str]()
-    signal.signal(signal.SIGALRM, late)
     with chdir(place), patch.dict(os.environ, SECRET=SECRET), patch.object(sys, "path", [*sys.path, str(place)]):
         for number in numbers:
             ended, said = outcome(attempt, random.Random(f"{seed} {name} {number}"), place)
