@@ -11,8 +11,8 @@ from pathlib import Path
 
 from common import timed
 
+from ablate.training.clock import STEP
 from ablate.training.devices import environments
-from ablate.training.trainer import STEP
 
 CELLS = [
     "-m",

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from common import cpu_seconds, timed
 
+from ablate.training.clock import STEP
 from ablate.training.devices import environments
-from ablate.training.trainer import STEP
 
 SHORT = {"train.steps": "20", "train.eval_every": "20", "eval.tokens": "1024", "seeds": "1", "track": "none"}
 GROWING = {

@@ -433,17 +433,15 @@ def mutated(mutant: Mutant) -> Iterator[tuple[bytes, bytes]]:
 def tests_of(mutant: Mutant, known: dict[str, Any]) -> list[str]:
     """The tests that run a mutant's statement, quick ones first.
 
-    Of what importing runs, those that run its module; of what no test runs in its own process, all of the package,
-    where these start others.
+    Of what importing runs, those that run its module; where tests start processes, all others of the package, too.
     """
     numbers = range(mutant.lines[0], mutant.lines[1] + 1)
     statements = [f"{mutant.path}:{number}" for number in numbers]
     if mutant.imported:
         statements = [each for each in known["tests"] if each.startswith(f"{mutant.path}:")]
     found = {test for each in statements for test in known["tests"].get(each, [])}
-    if not found and mutant.path.startswith(PROCESSES):
-        found = set(known["seconds"])
-    return sorted(found, key=lambda test: (known["seconds"][test], test))
+    every = set(known["seconds"]) if mutant.path.startswith(PROCESSES) else found
+    return sorted(every, key=lambda test: (test not in found, known["seconds"][test], test))
 
 
 def used() -> float:

@@ -49,10 +49,10 @@ ANALYSIS = {
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
 COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source layer_of mapped variants_of "
-COMPONENT_ARGUMENTS += "own_of Config.own"
+COMPONENT_ARGUMENTS += "own_of make_optimiser Config.own"
 # and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
 FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json typed neutral_groups flat read_json write_json seal_of "
-FORMS_OF_FILES += "numbers settings regrouped"
+FORMS_OF_FILES += "numbers settings regrouped Step.state_dict Step.load_state_dict"
 DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue", "studies")  # of python -m
 
 

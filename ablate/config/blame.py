@@ -138,7 +138,8 @@ def meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | Non
     same = [key for key in known if key.rpartition(".")[2] == last]
     if same:
         return same[0]
-    return (None if head else nearest(last, top)) or nearest(f"{head}.{last}", known)
+    named = {} if head else {key.rpartition(".")[2]: key for key in reversed(known)} | {key: key for key in top}
+    return named.get(nearest(last, named) or "") or nearest(f"{head}.{last}", known)
 
 
 def keys_of(node: DictConfig) -> list[str]:

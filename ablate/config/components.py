@@ -27,15 +27,22 @@ PLACE = ("layer",)  # what groups that stand in the layers are offered beside th
 BESIDE = ("attention",)  # and what attends across stacks, which may be another of these
 TABLE = ("vocab",)  # and an embedding
 WIRING = ("sublayers",)  # and a residual style beside both
-BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
+STEPPED = ("model", "optimiser", "grad_clip")  # what a training step is offered
+BUNDLES = (
+    "shape",
+    "sublayers",
+    "parts",
+    *STEPPED,
+)  # what our classes take whole, and those that derive from them hand on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
 # Every other group: ablate.model.
 PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "schedule": "ablate.training.schedule"}
-PACKAGES |= {"track": "ablate.execution.tracking.wandb"}
+PACKAGES |= {"step": "ablate.training.step", "track": "ablate.execution.tracking.wandb"}
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
 KINDS |= {"parametrization": "ablate.model.parametrization.Parametrization"}
 KINDS |= {"objective": "ablate.model.objective.Objective", "schedule": "ablate.training.schedule.Schedule"}
+KINDS |= {"step": "ablate.training.step.Step"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
 FUNCTIONS = (*PLACED, "position", "optim")  # groups whose parts may come from functions
@@ -47,6 +54,7 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     Raises BadComponent.
     """
     key, packages = f"{group}._target_", allowed(PACKAGES.get(group, "ablate.model"), user)
+    packages += ("torch.optim",) * (group == "optim")
     try:
         found = locate(target, packages)
     except BadTarget as error:
@@ -109,6 +117,8 @@ def offered_names(group: str) -> tuple[str, ...]:
     """What the constructors of a group may ask for by name."""
     if group == "data":
         return ("kind",)
+    if group == "step":
+        return STEPPED
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
     also = {"residual": WIRING, "cross_attention": BESIDE, "embedding": TABLE}.get(group, ())
     return (*shape, *PLACE * (group in PLACED), *also)

@@ -31,12 +31,16 @@ def check(config: Config) -> list[Problem]:
     return problems + _beyond_numbers(config.as_json(), "", {problem.key for problem in problems})
 
 
+ITEMS: dict[str, tuple[Any, str]] = {"list[str]": (str, "names")}
+ITEMS |= dict.fromkeys(("list[int]", "list[float]"), (int | float, "numbers"))
+
+
 def misshapen(kind: str, value: Any) -> str | None:
     """What is wrong with a value for a key of the frame annotated as `kind`, by its shape alone; None if nothing."""
     if kind.startswith("list") and value not in (None, MISSING):
         if not isinstance(value, list):
             return "takes a list; write [...]"
-        item, said = (str, "names") if kind == "list[str]" else (int | float, "numbers")
+        item, said = ITEMS.get(kind.removesuffix(" | None"), (object, ""))
         return None if all(isinstance(each, item) for each in value) else f"takes a list of {said}"
     single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
     return "takes one value" if single and isinstance(value, dict | list) else None

@@ -16,8 +16,8 @@ from ablate.config.plain_yaml import read_plain
 
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention", "embedding")
-TRAINING = ("objective", "schedule")  # groups of how it is trained, beside its optimiser
-BUILT = (*COMPONENTS, "objective", "parametrization")  # groups that decide a model and the gradient of a batch
+TRAINING = ("objective", "schedule", "step")  # groups of how it is trained, beside its optimiser
+BUILT = (*COMPONENTS, "objective", "parametrization", "step")  # groups that decide a model and how a batch trains it
 VARIED = (*BUILT, "schedule")  # all groups whose variants are classes that a study compares
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
 LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
@@ -40,7 +40,7 @@ LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "
 LATER |= {"attention.kernels": None}
 LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
 LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy", "embedding": "learned"}
-LATER_GROUPS |= {"schedule": "cosine", "parametrization": "standard"}
+LATER_GROUPS |= {"schedule": "cosine", "parametrization": "standard", "step": "default"}
 SCHEDULES = ("cosine", "linear", "constant")  # that were words of `optim.schedule` before they were a group
 NOW_GROUPS = {  # keys that there were
     "optim.schedule": "is a group of its own; write schedule=linear, say",
@@ -165,6 +165,7 @@ class Config:
     objective: Any = MISSING
     schedule: Any = MISSING
     parametrization: Any = MISSING
+    step: Any = MISSING
     model: Model = dataclasses.field(default_factory=Model)
     data: Any = dataclasses.field(default_factory=dict)
     train: Train = dataclasses.field(default_factory=Train)

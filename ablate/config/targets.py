@@ -19,6 +19,7 @@ from ablate.config.errors import one_line
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = ("ablate", "analysis", "hydra_plugins")
+BUILT_IN = ("ablate", "torch.optim")  # whose code is that of ablate and torch, and no user's
 # The distributions that pyproject.toml names; what these need in turn, their metadata say.
 NEEDED: tuple[str, ...] = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "scipy", "pyDOE3", "matplotlib")
 NEEDED += ("seaborn", "plotly")

@@ -20,7 +20,7 @@ from ablate.results.lease import boot
 from ablate.results.records import Cell
 from ablate.results.result import Commit, Documents, Result, RunError
 from ablate.training.devices import device_name, peak_memory
-from ablate.training.trainer import Progress, Trainer
+from ablate.training.trainer import Trainer
 
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
 
@@ -47,9 +47,9 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     )
     if trainer is None:
         return found
-    seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
+    seconds = {phase: round(value, 4) for phase, value in trainer.clock.seconds.items()}
     tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
-    step = mean_step_seconds(trainer.progress)
+    step = trainer.clock.mean_step_seconds()
     rate = trainer.loop.batch_size * trainer.task.positions / step if step else None
     name, texts = device_name(trainer.device), trainer.documents
     return dataclasses.replace(
@@ -57,7 +57,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         steps=trainer.progress.step,
         tokens=tokens,
         resumed=trainer.progress.resumed,
-        accumulation=trainer.progress.accumulation,
+        accumulation=trainer.gradients.parts,
         vectors_seconds=trainer.vectors_seconds,
         seconds=seconds | {"total": round(sum(seconds.values()), 4)},
         timing=cell.config.timing,
@@ -69,11 +69,6 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         device=name,
         documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
     )
-
-
-def mean_step_seconds(progress: Progress) -> float | None:
-    """Mean seconds of a training step after the warm-up, without evaluations; None where no step was timed."""
-    return progress.timed_seconds / progress.timed if progress.timed_seconds else None
 
 
 def sitting() -> str:

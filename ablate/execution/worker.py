@@ -47,11 +47,12 @@ from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
+from ablate.training.divergence import Diverged
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths
 from ablate.training.load import load_run
 from ablate.training.overfitting import overfits
-from ablate.training.trainer import Diverged, Interrupted, Trainer, new_trainer
+from ablate.training.trainer import Interrupted, Trainer, new_trainer
 
 
 def carry_out(results: Path, planned: UnitRun, user: Sequence[str], wait: bool, stop: Callable[[], bool]) -> str:
@@ -166,9 +167,9 @@ def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], boo
         made.files[run.config_file.name] = sum_of(written)
         made.result = dataclasses.replace(made.result, final={**trainer.train(stop)})
         made.result = dataclasses.replace(made.result, overfits=overfits(run.metrics()[0]))
-        with trainer.timed("checkpoint"):
+        with trainer.clock.timed("checkpoint"):
             made.files |= keep_weights(run, trainer.average.model, config.keep)
-        with trainer.timed("evaluate"):
+        with trainer.clock.timed("evaluate"):
             test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
 
 
@@ -177,7 +178,7 @@ def conclude(made: Attempt, run: Run, cell: Cell) -> str:
     trainer, files = made.trainer, made.files
     if trainer and files:
         files[run.metrics_file.name] = trainer.metrics.written()
-    took = round(time.process_time() - made.began + (trainer.earlier if trainer else 0.0), 2)
+    took = round(time.process_time() - made.began + (trainer.clock.cpu_before if trainer else 0.0), 2)
     result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
     try:
         write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)

@@ -25,7 +25,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
 from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
-from ablate.model.objective import Objective
+from ablate.model.objective import OFFERED, Objective, asked
 from ablate.model.parametrization import Parametrization
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
@@ -145,11 +145,24 @@ def bare_model(config: Config, task: Any) -> nn.Module:
         model = form(**wanted, **own_of(config, "model"))
     if whole.later_tokens and not getattr(model, "later", None):
         raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
+    keep_hidden(model, build_objective(config))
     if not tables and not is_plain(config):
         raise BadComponent("embedding", "changes nothing: this model reads no ids, and has no table; leave it out")
     idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
     model.unused = tuple(group for group, without in idle.items() if without)  # what the others leave no place for
     return model
+
+
+def keep_hidden(model: nn.Module, objective: Objective) -> None:
+    """Have a model keep the states that its objective asks for.  Raises BadComponent where it cannot."""
+    if unknown := [name for name in asked(objective) if name not in OFFERED]:
+        told = f"terms of {type(objective).__name__} ask for {unknown[0]}; there are {', '.join(OFFERED)}"
+        raise BadComponent("objective", told)
+    stacks = [part for part in model.modules() if hasattr(part, "keeps_hidden")]
+    if "hidden" in asked(objective) and not stacks:
+        raise BadComponent("objective", f"asks for hidden states, and {type(model).__name__} keeps none")
+    for stack in stacks:
+        stack.keeps_hidden = "hidden" in asked(objective)
 
 
 def is_plain(config: Config) -> bool:

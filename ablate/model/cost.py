@@ -39,8 +39,8 @@ class Budget(Record):
     """Counts of one cell.
 
     params           parameters, tied ones once
-    flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing; with
-                     what parts state beside their products
+    flops_per_token  of the forward pass at the training context, times the gradients that a training step takes;
+                     attention counts all pairs, embeddings nothing; with what parts state beside their products
     shapes           name -> (role, shape) of every parameter
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
@@ -180,7 +180,7 @@ def only(widths: Iterable[Any]) -> int | None:
 
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
-    """Model FLOPs utilisation, 3 · forward FLOPs · tokens/s / peak (Chowdhery 2022), where the peak is known.
+    """Model FLOPs utilisation, 3 · FLOPs per token · tokens/s / peak (Chowdhery 2022), where the peak is known.
 
     Of a slice of a card (MIG) it is not: how many of its cores a slice has differs by card and profile.
     """

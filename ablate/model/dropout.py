@@ -50,13 +50,21 @@ def rekey(model: nn.Module, seed: int, step: int) -> None:
     """Set the key of every dropout site of a model (its name) for one training step."""
     for site, module in model.named_modules():
         if isinstance(module, Dropout) and module.p > 0:
-            digest = hashlib.sha256(f"dropout/{seed}/{step}/{site}".encode()).digest()
-            module.key.fill_(int.from_bytes(digest[:8], "little", signed=True))
+            module.key.fill_(_keyed(f"dropout/{seed}/{step}/{site}"))
+
+
+def step_seed(seed: int, step: int) -> int:
+    """The seed of what a training step draws."""
+    return _keyed(f"step/{seed}/{step}")
+
+
+def _keyed(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
 
 
 def seed_others(seed: int, step: int, device: torch.device) -> None:
     """Set torch's own generators for one training step, for parts from outside, which may draw from them."""
-    key = int.from_bytes(hashlib.sha256(f"draws/{seed}/{step}".encode()).digest()[:8], "little", signed=True)
+    key = _keyed(f"draws/{seed}/{step}")
     torch.default_generator.manual_seed(key)  # torch.manual_seed would seed all accelerators, too
     if device.type == "cuda":
         torch.cuda.manual_seed(key)

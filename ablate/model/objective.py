@@ -7,24 +7,33 @@ stays the cross-entropy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least, within
 
+OFFERED = ("logits", "targets", "inputs", "later", "hidden")  # what `terms` of an objective may ask for by name
 IGNORE = -100  # a target that is not scored; cross_entropy's own default
 
 
 class Objective:
-    """Σ −log p(y) + Σ terms, both over the targets y, divided by how many are scored; a subclass says its `terms`."""
+    """Σ −log p(y) + Σ terms, both over the targets y, divided by how many are scored; a subclass says its `terms`.
+
+    These are given what their signature names: `logits` (..., V); `targets` (...); `inputs`, what the model was called
+    with, by name; `later`, logits of each later token; `hidden`, the stream after each layer, (B, T, C) each, those of
+    an encoder first.  What an objective holds, a trained model say, is no part of the model: it is neither counted nor
+    trained nor kept in checkpoints.
+    """
 
     kinds: tuple[str, ...] = ("lm", "mlm", "classification", "seq2seq")  # of the tasks that it is for
     later = 0  # tokens after the next one that the model is to predict, too
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What is added, by name, summed over the targets: (..., V), (...), of each later token (..., V) -> ()."""
+        """What is added, by name, summed over the targets: a number each."""
         return {}
 
 
@@ -72,14 +81,28 @@ class MultiToken(CrossEntropy):
         return super().terms(logits, targets, later) | {"multi_token": self.weight * sum(losses, logits.new_zeros(()))}
 
 
+def asked(objective: Objective) -> list[str]:
+    """What the terms of an objective ask for."""
+    return list(inspect.signature(objective.terms).parameters)
+
+
 def terms_of(
-    model: nn.Module, objective: Objective, logits: Tensor, targets: Tensor, scored: int, share: float
+    model: nn.Module,
+    objective: Objective,
+    logits: Tensor,
+    targets: Tensor,
+    inputs: Mapping[str, Tensor],
+    scored: int,
+    share: float,
 ) -> dict[str, Tensor]:
     """What is added to the mean cross-entropy of a forward pass in training, by name.
 
     `scored` targets and the whole of all rows, of which these are a `share`, are those of the step's batch.
     """
-    of_objective = objective.terms(logits, targets, [one.float() for one in taken(model, "later_logits")])
+    offered: dict[str, Any] = {"logits": logits, "targets": targets, "inputs": inputs}
+    offered["later"] = [one.float() for one in taken(model, "later_logits")]
+    offered["hidden"] = [state for part in model.modules() for state in taken(part, "hidden_states")]
+    of_objective = objective.terms(**{name: offered[name] for name in asked(objective)})
     found = {name: term / scored for name, term in of_objective.items()}
     for name, term in auxiliary(model):
         if name in ("loss", "objective"):

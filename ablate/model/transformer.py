@@ -53,6 +53,7 @@ class Stack(nn.Module):
         for one, other in pairwise(blocks) if shape.share_layers else []:
             share_parameters(one, other)
         self.blocks, self.later = nn.ModuleList(blocks), nn.ModuleList(later)
+        self.keeps_hidden, self.hidden_states = False, list[Tensor]()  # the stream after each block, for an objective
         if getattr(self.position, "local_base", None) and not any(windows_of(blocks)):
             self.position.note = "its local_base is of no matter: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
@@ -74,12 +75,18 @@ class Stack(nn.Module):
         places = self.position.places(x, causal)
         given = (places, causal, mask, memory, memory_mask)
         stream = self.blocks[0].enter(x)
+        states = list[Tensor]()
         for block in self.blocks[:-1]:
             stream = block(stream, *given)
+            if self.keeps_hidden and self.training:
+                states.append(block.leave(stream))
         if self.later and self.training:
             self.later_states = [self.ended(block, block(stream, *given), mask) for block in self.later]
         last = self.blocks[-1]
-        return self.ended(last, last(stream, *given), mask)
+        stream = last(stream, *given)
+        if self.keeps_hidden and self.training:
+            self.hidden_states = [*states, last.leave(stream)]
+        return self.ended(last, stream, mask)
 
     def ended(self, block: Block, stream: Stream, mask: Tensor | None) -> Tensor:  # (B, T, C)
         """What comes out of a last block, normed where the stack ends in a norm."""

@@ -161,7 +161,7 @@ def speed_of(cell: Cell, folder: Path) -> Speed:
         begun = time.perf_counter()
         trainer.evaluate(at, cell.config.train.steps)
         evaluated.append((time.perf_counter() - begun) * of_evaluation)
-    return Speed(trainer.seconds["setup"], step, *evaluated)
+    return Speed(trainer.clock.seconds["setup"], step, *evaluated)
 
 
 def trainer_of(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
@@ -188,10 +188,10 @@ def seconds_of_step(trainer: Trainer, times: float) -> float:
     The first step is not counted: it loads what later ones find there.
     """
     trainer.update(0)[0]["loss"].item()
-    start, optimiser, count = time.perf_counter(), trainer.seconds["optimiser"], 0
+    start, optimiser, count = time.perf_counter(), trainer.clock.seconds["optimiser"], 0
     while count == 0 or (count < STEPS and time.perf_counter() - start < EACH / 2):
         count += 1
         loss = trainer.update(count)[0]["loss"]
     loss.item()  # a GPU has done it by then
-    whole, own = time.perf_counter() - start, trainer.seconds["optimiser"] - optimiser
+    whole, own = time.perf_counter() - start, trainer.clock.seconds["optimiser"] - optimiser
     return (times * whole - (times - 1) * own) / count

@@ -200,7 +200,9 @@ class Sources:
         references: dict[str, list[Node]] = {}
         for found, written in meant.values():
             references.setdefault(written, []).extend(node for node, _ in found)
-        text = MARK.sub(lambda mark: meant[mark[1]][1], "\n".join(part.text for part in parts))
+        text = MARK.sub(
+            lambda mark: meant[mark[1]][1] if mark[1] in meant else mark[0], "\n".join(p.text for p in parts)
+        )
         more = sorted(meant[".".join(chain)][1] for chain in idle)
         return Use(frozenset(nodes.union(*references.values())), "\n".join((text, *more)), references)
 

@@ -32,6 +32,7 @@ from ablate.results.manifest import manifest_in, newer
 from ablate.results.records import Manifest
 from ablate.results.run import read_record
 from ablate.results.study import Study, nothing_logged
+from ablate.results.tables import EACH_STEP
 
 if TYPE_CHECKING:
     import pandas
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
 BESIDE = {role: f"{role}/{INDEX}" for role in ("placebos", "exchange")}
 WHOSE = ["cell", "label", "seed", "path"]  # the columns of curves that say which run's they are
-EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # what is logged without an evaluation, and train/…
 ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # in a path of results what says whose machine it is
 
 
@@ -140,7 +140,8 @@ def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame
 
 def _thinned(study: Study) -> pandas.DataFrame:
     """The rows in which a run was evaluated, its first and its last; of what says whose they are, cell and seed."""
-    curves = study.curves.drop(columns=_factors(study.manifest), errors="ignore")
+    factors = [name for name in _factors(study.manifest) if name not in EACH_STEP]
+    curves = study.curves.drop(columns=factors, errors="ignore")
     logged = [name for name in curves if name not in (*WHOSE, *EACH_STEP) and not name.startswith("train/")]
     ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
     wanted = curves[logged].notna().any(axis=1) | ends[0] | ends[1]
@@ -148,7 +149,7 @@ def _thinned(study: Study) -> pandas.DataFrame:
 
 
 def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
-    told = ["label", "path", *(name for name in factors if name in runs)]
+    told = ["label", "path", *(name for name in factors if name in runs and name not in EACH_STEP)]
     found = curves.join(runs.set_index(["cell", "seed"])[told], on=["cell", "seed"])
     last = [*WHOSE, *told[2:]]
     return found[[*(name for name in found if name not in last), *last]]

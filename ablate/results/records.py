@@ -105,7 +105,7 @@ class Cell(Record):
 
     @property
     def flops_per_step(self) -> float:
-        """Floating-point operations of a training step: 3 times those of its forward pass (Chowdhery 2022)."""
+        """Floating-point operations of a training step: 3 times those of its forward passes (Chowdhery 2022)."""
         return 3.0 * self.flops_per_token * (self.tokens_per_step or 1)
 
 

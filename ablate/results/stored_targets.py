@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ablate.config.schema import Config, typed
-from ablate.config.targets import NAME, moved, within
+from ablate.config.targets import BUILT_IN, NAME, moved, within
 from ablate.results.code_hash import PACKAGE, find, sources
 from ablate.results.tables import own_name
 
@@ -65,7 +65,7 @@ def targets_of(value: Any) -> Iterator[str]:
 
 def is_foreign(config: Any) -> bool:
     """Whether any part of a configuration, or of one of its parts, is code from outside this package."""
-    return any(not within(target, [PACKAGE.name]) for target in targets_of(config))
+    return any(not within(target, BUILT_IN) for target in targets_of(config))
 
 
 def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:

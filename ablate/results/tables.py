@@ -26,6 +26,13 @@ SECTIONS = (*VARIED, "model", "data", "train", "optim")
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
+EACH_STEP = (
+    "step",
+    "tokens",
+    "seconds",
+    "lr",
+    "grad_norm",
+)  # columns that are logged without an evaluation, and train/…
 PROVENANCE = ("steps", "seconds", "cpu_seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns
 
 Row = dict[str, Any]

@@ -1,5 +1,6 @@
 """One run, from its configuration to its metrics: loop, optimiser, evaluation, devices.
 
-`trainer` is the loop.  A step of it: the gradient (`grad_accumulation`), the optimiser's step (`optim`), the average of
-the weights (`weight_averaging`); an evaluation: `evaluation`, on top of `scoring`.
+`trainer` is the loop.  A step of it: `step`, with its `gradients` and the optimiser (`optim`), then the average of the
+weights (`weight_averaging`); an evaluation: `evaluation`, on top of `scoring`.
+Beside the loop: `clock`, `checkpoint`, `divergence`.
 """

@@ -44,6 +44,8 @@ class LoadedRun(NamedTuple):
         `Corrupt` when they are damaged, ValueError when they do not fit the code, or the text has changed since, and
         its tokens with it.
         """
+        import torch
+
         from ablate.model.build import build_model
 
         if not self.run.weights_file.exists():
@@ -51,7 +53,8 @@ class LoadedRun(NamedTuple):
                 f"{self.run.path} has no weights: {why_without(self.result, self.run.weights_file)}"
             )
         task = self.task()
-        model = build_model(self.config, task)
+        with torch.device("cpu"):  # whatever the caller's default is
+            model = build_model(self.config, task)
         state, kept = model.state_dict(), self.weights()
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
         if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):

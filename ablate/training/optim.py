@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from ablate.config.components import annotation
+from ablate.config.components import annotation, own_of, parameters_of, resolve
 from ablate.config.errors import first_line
 from ablate.config.ranges import above, within
+from ablate.config.schema import Config, Optim
+from ablate.model.build import base_of
 from ablate.model.init import CONVOLUTIONS, role_of
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
+
+OFFERED = ("model", "params", "lr", "betas", "weight_decay")  # what an optimiser may ask for by name
 
 
 class AdamW(torch.optim.AdamW):
@@ -123,14 +127,11 @@ def rms(x: torch.Tensor, axes: int) -> torch.Tensor:
 Stacks = Sequence[tuple[nn.Parameter, list[nn.Parameter]]]
 
 
-class MuonBesideAdamW(torch.optim.Optimizer):
-    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser: see `muon`.
+class SideBySide(torch.optim.Optimizer):
+    """Several optimisers as one, each of parameters of its own; groups keep their rates as shares of optim.lr."""
 
-    `stacks` are parameters of many matrices, (n, in, out), with a view of each that Muon has in their place.
-    """
-
-    def __init__(self, matrices: torch.optim.Muon, others: AdamW, stacks: Stacks = ()):
-        self.parts, self.stacks = (matrices, others), stacks
+    def __init__(self, *parts: torch.optim.Optimizer):
+        self.parts = parts
         super().__init__([group for part in self.parts for group in part.param_groups], {})
         self.share_groups()
 
@@ -140,27 +141,42 @@ class MuonBesideAdamW(torch.optim.Optimizer):
 
     def step(self, closure: Any = None) -> None:
         """Take the step of each part."""
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all parts."""
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the states of all parts."""
+        for part, state in zip(self.parts, state_dict["parts"], strict=True):
+            part.load_state_dict(state)
+        self.share_groups()
+
+
+class MuonBesideAdamW(SideBySide):
+    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser: see `muon`.
+
+    `stacks` are parameters of many matrices, (n, in, out), with a view of each that Muon has in their place.
+    """
+
+    def __init__(self, matrices: torch.optim.Muon, others: AdamW, stacks: Stacks = ()):
+        self.stacks = stacks
+        super().__init__(matrices, others)
+
+    def step(self, closure: Any = None) -> None:
+        """Take the step of each part."""
         for stack, views in self.stacks:
             for view, grad in zip(views, [None] * len(views) if stack.grad is None else stack.grad, strict=True):
                 view.grad = grad
-        for part in self.parts:
-            part.step()
+        super().step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, those of stacks among them."""
         super().zero_grad(set_to_none)
         for stack, _ in self.stacks:
             stack.grad = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """The states of both parts."""
-        return {"parts": [part.state_dict() for part in self.parts]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the states of both parts."""
-        for part, state in zip(self.parts, state_dict["parts"], strict=True):
-            part.load_state_dict(state)
-        self.share_groups()
 
 
 def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
@@ -183,7 +199,7 @@ def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
     return Lion(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]))
 
 
-def sgd(model: nn.Module, lr: float, betas: None, weight_decay: float, momentum: float, nesterov: bool) -> SGD:
+def sgd(model: nn.Module, lr: float, weight_decay: float, momentum: float, nesterov: bool) -> SGD:
     """Stochastic gradient descent with momentum (Sutskever 2013); matrices decay, vectors and scalars do not."""
     within("optim.momentum", momentum, 0, 1, "[)")
     if nesterov and not momentum:
@@ -192,7 +208,7 @@ def sgd(model: nn.Module, lr: float, betas: None, weight_decay: float, momentum:
 
 
 def adafactor(
-    model: nn.Module, lr: float, betas: None, weight_decay: float, decay: float, threshold: float, eps: float
+    model: nn.Module, lr: float, weight_decay: float, decay: float, threshold: float, eps: float
 ) -> torch.optim.Optimizer:
     """Adafactor (Shazeer & Stern 2018, arXiv 1804.04235); matrices decay, vectors and scalars do not."""
     given = (above("optim.decay", decay, 0), above("optim.threshold", threshold, 0), above("optim.eps", eps, 0))
@@ -230,6 +246,35 @@ def kernels_of(model: nn.Module) -> list[torch.Tensor]:
     return [module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)]
 
 
+def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimiser of a resolved configuration for a model; each group has its `lr_share` of optim.lr.
+
+    A group with a rate of its own, as muP or Muon beside Adam give them, keeps its share in the schedule.
+    """
+    optim = config.optim
+    target = resolve("optim", optim._target_, config.user)
+    made = make_optimiser(target, model, optim, own_of(config, "optim"))
+    if base_of(config) is not None:
+        follow_width(made, str(rule_of(target)))
+    for group in made.param_groups:
+        group["lr_share"] = group["lr"] / optim.lr
+    return made
+
+
+def make_optimiser(
+    target: Callable[..., torch.optim.Optimizer], model: nn.Module, optim: Optim, own: dict[str, Any]
+) -> torch.optim.Optimizer:
+    """An optimiser of a model, given what its signature names of `OFFERED`, and its own settings.
+
+    `params` are the parameters that are trained, in groups of which vectors and scalars do not decay.
+    """
+    names, trained = parameters_of(target), [p for p in model.parameters() if p.requires_grad]
+    offered = {"model": model, "lr": optim.lr, "weight_decay": optim.weight_decay}
+    offered |= {"params": decaying(trained, optim.weight_decay) if "weight_decay" in names else trained}
+    offered |= {} if optim.betas is None else {"betas": tuple(optim.betas)}
+    return target(**{name: value for name, value in offered.items() if name in names}, **own)
+
+
 def rule_of(target: Any) -> str | None:
     """By which rule parametrization=mup sets the rates of an optimiser: the `rule` of the class that is made."""
     made = target if inspect.isclass(target) else annotation(target, "return")
@@ -251,7 +296,7 @@ def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
     optimiser.param_groups = groups
 
 
-def descend(optimiser: torch.optim.Optimizer) -> None:
+def optimizer_step(optimiser: torch.optim.Optimizer) -> None:
     """Take the optimiser's step.  Raises TooLarge where its state does not fit into memory beside the model.
 
     What backward kept is gone by then, so that smaller parts of a batch would be no help.

@@ -122,7 +122,9 @@ def machine(case: Case) -> Iterator[str]:
     if known["commit"]:
         changed = " with changes that were not committed" * bool(runs["dirty"].fillna(False).astype(bool).any())
         commits = listed(commit[:12] for commit in known["commit"])
-        theirs = sorted({top for cell in manifest.cells for top in _packages(cell.config.as_json())} - {"ablate"})
+        theirs = sorted(
+            {top for cell in manifest.cells for top in _packages(cell.config.as_json())} - {"ablate", "torch"}
+        )
         beside = f", beside {listed(theirs)}, whose version is not recorded" if theirs else ""
         yield f"The code is that of commit{'s' * (len(known['commit']) > 1)} {commits}{changed}{beside}."
     if "seconds" in runs and runs["seconds"].notna().any():

@@ -98,7 +98,7 @@ def timed(given: Given, name: str, cell: Any, steps: int, compiled: bool, task: 
     if given.device == "cuda":
         row |= {"peak_memory": torch.cuda.max_memory_allocated()}
         torch.cuda.empty_cache()
-    return row | {"first_steps_seconds": round(warm, 1), "parts": made.progress.accumulation}
+    return row | {"first_steps_seconds": round(warm, 1), "parts": made.gradients.parts}
 
 
 def sweep(given: Given, found: Findings) -> None:

@@ -84,8 +84,8 @@ def out_of_memory(given: Given, found: Findings) -> None:
     made = trainer(given, "parts", config)
     limit_memory(given, made, 0.7 * peak)
     got = losses(made, 2)
-    found.tell(peak=peak, parts=made.progress.accumulation, whole=expected, by_parts=got)
-    found.expect(made.progress.accumulation > 1, "with less memory than the batch takes nothing was split")
+    found.tell(peak=peak, parts=made.gradients.parts, whole=expected, by_parts=got)
+    found.expect(made.gradients.parts > 1, "with less memory than the batch takes nothing was split")
     apart = max(abs(a - b) for a, b in zip(got, expected, strict=True))
     found.expect(apart < 1e-3, f"losses by parts {got}, of whole batches {expected}")
     del made

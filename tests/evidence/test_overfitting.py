@@ -20,8 +20,9 @@ from ablate.results.atomic import read_json, write_json
 from ablate.results.result import Overfits
 from ablate.results.run import Run
 from ablate.results.study import load_study
+from ablate.training.divergence import Diverged, check_divergence
 from ablate.training.overfitting import overfits
-from ablate.training.trainer import Diverged, Interrupted
+from ablate.training.trainer import Interrupted
 from analysis.case import case_of
 from analysis.writing import tables
 from analysis.writing.methods import markdown
@@ -33,7 +34,7 @@ def losses(run: Any, values: list[float], first: float = 4.0, steps: int = 400) 
     run.progress.first_loss = first
     for i, value in enumerate(values):
         try:
-            run.judge({"step": 10 * (i + 1), "train/loss": value})
+            check_divergence({"step": 10 * (i + 1), "train/loss": value}, run.progress, run.loop)
         except Diverged:
             return i
     return len(values)
@@ -77,9 +78,9 @@ def test_a_training_loss_that_stays_above_its_first_value_diverges(
 def test_a_validation_loss_ends_no_run_unless_it_is_no_number(small: list[str], tmp_path: Path) -> None:
     run = trainer(small, tmp_path)
     for step in range(0, 40, 5):
-        run.judge({"step": step, "val/loss": 4.0 + step})
+        check_divergence({"step": step, "val/loss": 4.0 + step}, run.progress, run.loop)
     with pytest.raises(Diverged, match="val/loss is inf at step 40"):
-        run.judge({"step": 40, "val/loss": math.inf})
+        check_divergence({"step": 40, "val/loss": math.inf}, run.progress, run.loop)
 
 
 def test_the_first_training_loss_survives_a_checkpoint(small: list[str], tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from fake_studies import a_cell, whole
 
 from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS
 from ablate.config.stored import stored
+from ablate.config.targets import BadTarget
 from ablate.execution.child_process import program
 from ablate.execution.fork import parents
 from ablate.execution.tracking import mirror as mirror_module
@@ -623,3 +624,12 @@ def test_a_card_says_what_a_run_is_and_of_which_study(tmp_path: Path) -> None:
     assert len(ids) == len(manifest.runs) + 1 and {len(each) for each in ids} == {16}, (
         "a study that shares a run is another"
     )
+
+
+def test_a_service_is_made_of_its_settings_and_nothing_else_is_one() -> None:
+    ours = "ablate.execution.tracking.wandb"
+    sink = mirror_module.make_sink({"_target_": f"{ours}.WandB", "project": "trial", "entity": "we"})
+    assert (sink.name, sink.project, sink.entity) == ("wandb", "trial", "we")
+    assert mirror_module.make_sink(None) is None
+    with pytest.raises(BadTarget, match="no tracking service: a class with log, finish and close"):
+        mirror_module.make_sink({"_target_": f"{ours}.wandb_mode"})

@@ -15,7 +15,8 @@ VOLATILE = ("seconds",)
 
 def train(plan, stop=lambda: False) -> tuple[str, Run]:
     [unit] = plan.manifest.units
-    [status] = run_unit(plan.results, plan.manifest.study, unit, True, stop)
+    user = plan.manifest.cells[0].config.user
+    [status] = run_unit(plan.results, plan.manifest.study, unit, True, stop, user)
     return status, Run(plan.results, plan.manifest.runs[0].path)
 
 

@@ -55,6 +55,7 @@ def folder(tmp_path: Path) -> Path:
         file.write_text(f"open({str(executed / name)!r}, 'w')\n")
     (work / "evil.dist-info" / "METADATA").write_text("Name: evil\nVersion: 1\n")
     (work / "evil.dist-info" / "entry_points.txt").write_text("[torch.backends]\nevil = random:evil\n")
+    (work / "matplotlibrc").write_text("text.usetex: True\n")  # figures would need a LaTeX
     (tmp_path / "ablate").write_text(SCRIPT)
     return work
 

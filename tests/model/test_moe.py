@@ -20,7 +20,7 @@ from ablate.model.cost import count
 from ablate.model.ffn import MoE
 from ablate.model.init import Torch, Xavier, draw, initialise, shared_draws
 from ablate.model.objective import auxiliary, terms_of
-from ablate.training.grad_accumulation import backward
+from ablate.training.gradients import backward
 
 DIM = 6
 ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu, "reglu": relu, "geglu": gelu, "swiglu": silu}
@@ -220,7 +220,7 @@ def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
 def losses(model: Any, tokens: Tensor) -> dict[str, Tensor]:
     """What training adds."""
     logits = model.train()(tokens)
-    return terms_of(model, Objectives.plain, logits, tokens, tokens.numel(), 1.0)
+    return terms_of(model, Objectives.plain, logits, tokens, {}, tokens.numel(), 1.0)
 
 
 def test_it_is_built_where_nothing_is_computed() -> None:

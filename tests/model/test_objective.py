@@ -124,7 +124,7 @@ def test_what_training_leaves_is_taken_away() -> None:
         some_tokens(),
     )
     logits = model(tokens)
-    terms = terms_of(model, objective(multi_token()), logits, tokens, tokens.numel(), 1.0)
+    terms = terms_of(model, objective(multi_token()), logits, tokens, {}, tokens.numel(), 1.0)
     assert terms["multi_token"].requires_grad and not model.later_logits
     copy.deepcopy(model)
     model.eval()(tokens)
@@ -145,7 +145,7 @@ def test_losses_of_components_add_up_by_name_and_are_taken_once() -> None:
     model, x = nn.Sequential(Costly(), Costly()), torch.ones(3, requires_grad=True)
     model(x)
     logits, targets = some_logits()
-    found = terms_of(model, made("z_loss"), logits, targets, 7, 0.5)
+    found = terms_of(model, made("z_loss"), logits, targets, {}, 7, 0.5)
     assert found.keys() == {"z_loss", "balance", "other"}
     assert found["balance"].item() == 3 and found["other"].item() == 6
     assert not list(auxiliary(model))
@@ -157,7 +157,7 @@ def test_a_loss_cannot_bear_the_name_of_another() -> None:
     part.auxiliary = ("loss",)  # type: ignore[assignment]
     part.loss = torch.zeros(())
     with pytest.raises(ValueError, match=r"auxiliary.*'loss'"):
-        terms_of(part, Objective(), *some_logits(), 7, 1.0)
+        terms_of(part, Objective(), *some_logits(), {}, 7, 1.0)
 
 
 @pytest.mark.parametrize("kind", ["mlm", "classification", "seq2seq"])

@@ -23,7 +23,7 @@ BASE, HEADS, VOCAB = 32, 4, 11
 OPTIMISERS: dict[str, Any] = {
     "adamw": (adamw, ([0.9, 0.99], 0.1), "adam", 0.02),
     "lion": (lion, ([0.9, 0.99], 0.1), "adam", 0.01),
-    "sgd": (sgd, (None, 0.1, 0.9, False), "sgd", 0.3),
+    "sgd": (sgd, (0.1, 0.9, False), "sgd", 0.3),
 }
 
 

@@ -109,7 +109,9 @@ def altered(config: Config, section: str, name: str, value: Any) -> Config:
 @pytest.mark.parametrize(("section", "name"), list(settings()))
 def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(section: str, name: str, config: Config) -> None:
     value = getattr(getattr(config, section) if section else config, name)
-    changed = altered(config, section, name, "ablate.training.optim.descend" if name == "_target_" else other(value))
+    changed = altered(
+        config, section, name, "ablate.training.optim.optimizer_step" if name == "_target_" else other(value)
+    )
     key = f"{section}.{name}".lstrip(".")
     assert (run_key(config, 0, "f") == run_key(changed, 0, "f")) == (key in NO_PART), key
     assert (batches(config, "f") == batches(changed, "f")) == (key not in OF_BATCHES), key

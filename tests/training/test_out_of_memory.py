@@ -10,8 +10,8 @@ from torch import nn
 from ablate.model.objective import Objective
 from ablate.training import out_of_memory
 from ablate.training.diagnostics import diagnose
-from ablate.training.grad_accumulation import backward_by_parts
-from ablate.training.optim import adamw, descend
+from ablate.training.gradients import backward_by_parts
+from ablate.training.optim import adamw, optimizer_step
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 FULL = [
@@ -92,6 +92,6 @@ def test_an_optimiser_whose_state_does_not_fit_is_told(monkeypatch: pytest.Monke
     monkeypatch.setattr(optimiser, "step", step)
     errors = [OTHER[0], FULL[0]]
     with pytest.raises(TooLarge, match=r"the optimiser's step.*write a smaller model \(CUDA out of memory"):
-        descend(optimiser)
+        optimizer_step(optimiser)
     with pytest.raises(RuntimeError, match="illegal"):
-        descend(optimiser)
+        optimizer_step(optimiser)

@@ -67,7 +67,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"].loss
     run.result_file.unlink()
     archive = io.BytesIO(unsealed_archive(run.checkpoint_file.read_bytes()))
-    earlier = torch.load(archive, weights_only=True)["progress"]["cpu_seconds"]
+    earlier = torch.load(archive, weights_only=True)["clock"]["cpu_seconds"]
     status, run = train(plan)
     again = run.result()
     assert (status, rows_of(run), again.resumed) == ("done", rows, 1)

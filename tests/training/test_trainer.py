@@ -27,9 +27,11 @@ from ablate.model.dropout import Dropout
 from ablate.planning.plan import check_study
 from ablate.results.result import Result
 from ablate.results.run import Run
-from ablate.training import compiling
+from ablate.training import checkpoint, compiling, gradients
+from ablate.training import clock as clocks
 from ablate.training import trainer as loop
-from ablate.training.trainer import PHASES, STEP, Interrupted, Trainer
+from ablate.training.clock import PHASES, STEP, Clock
+from ablate.training.trainer import Interrupted, Trainer
 
 SEED, STEPS, WARMUP, LR, FLOOR, CLIP, DECAY = 3, 5, 2, 0.01, 0.2, 0.05, 0.3
 LOOP = [
@@ -270,14 +272,17 @@ def test_seconds_are_those_of_all_processes_that_trained_a_run(small: list[str],
     asked = iter([False, False, True])
     with pytest.raises(Interrupted):
         first.train(lambda: next(asked))
-    assert {phase for phase in PHASES if not first.seconds[phase] > 0} == {"compile"}
-    assert sum(first.seconds.values()) <= time.perf_counter() - start
-    spent = dict(first.seconds)
+    assert {phase for phase in PHASES if not first.clock.seconds[phase] > 0} == {"compile"}
+    assert sum(first.clock.seconds.values()) <= time.perf_counter() - start
+    spent = dict(first.clock.seconds)
     second = trainer_of(config, tmp_path)
     assert second.progress.step == 2 and second.progress.resumed == 1
-    assert all(second.seconds[phase] == spent[phase] for phase in STEP) and second.seconds["setup"] > spent["setup"]
+    assert (
+        all(second.clock.seconds[phase] == spent[phase] for phase in STEP)
+        and second.clock.seconds["setup"] > spent["setup"]
+    )
     second.train(lambda: False)
-    assert all(second.seconds[phase] > spent[phase] for phase in (*STEP, "evaluate", "log"))
+    assert all(second.clock.seconds[phase] > spent[phase] for phase in (*STEP, "evaluate", "log"))
 
 
 def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
@@ -285,11 +290,11 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
 ) -> None:
     cells = check_study(latest(*small, *LOOP, "keep=all"), None).cells
     trainer, now = trainer_of(cells.checked[0].config, tmp_path), [0.0]
-    trainer.seconds = dict.fromkeys(PHASES, 0.0)
-    monkeypatch.setattr(loop, "time", clock(now))
-    slow = {"data": (trainer.task, "batch"), "forward_backward": (loop, "backward_by_parts")}
+    trainer.clock = Clock()
+    monkeypatch.setattr(clocks, "time", clock(now))
+    slow = {"data": (trainer.task, "batch"), "forward_backward": (gradients, "backward_by_parts")}
     slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
-    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (loop, "write_atomic")}
+    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (checkpoint, "write_atomic")}
 
     def taking(seconds: int, call: Any) -> Any:
         def slowly(*given: Any) -> Any:
@@ -303,9 +308,9 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
     trainer.train(lambda: False)
     times = {"data": 5, "forward_backward": 5, "optimiser": 5, "evaluate": 4, "log": 6, "checkpoint": 1}
     seconds = {phase: count * 10**i for i, (phase, count) in enumerate(times.items())}
-    assert trainer.seconds == dict.fromkeys(PHASES, 0) | seconds
+    assert trainer.clock.seconds == dict.fromkeys(PHASES, 0) | seconds
     result = with_facts(Result(status="done", final={}), trainer, cells.rows[0])
-    assert result.seconds == trainer.seconds | {"total": now[0]}
+    assert result.seconds == trainer.clock.seconds | {"total": now[0]}
     assert result.step_seconds == 111 and result.timing == "shared" and result.peak_memory
     assert result.tokens_per_second == pytest.approx(4 * 16 / 111)
 
@@ -322,7 +327,7 @@ def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(
         first, update = trainer.progress.step, trainer.update
 
         def slowly(step: int) -> Any:
-            with trainer.timed("forward_backward"):
+            with trainer.clock.timed("forward_backward"):
                 now[0] += slow.get(step, 1.0)
             return update(step)
 
@@ -331,7 +336,7 @@ def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(
             trainer.train(lambda: trainer.progress.step == first + asked)
         return with_facts(Result(status="done", final={}), trainer, cell)
 
-    monkeypatch.setattr(loop, "time", clock(now))
+    monkeypatch.setattr(clocks, "time", clock(now))
     assert took(24).step_seconds == 1, "of the first ten nothing is counted"
     again = took(40)
     assert again.resumed == 1 and again.step_seconds == 1, "nor of the first ten of the process that went on"
@@ -341,16 +346,16 @@ def test_compiling_is_a_phase_of_its_own_wherever_it_happens(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, now = trainer_of(configured(small), tmp_path), [0.0]
-    trainer.seconds = dict.fromkeys(PHASES, 0.0)
-    for module in (loop, compiling):
+    trainer.clock = Clock()
+    for module in (clocks, compiling):
         monkeypatch.setattr(module, "time", clock(now))
-    with trainer.timed("evaluate"):
+    with trainer.clock.timed("evaluate"):
         now[0] += 1
         compiling.Stopwatch.begin(None)
         now[0] += 10
         compiling.Stopwatch.end(None)
         now[0] += 2
-    assert trainer.seconds["evaluate"] == 3 and trainer.seconds["compile"] == 10
+    assert trainer.clock.seconds["evaluate"] == 3 and trainer.clock.seconds["compile"] == 10
 
 
 @pytest.mark.parametrize("average", ["none", "ema"])

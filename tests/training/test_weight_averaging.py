@@ -18,8 +18,9 @@ from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.diagnostics import diagnose
+from ablate.training.divergence import Diverged
 from ablate.training.scoring import score
-from ablate.training.trainer import Diverged, Trainer
+from ablate.training.trainer import Trainer
 
 LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
 PARTS = ["norm=bn", "position=learned", "model.dropout=0.1"]

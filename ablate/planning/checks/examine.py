@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.build import build_objective
 from ablate.model.dropout import rekey
-from ablate.model.objective import Objective, terms_of
 from ablate.planning.checks.idle_parts import idle_parts
 from ablate.planning.checks.leakage import ALONE, CHECKS, TOLD, Inputs, guilty, run, settled
 from ablate.planning.checks.small_models import Spec, build, perturb, some_inputs
+from ablate.planning.checks.trial_step import UPDATES, Trial
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
 DRAWS = 32  # of cells that look like one network
 BATCHES = 6  # that a parameter without a gradient is looked for in
 MODELS = 8  # drawn anew, in which it is looked for, too
-RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 PROJECTIONS = 3  # projections of each output: one alone a difference could be at right angles to
 
 
@@ -58,52 +55,23 @@ def examine(spec: Spec) -> dict[str, Any]:
 
 
 def two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str], set[str]]:
-    """Expected loss of random targets at first, logits of two steps of training, parameters that have no gradient, and
-    those that have one now and then.
+    """Expected loss of random targets at first; logits of two steps of training, rates and norms of gradients of these;
+    parameters that have no gradient, and those that have one now and then.
 
-    The optimiser is a plain one: cells that are compared share theirs, so that it is not what they can differ in.
     Where parameters have no gradient, more batches are tried, and other draws of the model: what dispatches tokens
     sends some to few of its parts, and to others when they, or what decides, are others.
     """
-    objective = build_objective(spec.config)
-    model.train()
-    made = [step_of(model, objective, inputs, step) for step in range(2)]
-    seen, tried = [one.idle for one in made], copy.deepcopy(model)
+    trial = Trial(spec, model)
+    made = [(trial.update(inputs, number).loss, trial.logits, trial.idle) for number in range(2)]
+    seen = [idle for _, _, idle in made]
+    tried = copy.deepcopy(model)
     for batch in range(2, BATCHES) if set.intersection(*seen) else ():
-        seen.append(step_of(tried, objective, some_inputs(spec, batch), batch).idle)
+        seen.append(Trial(spec, tried).update(some_inputs(spec, batch), batch).idle)
     for seed in range(1, MODELS + 1) if set.intersection(*seen) else ():
-        seen.append(step_of(perturb(build(spec, seed)).train(), objective, some_inputs(spec, seed), seed).idle)
+        seen.append(Trial(spec, perturb(build(spec, seed))).update(some_inputs(spec, seed), seed).idle)
     idle = set.intersection(*seen)
-    return made[0].loss, [one.logits for one in made], idle, set.union(*seen) - idle
-
-
-class Step(NamedTuple):
-    """One step of training: the expected loss of random targets before it, logits, parameters without a gradient."""
-
-    loss: float
-    logits: Tensor
-    idle: set[str]
-
-
-def step_of(model: nn.Module, objective: Objective, inputs: Inputs, step: int) -> Step:
-    """Take one step on random targets."""
-    rekey(model, 0, step)
-    torch.default_generator.manual_seed(step)  # for parts that draw from it
-    logits, idle = model(**inputs), set()
-    with torch.no_grad():
-        loss = float((logits.logsumexp(-1) - logits.mean(-1)).mean())
-    targets = torch.randint(logits.shape[-1], logits.shape[:-1], generator=torch.Generator().manual_seed(step))
-    terms = terms_of(model, objective, logits, targets, targets.numel(), 1.0)
-    sum(terms.values(), F.cross_entropy(logits.flatten(0, -2), targets.flatten())).backward()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad and parameter.grad is None:
-                idle.add(name)
-            elif parameter.grad is not None:
-                size = parameter.grad.square().mean().sqrt().clamp(min=1e-12)
-                parameter.sub_(RATE * parameter.grad / size)
-                parameter.grad = None
-    return Step(loss, logits.detach(), idle)
+    shown = [*(logits for _, logits, _ in made), torch.tensor(trial.optimiser.seen)]
+    return made[0][0], shown, idle, set.union(*seen) - idle
 
 
 def many_draws(spec: Spec) -> list[list[float]] | None:
@@ -119,6 +87,18 @@ def many_draws(spec: Spec) -> list[list[float]] | None:
             torch.default_generator.manual_seed(step)
             found.append(model(**inputs))
     return signature(found)
+
+
+def many_steps(spec: Spec) -> list[list[float]] | None:
+    """The signature of so many training steps that most that a step does now and then, shows.
+
+    Raises whatever the components raise.
+    """
+    with torch.random.fork_rng(devices=[]):
+        trial, inputs = Trial(spec, build(spec)), some_inputs(spec)
+        for number in range(UPDATES):
+            trial.update(inputs, number)
+        return signature([torch.tensor(trial.optimiser.seen), run(trial.model.eval(), inputs)])
 
 
 def signature(tensors: list[Tensor]) -> list[list[float]] | None:

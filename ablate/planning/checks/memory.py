@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from ablate.config.components import own_of, resolve
+from ablate.config.components import own_of
 from ablate.config.errors import Problem
 from ablate.config.schema import BUILT, Config
 from ablate.model.build import build_model, build_objective
@@ -29,6 +29,7 @@ from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
 from ablate.training.devices import cards, environments
+from ablate.training.optim import build_optimiser
 from ablate.training.scoring import positions_at_once
 
 FLOAT = 4  # bytes
@@ -95,7 +96,7 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
             logits = model(**inputs)
             targets = torch.zeros(logits.shape[:-1], dtype=torch.long)
             loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten())
-            terms = terms_of(model, build_objective(config), logits.float(), targets, targets.numel(), 1.0)
+            terms = terms_of(model, build_objective(config), logits.float(), targets, inputs, targets.numel(), 1.0)
     sizes = [x.untyped_storage().nbytes() for key, x in kept.items() if key not in own]
     del loss, terms
     return sum(sizes), max([*sizes, logits.numel() * FLOAT, *(DRAWING * numbers // 2 for numbers in drawn)])
@@ -103,16 +104,14 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
 
 def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
     """How many of a model's parameters are trained, all but frozen tables, and what its optimiser keeps of them."""
-    optim = config.optim
     with FakeTensorMode():
         model = build_model(config, task)
         trained = [p for p in model.parameters() if p.requires_grad]
         numbers = sum(p.numel() for p in trained)
         for parameter in trained:
             parameter.grad = torch.empty_like(parameter)
-        make = resolve("optim", optim._target_, config.user)
         try:
-            optimiser = make(model, optim.lr, optim.betas, optim.weight_decay, **own_of(config, "optim"))
+            optimiser = build_optimiser(config, model)
             optimiser.step()
         except Exception:  # one of the user's own that looks at numbers, of which there are none
             return numbers, MOMENTS * numbers

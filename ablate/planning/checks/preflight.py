@@ -13,7 +13,7 @@ from ablate.config.depth import fewest, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
 from ablate.planning.checks import duplicate_cells, small_models, unused_settings
-from ablate.planning.checks.examine import examine, many_draws
+from ablate.planning.checks.examine import examine, many_draws, many_steps
 from ablate.planning.checks.first_values import first_value_problems
 from ablate.planning.checks.kept import Record, kept_json
 from ablate.planning.checks.memory import memory_problems
@@ -69,8 +69,11 @@ def duplicates(
     def confirmed(i: int) -> duplicate_cells.Signature:
         cell = checked[i]
         found: duplicate_cells.Signature = tried(cell, [small_models.full(cell, positions, least)])["signature"]
-        drawn = beside(cell.config, partial(many_draws, small_models.small(cell, kept, positions)))
-        return [*found, *drawn] if found and drawn else None
+        copied = small_models.small(cell, kept, positions)
+        for more in (many_draws, *[many_steps] * any(key.startswith("step.") for key in kept)):
+            shown = beside(cell.config, partial(more, copied))
+            found = [*found, *shown] if found and shown else None
+        return found
 
     told, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"

@@ -15,7 +15,7 @@ from ablate.config.schema import LAYERS as PATTERN
 from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
-from ablate.planning.checks.validate import Checked
+from ablate.planning.checks.checked import Checked
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
 LAYERS = 2  # sharing layers, and scaling by depth, need two

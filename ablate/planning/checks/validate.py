@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from omegaconf import MISSING
@@ -31,14 +31,17 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
+from ablate.planning.checks.checked import Checked as Checked
 from ablate.planning.checks.fused_kernels import refuse_without_kernels
 from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.optimiser import optimiser_problems
 from ablate.planning.checks.trained_vectors import refuse_without_text
+from ablate.planning.checks.trial_step import with_passes
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
+from ablate.training.optim import OFFERED
 from ablate.training.schedule import schedule_problems
 
 SHOWN = 4  # cells that have a problem
@@ -47,14 +50,6 @@ BUILDING = (*VARIED, "model", "data", "user")
 
 
 TORCH, OURS = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
-
-
-class Checked(NamedTuple):
-    """A cell that passed: its configuration with every `auto` and the FFN's width resolved, its task, its budget."""
-
-    config: Config
-    task: Any
-    budget: Budget
 
 
 class Validator:
@@ -196,14 +191,14 @@ class Validator:
 def own_problems(section: str, config: Config) -> list[Problem]:
     """What is wrong with the arguments that a model form or an optimiser has beside the frame's.  Raises BadComponent.
 
-    An optimiser is given the model, lr, betas and weight_decay in this order, by whatever names.
+    An optimiser is given what its signature names of `OFFERED`.
     """
     node, own = getattr(config, section), config.own(section)
     parameters = parameters_of(resolve(section, node._target_, config.user))
     if any(each.kind == each.VAR_KEYWORD for each in parameters.values()) and not own:
         return []
     shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
-    given = shape if section == "model" else tuple(parameters)[:4]
+    given = shape if section == "model" else OFFERED
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
     if section == "optim" and not rows:
         rows = optimiser_problems(config)
@@ -231,7 +226,7 @@ def counted(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
     try:
         build_init(config, task)
-        return count(config, task).as_json()
+        return with_passes(count(config, task), config, task).as_json()
     except BadComponent as error:
         return {"problem": [error.key, str(error)]}
     except ValueError as error:

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
@@ -27,7 +28,9 @@ SALT = "9439"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "p", "h", "d", "8")
 
-RC = {
+# All settings, so that figures depend on no matplotlibrc, which Matplotlib reads from the current folder, too.
+RC = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
+RC |= {
     "font.family": "DejaVu Sans",
     "font.size": 7,
     "axes.titlesize": 7,

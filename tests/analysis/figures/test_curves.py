@@ -15,7 +15,7 @@ from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import log_x, log_y
+from analysis.figures.draw.axes import log_x, log_y, numbers
 from analysis.figures.draw.page import page_of
 from analysis.figures.kinds import curves
 from analysis.webpage.curve_data import series
@@ -93,3 +93,9 @@ def test_the_end_is_enlarged_only_where_it_is_not_the_whole(
 def test_a_few_thousand_steps_are_written_out(tmp_path: Path, most: int, name: str) -> None:
     case = evaluated(tmp_path, [0, most // 4, most // 2, most], tokens=None)
     assert f"{name}, log scale" in texts(drawn(case))
+
+
+def test_settings_are_written_in_one_form() -> None:
+    assert numbers([0.001, 0.01, 3, 99_999]) == ["0.001", "0.01", "3", "99999"]
+    assert numbers([0, 9e-4, 0.003]) == ["0", "9e-4", "3e-3"] and numbers([1, 1e5]) == ["1e0", "1e5"]
+    assert numbers([-0.5, 0]) == ["-0.5", "0"] and numbers([1.25e-4]) == ["1.25e-4"]

@@ -16,7 +16,7 @@ from ablate.config.citations import papers
 from ablate.config.groups import read_groups
 from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.study import load_study
-from ablate.training.trainer import DIVERGED
+from ablate.training.divergence import DIVERGED
 from analysis.case import Case, case_of
 from analysis.writing import methods, methods_training
 
@@ -198,6 +198,7 @@ def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         for cell in manifest["cells"]:
             cell["config"]["norm"] = {"_target_": "my_package.norms.MaxNorm"}
+            cell["config"]["optim"]["_target_"] = "torch.optim.NAdam"  # whose version is recorded
 
     found = case(tmp_path, factors={}, seeds=[0], change=change)
     assert "The one run ended with a number." in methods.markdown(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +101,11 @@ def test_a_bar_in_a_name_does_not_break_the_table(tmp_path: Path) -> None:
     _, folder = written(tmp_path, {"ffn": ["mlp", "a|b"]})
     lines = [line for line in (folder / "cells.md").read_text().splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in lines} == {9}
+
+
+def test_what_vectors_took_stands_beside_the_cells_that_have_any(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
+    took = study.runs["seed"].add(1.5).where(study.runs["cell"] == "c1")
+    shown = tables.cells_sheet(case_of(replace(study, runs=study.runs.assign(vectors_seconds=took)), tmp_path))
+    at = [head.replace("\n", " ") for head in shown.head].index("vectors, CPU-s")
+    assert [row[at] for row in shown.rows] == ["–", "2.5"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 
 import pytest
@@ -20,10 +19,9 @@ from ablate.model.dropout import begin_at, rekey
 from ablate.model.objective import MultiToken, Objective
 from ablate.planning.units import write_plan
 from ablate.results.run import Run
-from ablate.training.grad_accumulation import backward_by_parts
+from ablate.training.gradients import backward_by_parts
 from ablate.training.out_of_memory import TooLarge
 from ablate.training.scoring import score
-from ablate.training.trainer import Progress
 
 CPU = torch.device("cpu")
 
@@ -158,11 +156,6 @@ def test_chunks_that_have_a_meaning_stay_whole(plan):
     Memory(model, 2)
     with pytest.raises(torch.OutOfMemoryError):
         score(model, task.held_out("val", 256), CPU, "fp32", batch_statistics=True)
-
-
-def test_a_checkpoint_of_before_knows_no_parts():
-    assert Progress(**{"step": 3, "offset": 9, "first_loss": 1.0, "strikes": 0, "resumed": 1}).accumulation == 1
-    assert "accumulation" in dataclasses.asdict(Progress())
 
 
 SHORT = "if self.training and len(x) > 2: raise torch.OutOfMemoryError('CUDA out of memory.')"

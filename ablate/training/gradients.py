@@ -1,19 +1,73 @@
-"""The gradient of a batch that does not fit into memory: by parts, half as large after every failure."""
+"""The gradient of a batch; where it does not fit into memory by parts, half as large after every failure."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.errors import first_line
+from ablate.config.schema import Train
 from ablate.data.task import IGNORE, Batch
-from ablate.model.dropout import begin_at
+from ablate.model.dropout import begin_at, rekey, seed_others
 from ablate.model.norm import running_norms
-from ablate.model.objective import Objective, terms_of
+from ablate.model.objective import Objective, has_auxiliary, terms_of
 from ablate.training.devices import moved
 from ablate.training.out_of_memory import TooLarge, is_out_of_memory, make_room
 from ablate.training.scoring import autocast
+
+
+class Gradients:
+    """`gradients(batch)` of a run: replaces the gradients of the parameters, and returns the losses of the batch.
+
+    All calls within one step have the draws of that step, and running statistics are those of its first call alone.
+    `parts` is how many parts a batch is taken in; `said` is called with a sentence where it has to be more.
+    """
+
+    def __init__(
+        self, model: nn.Module, objective: Objective, loop: Train, seed: int, foreign: bool, said: Callable[[str], None]
+    ):
+        self.model, self.objective, self.precision = model, objective, loop.precision
+        self.device, self.seed, self.foreign, self.said = torch.device(loop.device), seed, foreign, said
+        self.parts, self.step, self.calls = 1, 0, 0
+
+    def begin(self, step: int) -> None:
+        """The calls that follow, and what parts from outside draw beside them, are those of a step."""
+        self.step, self.calls = step, 0
+        self.seed_others()
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        """Leave the gradient of what a batch is trained by in the parameters.  Raises TooLarge."""
+        self.model.zero_grad(set_to_none=True)
+        rekey(self.model, self.seed, self.step)
+        self.seed_others()
+        kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
+        losses, parts = backward_by_parts(self.model, self.objective, batch, self.parts, self.device, self.precision)
+        for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
+            buffer.copy_(before)
+        self.calls += 1
+        if parts > self.parts:
+            self.parts = parts
+            alike = "whose gradients add up to the same"
+            alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
+            told = f"out of memory: from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
+            self.said(f"{told}, {alike}")
+        return losses
+
+    def state_dict(self) -> dict[str, int]:
+        """What a checkpoint has to hold of it."""
+        return {"parts": self.parts}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue from a checkpoint."""
+        self.parts = state["parts"]
+
+    def seed_others(self) -> None:
+        """Set torch's own generators for the step, where parts from outside may draw from them."""
+        if self.foreign:
+            seed_others(self.seed, self.step, self.device)
 
 
 def backward_by_parts(
@@ -56,7 +110,7 @@ def backward(
             logits = model(**inputs)
         logits = logits.float()
         loss = cross_entropy(logits, targets, scored if parts > 1 else None)
-        terms = terms_of(model, objective, logits, targets, scored, len(targets) / len(batch.targets))
+        terms = terms_of(model, objective, logits, targets, inputs, scored, len(targets) / len(batch.targets))
         whole = sum(terms.values(), loss)
         whole.backward()
         found = {"loss": loss} | (terms | {"objective": whole} if terms else {})

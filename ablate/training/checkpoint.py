@@ -1,0 +1,92 @@
+"""Checkpoints: written atomically with a digest of the logged steps, and continued from where these are still there."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ablate.results.atomic import set_aside, write_atomic
+from ablate.results.checksum import digest, sealed_archive, unsealed_archive
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
+
+
+class Stateful(Protocol):
+    """A part of a run that a checkpoint carries."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has to be kept of it."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> Any:
+        """Continue from that."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a checkpoint carries beside the states of the parts of a run."""
+
+    step: int = 0
+    offset: int = 0  # bytes of metrics.jsonl that belong to the steps so far
+    logged: str = ""  # their digest
+    first_loss: float = math.nan  # training loss of the first step
+    high_loss_count: int = 0  # logged training losses in a row that were too high
+    resumed: int = 0  # times that a later process continued
+
+
+class DamagedLog(Exception):
+    """The logged steps that a checkpoint goes on from are not those that were written."""
+
+
+class DamagedCheckpoint(Exception):
+    """A checkpoint that cannot be continued from; it has been set aside."""
+
+
+def save(run: Run, progress: Progress, metrics: MetricsWriter, parts: Mapping[str, Stateful]) -> None:
+    """Write a run's checkpoint, atomically."""
+    progress.offset, progress.logged = metrics.offset(), metrics.written().sha256
+    buffer = io.BytesIO()
+    states = {name: part.state_dict() for name, part in parts.items()}
+    torch.save(states | {"progress": dataclasses.asdict(progress)}, buffer)
+    write_atomic(run.checkpoint_file, sealed_archive(buffer.getvalue()), run.check)
+
+
+def restore(run: Run, device: torch.device, parts: Mapping[str, Stateful]) -> Progress:
+    """Have the parts of a run continue from its checkpoint, if there is one.
+
+    Raises DamagedCheckpoint, having set it aside.
+    """
+    path = run.checkpoint_file
+    if not path.exists():
+        return Progress()
+    try:
+        archive = io.BytesIO(unsealed_archive(path.read_bytes()))
+        state = torch.load(archive, map_location=device, weights_only=True)
+        progress = Progress(**state["progress"])
+        check_logged(run.metrics_file, progress)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
+    except Exception as error:  # torch.load raises anything on damaged bytes
+        run.check()
+        damaged = [path, *([run.metrics_file] if isinstance(error, DamagedLog) else [])]
+        aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
+        raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
+    progress.resumed += 1
+    return progress
+
+
+def check_logged(metrics: Path, progress: Progress) -> None:
+    """Raise ValueError where the logged steps that a checkpoint goes on from are gone, DamagedLog where they differ."""
+    if not metrics.exists():
+        raise ValueError(f"{metrics.name} is gone")
+    with open(metrics, "rb") as file:
+        found = file.read(progress.offset)
+    if len(found) < progress.offset:
+        raise DamagedLog(f"{metrics.name} has been cut: it is shorter than when the checkpoint was written")
+    if digest(found) != progress.logged:
+        raise DamagedLog(f"{metrics.name} is damaged: its first {progress.offset:,} bytes are not what was logged")

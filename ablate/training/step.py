@@ -1,0 +1,82 @@
+"""One training step: from a batch and a learning rate to other parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ablate.config.components import bind
+from ablate.config.ranges import above
+from ablate.config.schema import Config
+from ablate.data.task import Batch
+from ablate.training.optim import optimizer_step
+
+Losses = dict[str, Tensor]
+Gradients = Callable[[Batch], Losses]
+
+
+class Step:
+    """θ ← optimiser(θ, clip(∇L(θ))); a subclass has its own `update`, and the state that this needs.
+
+    `generator` is a CPU generator that is seeded for each step by the run's seed, for what a step draws.
+    """
+
+    def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float):
+        self.model, self.optimiser, self.grad_clip = model, optimiser, grad_clip
+        self.generator = torch.Generator()
+
+    def update(self, batch: Batch, lr: float, gradients: Gradients) -> tuple[Losses, Tensor]:
+        """Train on a batch at a learning rate: the losses by name, and the gradient's norm before clipping.
+
+        `gradients(batch)` replaces the gradients of the parameters by those of a batch, or of a part of one, and
+        returns its losses: L as `objective`, where it is not `loss`, the cross-entropy, alone.  Every call within a
+        step draws the same dropout masks.
+        """
+        losses = gradients(batch)
+        return losses, self.descend(lr)
+
+    def descend(self, lr: float) -> Tensor:
+        """Clip the gradients and take the optimiser's step at a rate: the norm before clipping."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr * group["lr_share"]
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip)
+        optimizer_step(self.optimiser)
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint has to hold beside model and optimiser: tensors, numbers, text, and lists or dicts."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint."""
+
+
+class SAM(Step):
+    """θ ← optimiser(θ, clip(∇L(θ + ρ ∇L(θ) / ‖∇L(θ)‖))): sharpness-aware minimisation (Foret 2020, 2010.01412)."""
+
+    def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float, rho: float):
+        super().__init__(model, optimiser, grad_clip)
+        self.rho = above("step.rho", rho, 0)
+
+    def update(self, batch: Batch, lr: float, gradients: Gradients) -> tuple[Losses, Tensor]:
+        """See Step; the losses are those at θ."""
+        losses = gradients(batch)
+        moved = [p for p in self.model.parameters() if p.grad is not None]
+        before, slopes = [p.detach().clone() for p in moved], [p.grad for p in moved]
+        scale = self.rho / (nn.utils.get_total_norm(slopes) + 1e-12)
+        with torch.no_grad():
+            torch._foreach_add_(moved, torch._foreach_mul(slopes, scale))
+        gradients(batch)
+        with torch.no_grad():
+            torch._foreach_copy_(moved, before)
+        return losses, self.descend(lr)
+
+
+def build_step(config: Config, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float) -> Step:
+    """The step of a resolved configuration.  Raises BadComponent and ValueError."""
+    offered = {"model": model, "optimiser": optimiser, "grad_clip": grad_clip}
+    made: Step = bind("step", config.step, offered, config.user)()
+    return made

@@ -1,0 +1,136 @@
+"""Objectives of one's own: what their terms are given, hidden states, a trained run as a teacher."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import latest
+from empty_task import Blank
+from model.test_variants import CONTEXT, VOCAB, configuration, some_tokens
+from one_run import rows_of, train
+from test_docs import code
+
+from ablate.config.errors import BadComponent, PlanError
+from ablate.data.build import build_task
+from ablate.model.build import build_model, initialised_model, keep_hidden
+from ablate.model.objective import Objective, taken, terms_of
+from ablate.planning.plan import plan_study
+from ablate.planning.units import write_plan
+from ablate.results.checksum import unsealed_archive
+from ablate.results.code_hash import code_of
+from ablate.results.run import Run
+
+PAGE = "\n".join(["import torch", *code("own-step.md", "python")[3:5]])
+MORE = """
+class Strange(Objective):
+    def terms(self, logits, weather):
+        return {}
+"""
+YAMLS = {"distillation": "teacher: ???\nweight: 0.5", "activations": "weight: 0.1", "strange": ""}
+
+
+@pytest.fixture
+def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plans a command of the objectives of the how-to page."""
+    name = f"objectives_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(PAGE + MORE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "conf" / "objective").mkdir(parents=True)
+    for variant, settings in YAMLS.items():
+        text = f"# {variant}.\n_target_: {name}.{variant.title()}\n_partial_: true\n{settings}\n"
+        (tmp_path / "conf" / "objective" / f"{variant}.yaml").write_text(text)
+
+    def planned(*words: str) -> Any:
+        return plan_study(tuple(latest(*small, f"user=[{name}]", "seeds=1", *words)), str(tmp_path / "conf"))
+
+    return planned
+
+
+def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any) -> None:
+    plain = own("objective=cross_entropy", "study=teacher")
+    write_plan(plain)
+    status, teacher = train(plain)
+    words = (f"objective.teacher={teacher.folder}", "keep=all", "train.log_every=1")
+    taught = own("objective=distillation", *words)
+    write_plan(taught)
+    assert status == "done" and train(taught)[0] == "done"
+    [student], run = taught.manifest.cells, Run(taught.results, taught.manifest.runs[0].path)
+    [cell] = plain.manifest.cells
+    assert (student.params, student.flops_per_token) == (cell.params, cell.flops_per_token)
+    state = torch.load(io.BytesIO(unsealed_archive(run.checkpoint_file.read_bytes())), weights_only=True)
+    assert state["model"].keys() == build_model(cell.config, build_task(cell.config)).state_dict().keys()
+    first = next(row for row in rows_of(run) if "train/loss" in row)
+    assert first["train/distillation"] > 0
+    assert first["train/objective"] == pytest.approx(first["train/loss"] + first["train/distillation"], rel=1e-5)
+    other = own("objective=distillation", *words, "objective.weight=0.7")
+    assert other.manifest.runs[0].path != taught.manifest.runs[0].path
+
+
+@pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
+def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
+    class Asking(Objective):
+        def terms(self, hidden: Any, inputs: Any) -> Any:  # type: ignore[override]
+            self.seen, self.given = hidden, inputs
+            return {"first": hidden[0].sum() * 0}
+
+    model, objective = initialised_model(configuration({"model": form}), Blank(VOCAB, CONTEXT), 0), Asking()
+    tokens = some_tokens()
+    inputs = {"tokens": tokens} | ({"source": tokens} if form == "encoder_decoder" else {})
+    stacks = [part for part in model.modules() if hasattr(part, "keeps_hidden")]
+    assert len(stacks) == 1 + (form == "encoder_decoder") and not any(stack.keeps_hidden for stack in stacks)
+    for stack in stacks:
+        stack.keeps_hidden = True
+    after: list[torch.Tensor] = []
+    for stack in stacks:
+        for block in stack.blocks:
+            block.register_forward_hook(lambda block, given, found: after.append(block.leave(found)))
+    terms = terms_of(model, objective, model(**inputs), tokens, inputs, 5, 1.0)
+    assert terms.keys() == {"first"} and objective.given is inputs
+    assert len(objective.seen) == sum(len(stack.blocks) for stack in stacks) and all(
+        map(torch.equal, objective.seen, after)
+    )
+    assert all(taken(stack, "hidden_states") == [] for stack in stacks), "they are taken away"
+    model.eval()(**inputs)
+    assert all(taken(stack, "hidden_states") == [] for stack in stacks), "evaluation keeps none"
+
+
+def test_a_loss_over_all_layers_trains_compiled_or_not(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    compiling, found = torch.nn.Module.compile, []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model, options: compiling(model, backend="aot_eager"))
+    for compiled in ("true", "false"):
+        plan = own("objective=activations", f"train.compile={compiled}", f"results_dir={tmp_path / compiled}")
+        write_plan(plan)
+        status, run = train(plan)
+        assert status == "done"
+        found.append([row["train/activations"] for row in rows_of(run) if "train/activations" in row])
+    assert found[0] == pytest.approx(found[1], rel=1e-5) and found[0][0] > 0
+
+
+def test_what_no_objective_is_given_is_refused(own: Any) -> None:
+    with pytest.raises(PlanError, match=r"objective: .*Strange ask for weather; there are logits, targets"):
+        own("objective=strange")
+
+    class Bare(torch.nn.Module):
+        pass
+
+    class Asking(Objective):
+        def terms(self, hidden: Any) -> Any:  # type: ignore[override]
+            return {}
+
+    with pytest.raises(BadComponent, match="asks for hidden states, and Bare keeps none"):
+        keep_hidden(Bare(), Asking())
+
+
+def test_code_that_imports_ablate_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose own sources hold the marks that references are written by."""
+    (tmp_path / "importing_ablate.py").write_text(
+        "import ablate\n\n\ndef teacher(path):\n    return ablate.load(path).model()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = code_of({"objective": "importing_ablate.teacher"}, ["importing_ablate"])
+    assert "importing_ablate.teacher" in found.definitions

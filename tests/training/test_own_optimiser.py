@@ -1,0 +1,111 @@
+"""Optimisers are called with what their signature names: classes of torch.optim, and two for two groups."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from conftest import latest
+from one_run import rows_of, train
+from test_docs import code
+
+from ablate.config.errors import PlanError
+from ablate.planning.plan import plan_study
+from ablate.planning.units import write_plan
+
+CANNOT = {"LBFGS": "closure", "SparseAdam": "dense", "Muon": "2D"}
+CLASSES = [
+    name
+    for name, found in vars(torch.optim).items()
+    if inspect.isclass(found) and issubclass(found, torch.optim.Optimizer) and name != "Optimizer"
+]
+
+
+@pytest.fixture
+def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Plans a command whose optimiser has these settings."""
+    name = f"optimisers_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text("import torch\n" + code("own-step.md", "python")[5])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "conf" / "optim").mkdir(parents=True)
+
+    def planned(settings: dict[str, Any], *words: str) -> Any:
+        settings = {key: value.replace("MINE", name) if key == "_target_" else value for key, value in settings.items()}
+        text = f"# Mine.\n{yaml.safe_dump({'clip': 1.0, 'floor': 0.1} | settings)}"
+        (tmp_path / "conf" / "optim" / "mine.yaml").write_text(text)
+        user = [f"user=[{name}]"] * (name in settings["_target_"])
+        words = (*small, *user, "optim=mine", "seeds=1", "train.checkpoint_seconds=0", *words)
+        return plan_study(tuple(latest(*words)), str(tmp_path / "conf"))
+
+    return planned
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """What a YAML of a class of torch.optim must say of the keys of the frame."""
+    taken = inspect.signature(getattr(torch.optim, name)).parameters
+    betas = [0.9, 0.99] if "betas" in taken else None
+    return {"_target_": f"torch.optim.{name}", "betas": betas, "weight_decay": 0.1 * ("weight_decay" in taken)}
+
+
+def ended(plan: Any, *stops: int) -> list[dict[str, Any]]:
+    write_plan(plan)
+    for asked in stops:
+        left = iter(range(asked))
+        assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
+    status, run = train(plan)
+    assert status == "done", run.result()
+    return rows_of(run)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_of_torch_trains_from_its_yaml_alone_or_is_refused(name: str, own: Any) -> None:
+    if name in CANNOT:
+        with pytest.raises(PlanError, match=rf"optim\._target_: {name} cannot take .*{CANNOT[name]}"):
+            own(settings_of(name))
+        return
+    plan = own(settings_of(name), "train.steps=4")
+    losses = [row["train/loss"] for row in ended(plan) if "train/loss" in row]
+    assert len({*losses}) == len(losses) > 0
+
+
+def test_the_nadam_of_the_how_to_page_goes_on_exactly(own: Any, tmp_path: Path) -> None:
+    settings = yaml.safe_load(code("own-step.md", "yaml")[-1])
+    whole = ended(own(settings, f"results_dir={tmp_path / 'whole'}"))
+    assert ended(own(settings, f"results_dir={tmp_path / 'parted'}"), 3) == whole
+    swept = own(settings, "optim.momentum_decay=0.004,0.01")
+    assert swept.manifest.factors == {"optim.momentum_decay": [0.004, 0.01]}
+
+
+def test_two_optimisers_for_two_groups_of_parameters(own: Any, tmp_path: Path) -> None:
+    settings = {"_target_": "MINE.split", "betas": [0.9, 0.99], "weight_decay": 0.1, "table_lr": 10.0}
+    whole = ended(own(settings, f"results_dir={tmp_path / 'whole'}"))
+    assert ended(own(settings, f"results_dir={tmp_path / 'parted'}"), 3) == whole
+    other = own(settings | {"table_lr": 5.0}, f"results_dir={tmp_path / 'other'}")
+    assert ended(other)[-1]["test/loss"] != whole[-1]["test/loss"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"betas": [0.9, 0.99]}, r"optim\.betas: SGD has none"),
+        ({"_target_": "torch.optim.Rprop", "weight_decay": 0.1}, r"optim\.weight_decay: Rprop has none; write 0"),
+        ({"momentun": 0.9}, r"optim\.momentun: SGD has no such argument"),
+        ({"momentum": -1.0}, r"SGD cannot take a training step here \(Invalid momentum value"),
+        ({"_target_": "torch.nn.Linear"}, r"is not in ablate\.training\.optim or torch\.optim"),
+        ({"_target_": "torch.optim.lr_scheduler.StepLR"}, r"is no Optimizer"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_line(changed: dict[str, Any], told: str, own: Any) -> None:
+    with pytest.raises(PlanError, match=told) as caught:
+        own({"_target_": "torch.optim.SGD", "betas": None, "weight_decay": 0.0} | changed)
+    assert len(str(caught.value).strip().splitlines()) == 1
+
+
+def test_mup_asks_for_a_rule(own: Any) -> None:
+    with pytest.raises(PlanError, match="parametrization: has no rule for SGD"):
+        own(settings_of("SGD") | {"weight_decay": 0.0}, "parametrization=mup", "parametrization.base_dim=8")

@@ -1,0 +1,213 @@
+"""Training steps: SAM by hand, what a step is given, what its gradients cost, the steps of the how-to page."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import latest
+from one_run import rows_of, sweep_here, train
+from test_docs import code
+from torch import Tensor, nn
+
+from ablate.config.errors import PlanError
+from ablate.data.task import Batch
+from ablate.model.objective import Objective
+from ablate.planning.plan import check_study, plan_study
+from ablate.planning.units import write_plan
+from ablate.results.study import load_study
+from ablate.training.gradients import Gradients
+from ablate.training.optim import SGD
+from ablate.training.step import SAM, Step
+
+NOISE, SHARP, ALTERNATING = code("own-step.md", "python")[:3]
+SETTINGS = {"noise": "scale: 0.1", "sharp": "rho: 0.05", "alternating": "period: 2"}
+MORE = """
+class Plain(Step):
+    pass
+
+class Half(Step):
+    def update(self, batch, lr, gradients):
+        rows = len(batch.targets) // 2
+        part = type(batch)({name: x[:rows] for name, x in batch.inputs.items()}, batch.targets[:rows])
+        return gradients(part), self.descend(lr)
+
+class Fourth(Step):
+    number = 0
+
+    def update(self, batch, lr, gradients):
+        self.number += 1
+        losses = gradients(batch)
+        if self.number % 4 == 0:
+            gradients(batch)
+            losses = gradients(batch)
+            for p in self.model.parameters():
+                p.grad = None if p.grad is None else -p.grad
+        return losses, self.descend(lr)
+
+class Unclipped(Step):
+    def descend(self, lr):
+        self.grad_clip = float("inf")
+        return super().descend(lr)
+
+class Broken(Step):
+    def update(self, batch, lr, gradients):
+        return gradients(batch), self.nothing
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command line of the steps of the how-to page and more."""
+    name = f"stepping_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text("\n".join([NOISE, SHARP, ALTERNATING, MORE]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "conf" / "step").mkdir(parents=True)
+    for variant in (*SETTINGS, "plain", "half", "fourth", "unclipped", "broken"):
+        lines = [f"# {variant}.", f"_target_: {name}.{variant.title()}", "_partial_: true", SETTINGS.get(variant, "")]
+        (tmp_path / "conf" / "step" / f"{variant}.yaml").write_text("\n".join(lines) + "\n")
+    return [*small, f"user=[{name}]"]
+
+
+def planned(own: list[str], tmp_path: Path, *words: str) -> Any:
+    return plan_study(tuple(latest(*own, *words)), str(tmp_path / "conf"))
+
+
+def quadratic(curvature: Tensor, start: Tensor) -> tuple[nn.Module, Any]:
+    """A model whose loss is ½ Σ c θ², and its `gradients`."""
+    model = nn.Module()
+    model.theta = nn.Parameter(start.clone())
+
+    def gradients(batch: Any) -> dict[str, Tensor]:
+        model.theta.grad = None
+        loss = (curvature * model.theta.square()).sum() / 2
+        loss.backward()
+        return {"loss": loss.detach()}
+
+    return model, gradients
+
+
+def test_sam_is_its_formula() -> None:
+    curvature, theta = torch.tensor([1.0, 10.0]), torch.tensor([3.0, -0.5])
+    model, gradients = quadratic(curvature, theta)
+    optimiser = SGD([{"params": model.parameters(), "lr_share": 0.5}], lr=1.0, momentum=0.0, nesterov=False)
+    step = SAM(model, optimiser, 2.0, rho=0.3)
+    for _ in range(3):
+        losses, norm = step.update(Batch({}, torch.empty(0)), 0.1, gradients)
+        slope = curvature * theta
+        there = curvature * (theta + 0.3 * slope / slope.norm())
+        assert losses["loss"].item() == pytest.approx(float((curvature * theta.square()).sum() / 2))
+        assert norm.item() == pytest.approx(there.norm().item())
+        theta = theta - 0.1 * 0.5 * there * min(1.0, 2.0 / there.norm().item())
+        assert torch.allclose(model.theta.detach(), theta, atol=1e-6)
+    with pytest.raises(ValueError, match=r"step\.rho"):
+        SAM(model, optimiser, 1.0, rho=0.0)
+
+
+def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statistics(plan: Any) -> None:
+    from ablate.data.build import build_task
+    from ablate.model.build import initialised_model
+
+    config = plan("norm=bn", "model.dropout=0.3", "seeds=1").manifest.cells[0].config
+    task = build_task(config)
+    model, batch = initialised_model(config, task, 0), task.batch(0, 0, 4)
+    gradients = Gradients(model, Objective(), config.train, 7, False, pytest.fail)
+
+    def taken() -> tuple[float, list[Tensor]]:
+        loss = gradients(batch)["loss"].item()
+        return loss, [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    gradients.begin(3)
+    loss, first = taken()
+    running = copy.deepcopy([*model.buffers()])
+    again, second = taken()
+    assert again == loss and all(map(torch.equal, first, second))
+    assert all(map(torch.equal, model.buffers(), running))
+    gradients.begin(4)
+    assert taken()[0] != loss and not all(map(torch.equal, model.buffers(), running))
+
+
+@pytest.mark.parametrize("variant", ["noise", "sharp", "alternating"])
+def test_steps_of_the_how_to_page_train_and_go_on_exactly(variant: str, own: list[str], tmp_path: Path) -> None:
+    found = []
+    for stops in ([], [3]):
+        words = [f"step={variant}", "seeds=1", "train.checkpoint_seconds=0", "model.dropout=0.1"]
+        plan = planned(own, tmp_path, *words, f"results_dir={tmp_path / f'results{len(stops)}'}")
+        write_plan(plan)
+        for asked in stops:
+            left = iter(range(asked))
+            assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
+        status, run = train(plan)
+        assert status == "done"
+        found.append(rows_of(run))
+    assert found[0] == found[1]
+    assert all(len(text.splitlines()) <= 40 for text in (NOISE, SHARP, ALTERNATING))
+
+
+def test_the_sam_of_the_how_to_page_is_ours(own: list[str], tmp_path: Path) -> None:
+    rows = []
+    for variant in ("sam", "sharp"):
+        plan = planned(own, tmp_path, f"step={variant}", "seeds=1")
+        write_plan(plan)
+        rows.append(rows_of(train(plan)[1]))
+    for ours, theirs in zip(*rows, strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all(ours[name] == pytest.approx(theirs[name], rel=1e-5) for name in ours)
+
+
+def test_a_study_of_steps_trains_pairs_and_charges_gradients(small: list[str], tmp_path: Path) -> None:
+    assert sweep_here(*small, "step=default,sam", "seeds=[0,1]", "study=steps") == 0
+    study = load_study(tmp_path / "results", "steps")
+    plain, sam = study.manifest.cells
+    assert sam.flops_per_token == 2 * plain.flops_per_token and sam.flops_per_step == 2 * plain.flops_per_step
+    assert plain.batches == sam.batches and sam.shared_draws == 1 and plain.name != sam.name
+    assert study.manifest.factors == {"step": ["default", "sam"]} and set(study.runs["step"]) == {"default", "sam"}
+    assert study.curves["step"].max() == plain.config.train.steps, "the column of logged steps stays"
+    losses = study.runs.pivot(index="seed", columns="step", values="test/loss")
+    assert losses.notna().all().all() and (losses["default"] != losses["sam"]).all()
+
+
+def test_equal_training_flops_give_sam_half_the_steps(plan: Any) -> None:
+    plain, sam = plan("match=flops_total", "step=default,sam", "train.steps=300").manifest.cells
+    assert (plain.config.train.steps, sam.config.train.steps) == (300, 150)
+
+
+@pytest.mark.parametrize(("variant", "passes"), [("half", 0.5), ("fourth", 1.5), ("alternating", 1.0)])
+def test_passes_are_measured(variant: str, passes: float, own: list[str], tmp_path: Path) -> None:
+    cells = planned(own, tmp_path, f"step=default,{variant}", "seeds=1").manifest.cells
+    assert cells[1].flops_per_token / cells[0].flops_per_token == pytest.approx(passes)
+    told = f"takes {passes:.3g} gradients of a batch in a step"
+    assert any(told in note for note in cells[1].notes) == (passes != 1)
+
+
+def test_steps_that_move_a_copy_alike_are_one_network(own: list[str], tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="step=default and step=plain make the same network"):
+        planned(own, tmp_path, "step=default,plain", "seeds=1")
+    planned(own, tmp_path, "step=default,fourth,unclipped", "seeds=1")  # one acts seldom, one in clipping alone
+
+
+def test_a_step_that_cannot_run_is_refused(own: list[str], tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"step: cannot be run on a small copy of the model \(.*nothing"):
+        planned(own, tmp_path, "step=broken", "seeds=1")
+
+
+def test_settings_of_a_step_are_checked_as_any_others(small: list[str]) -> None:
+    for words, told in {
+        ("step=sam", "step.rho=-1"): "step.rho",
+        ("step=sam", "step.rh=1"): "step.rh",
+        ("step=sum",): "did you mean sam",
+        ("step._target_=ablate.training.optim.adamw",): "is not in ablate.training.step",
+    }.items():
+        with pytest.raises(PlanError, match=told):
+            check_study((*small, *words), None)
+
+
+def test_a_base_class_hands_nothing_on() -> None:
+    model, gradients = quadratic(torch.ones(1), torch.ones(1))
+    step = Step(model, SGD(model.parameters(), lr=1.0, momentum=0.0, nesterov=False), math.inf)
+    assert step.state_dict() == {} and step.generator.device.type == "cpu" and gradients(None)["loss"] == 0.5
