@@ -136,7 +136,7 @@ class Composer:
         resolved = OmegaConf.to_container(untyped, resolve=True)
         assert isinstance(resolved, dict)
         for key, value in resolved.items():  # what refers to something else is of the key's type, too
-            if OmegaConf.is_interpolation(config, key) and not isinstance(value, dict | list):
+            if OmegaConf.is_interpolation(config, str(key)) and not isinstance(value, dict | list):
                 resolved[key] = config[key]
         refuse_misshapen(resolved)
         return {str(key): value for key, value in resolved.items()}
