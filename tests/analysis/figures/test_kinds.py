@@ -126,6 +126,7 @@ def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
     return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
 
 
+ASKED = {"value": "all", "written": "2025-01-01T00:00:00+00:00", "registered": True}  # `effects: all`
 CLAIMS = {
     "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
     "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
@@ -389,7 +390,7 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
 
 
 def test_beside_registered_claims_effects_stay_a_family(tmp_path: Path) -> None:
-    given = case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]})
+    given = case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]}, effects=ASKED)
     made = tables(given)
     for name in ("effects", "interactions"):
         assert "simultaneous 95 % intervals (Bonferroni-t, family of 3)" in " ".join(made[name].attrs["caption"])
