@@ -1,28 +1,34 @@
 """Inputs from a grammar with a fixed seed, in process: none ends in a traceback, hangs or has anything executed.
 
-    python benchmarks/fuzz.py [study_files|figures_yaml|stamps ...] [--seed N] [--only COUNT]
+    python benchmarks/fuzz.py [command_lines|study_files|figures_yaml|stamps ...] [--seed N] [--only COUNT] [--first N]
 
-Each part prints how many inputs were accepted and refused in one line, and names each that was neither.
+Each part prints how many inputs were accepted and refused in one line, and names each that was neither.  A study that
+is accepted is planned twice: both plans are the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from common import ROOT
 
 sys.path += [str(ROOT / "tests" / "helpers")]
-SECONDS = 20  # after which an input counts as one that hangs
+SECONDS = 60  # after which an input counts as one that hangs
 SECRET = "hunter2"  # what no message may hold: it stands in the environment
 
 Rng = random.Random
@@ -79,53 +85,96 @@ def document(r: Rng, keys: list[str], good: dict[str, list[str]]) -> str:
 
 # ---- parts
 
+SMALL = ("model.dim=16", "model.layers=1", "dry_run=true")
+ODD_WORDS = "1 0 -1 2 3 1e-3 0.5 1e400 nan inf true false null ln rms mlp '' [] {} [1,2] [1,[2,{a:b}]] {a:b} a.b ../x "
+ODD_WORDS += "${oc.env:HOME} ${model.dim} 99999999999999999999 9e999 0x10 1_000 range(1,4) range(1,1000000000) glob(*) "
+ODD_WORDS += "choice(1,2) sort(3,1) 1,2 ln,rms 'a,b' \\, ( ) ] é − $( `id` %s ??? !!python/name:os.system "
+ODD_VARIANTS = [
+    "a: [",
+    "&a [*a]",
+    "- 1",
+    "3",
+    "",
+    "a: !!pairs [b: c]",
+    "eps: ${oc.env:SECRET}",
+    "? {a: 1}\n: 2",
+    "\x00",
+]
+ODD_VARIANTS += ["{" * 900, "# @package _global_\nresults_dir: /", "# @package _global_\nhydra: {run: {dir: /}}"]
+ODD_VARIANTS += ["defaults: [../x]", "_target_: loaded.Norm\n_partial_: true", "_target_: os.system", "defaults: [ln]"]
+ODD_VARIANTS += ["# @package _global_\nuser: [loaded]", "_target_: ablate.model.norm.RMSNorm\neps: {a: [1]}"]
 
-def study_files() -> Try:
-    """A study file, planned by `+experiment=`."""
+
+def planned(words: Sequence[str], folder: Path) -> str:
+    """Plan a command line twice: what it is refused for, or "" where it is accepted; each problem is one line."""
     from ablate.config.errors import PlanError
     from ablate.planning.plan import plan_study
 
+    try:
+        with redirect_stderr(StringIO()):
+            plans = (plan_study(words, str(folder)).manifest for _ in range(2))
+            first, second = ((manifest.cells, manifest.runs, manifest.units) for manifest in plans)
+    except PlanError as error:
+        return "\n".join(str(problem).replace("\n", "\n\n") for problem in error.problems)
+    assert first == second, "two plans of the same words differ"
+    return ""
+
+
+def command_lines() -> Try:
+    """Up to five words: groups with variants, keys with odd values, and a folder of variants with an odd file."""
+    from ablate.config.groups import groups
+    from ablate.config.schema import KEYS, SECTIONS
+
+    known = groups()
+    keys = [*KEYS, *(f"{name}.{field.name}" for name, kind in SECTIONS.items() for field in dataclasses.fields(kind))]
+    keys += [
+        "norm.eps",
+        "ffn.mult",
+        "attention.window",
+        "data.path",
+        "norm._target_",
+        "hydra.mode",
+        "hydra/launcher",
+        "x",
+    ]
+
+    def word(r: Rng) -> str:
+        kind, group = r.random(), r.choice([*known])
+        if kind < 0.1:
+            return r.choice(ODD_WORDS.split())
+        if kind < 0.6:
+            return f"{'+' * (group == 'preset')}{group}={','.join(r.choices([*known[group]], k=r.randint(1, 2)))}"
+        return f"{r.choice(['', '', '', '+', '~'])}{r.choice(keys)}={r.choice(ODD_WORDS.split())}"
+
+    def attempt(r: Rng, folder: Path) -> str:
+        words = [*SMALL, *(word(r) for _ in range(r.choice((1, 1, 2, 3, 5))))]
+        (folder / "loaded.py").write_text("open('canary', 'w')\n")
+        if r.random() < 0.3:
+            kind = r.choice(["norm", "ffn", "preset", "track", "data", "experiment"])
+            shutil.rmtree(folder / "variants", ignore_errors=True)
+            (folder / "variants" / kind).mkdir(parents=True)
+            (folder / "variants" / kind / "odd.yaml").write_text(r.choice(ODD_VARIANTS))
+            return planned([*words, f"{'+' * (kind in ('preset', 'experiment'))}{kind}=odd"], folder / "variants")
+        return planned(words, folder)
+
+    return attempt
+
+
+def study_files() -> Try:
+    """A study file, planned by `+experiment=`."""
     good = {
         "study": ["mine"], "question": ["Does it help?"], "scale": ["tiny"], "norm": ["rms"], "seeds": ["1", "[3, 7]"],
         "factors": ["{norm: [ln, rms]}", "{model.dim: [16, 32]}"], "design": ["grid"], "margin": ["0.01"],
         "claims": ["{a: {less: [{norm: rms}, {norm: ln}]}}"], "match": ["params"], "model": ["{layers: 1, dim: 16}"],
         "optim": ["{lr: 1e-3}"], "train": ["{steps: 4}"], "data": ["stdlib"], "tiers": ["{gpu: {seeds: 2}}"],
     }  # fmt: skip
-    keys = [
-        *good,
-        "eval",
-        "at",
-        "tune",
-        "zip",
-        "reference",
-        "hold",
-        "published",
-        "figure",
-        "user",
-        "results_dir",
-        "hydra",
-    ]
-    keys += [
-        "results_dir",
-        "hydra",
-        "defaults",
-        "preset",
-        "attention",
-        "position",
-        "optim.lr",
-        "eval.lengths",
-        "track",
-        "x",
-    ]
+    keys = [*good, "eval", "at", "tune", "zip", "reference", "hold", "published", "figure", "user", "results_dir"]
+    keys += ["hydra", "defaults", "preset", "attention", "position", "optim.lr", "eval.lengths", "track", "x"]
 
     def attempt(r: Rng, folder: Path) -> str:
         (folder / "experiment").mkdir(exist_ok=True)
         (folder / "experiment" / "mine.yaml").write_text(document(r, keys, good))
-        try:
-            plan_study(("+experiment=mine", "model.dim=16", "model.layers=1", "dry_run=true"), str(folder))
-        except PlanError as error:
-            return "\n".join(str(problem).replace("\n", "\n\n") for problem in error.problems[:1])
-        return ""
+        return planned(["+experiment=mine", *SMALL], folder)
 
     return attempt
 
@@ -169,9 +218,6 @@ def figures_yaml() -> Try:
 
 def stamps() -> Try:
     """A figure with a forged stamp, given to `ablate analyse verify`."""
-    from contextlib import redirect_stderr, redirect_stdout
-    from io import StringIO
-
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
@@ -231,6 +277,7 @@ def stamps() -> Try:
 
 
 PARTS: dict[str, tuple[Callable[[], Try], int]] = {
+    "command_lines": (command_lines, 3000),
     "study_files": (study_files, 500),
     "figures_yaml": (figures_yaml, 300),
     "stamps": (stamps, 300),
@@ -239,6 +286,7 @@ PARTS: dict[str, tuple[Callable[[], Try], int]] = {
 
 def outcome(attempt: Try, r: Rng, folder: Path) -> tuple[str, str]:
     """What became of an input, in a word, and what was said."""
+    before = signal.signal(signal.SIGALRM, late)
     signal.alarm(SECONDS)
     try:
         said = attempt(r, folder)
@@ -250,10 +298,26 @@ def outcome(attempt: Try, r: Rng, folder: Path) -> tuple[str, str]:
         return "traceback", f"{type(error).__name__}: {error}"[:200]
     finally:
         signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
     if SECRET in said:
         return "secret told", said
     acts = any(ord(char) < 32 and char != "\n" for char in said)
     return ("accepted" if not said else "refused oddly" if "\n\n" in said or acts else "refused"), said
+
+
+def tried(name: str, seed: int, numbers: range, place: Path) -> Counter[str]:
+    """What became of these inputs of a part, tried in an empty folder; each that is neither is printed."""
+    attempt, found = PARTS[name][0](), Counter[str]()
+    with chdir(place), patch.dict(os.environ, SECRET=SECRET), patch.object(sys, "path", [*sys.path, str(place)]):
+        for number in numbers:
+            ended, said = outcome(attempt, random.Random(f"{seed} {name} {number}"), place)
+            if canaries := [*place.rglob("canary")]:
+                ended = "executed"
+                canaries[0].unlink()
+            found[ended] += 1
+            if ended not in ("accepted", "refused"):
+                print(f"{name} {number}: {ended} {said!r}", flush=True)
+    return found
 
 
 def main() -> int:
@@ -262,25 +326,17 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[*PARTS])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="inputs of each part")
+    parser.add_argument("--first", type=int, default=0, help="number of the first one")
     given = parser.parse_args()
-    signal.signal(signal.SIGALRM, late)
-    os.environ["SECRET"] = SECRET
+    os.environ["WANDB_MODE"] = "offline"
     bad = 0
     for name in given.parts:
-        make, count = PARTS[name]
-        attempt, found = make(), Counter[str]()
+        count = given.only or PARTS[name][1]
         with tempfile.TemporaryDirectory() as place:
-            os.chdir(place)
-            for number in range(given.only or count):
-                ended, said = outcome(attempt, random.Random(f"{given.seed} {name} {number}"), Path(place))
-                found[ended] += 1
-                if ended not in ("accepted", "refused"):
-                    print(f"{name} {number}: {ended} {said!r}", flush=True)
-            executed = sum(1 for _ in Path(place).rglob("canary"))
-            os.chdir("/")
-        bad += executed + sum(found.values()) - found["accepted"] - found["refused"]
+            found = tried(name, given.seed, range(given.first, given.first + count), Path(place))
+        bad += found.total() - found["accepted"] - found["refused"]
         told = ", ".join(f"{many} {what}" for what, many in sorted(found.items()))
-        print(f"{name}: {found.total()} inputs: {told}; {executed} executed", flush=True)
+        print(f"{name}: {count} inputs: {told}", flush=True)
     return min(bad, 1)
 
 

@@ -135,6 +135,9 @@ class Composer:
         untyped = OmegaConf.masked_copy(config, list(config))  # `refuse_misshapen` says better what is of no type
         resolved = OmegaConf.to_container(untyped, resolve=True)
         assert isinstance(resolved, dict)
+        for key, value in resolved.items():  # what refers to something else is of the key's type, too
+            if OmegaConf.is_interpolation(config, str(key)) and not isinstance(value, dict | list):
+                resolved[key] = config[key]
         refuse_misshapen(resolved)
         return {str(key): value for key, value in resolved.items()}
 

@@ -48,7 +48,7 @@ def misshapen(kind: str, value: Any) -> str | None:
 
 def plain(value: float) -> str:
     """A number as people read it: 1,000,000; of one with many digits, how large it is: 7.3 x 10^23."""
-    if abs(value) < 1e12 or not math.isfinite(value):
+    if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
         return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
     power = math.floor(math.log10(abs(value)))
     return f"{value / 10**power:.1f} × 10^{power}"

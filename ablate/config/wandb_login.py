@@ -1,10 +1,12 @@
-"""Whether Weights & Biases could log in."""
+"""Whether Weights & Biases could log in, and where to: the server is the user's, never the current folder's."""
 
 from __future__ import annotations
 
 import contextlib
 import netrc
 import os
+import tempfile
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
@@ -20,3 +22,10 @@ def wandb_credentials() -> bool:
             if file and not netrc.netrc(os.path.expanduser(file)).hosts.keys().isdisjoint(hosts):
                 return True
     return False
+
+
+@contextlib.contextmanager
+def nowhere() -> Iterator[None]:
+    """The current folder is an empty one meanwhile: W&B heeds a `wandb/settings` there, which would name the server."""
+    with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
+        yield

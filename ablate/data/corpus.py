@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import parse
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
@@ -97,7 +98,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 def _read(folder: Path) -> Corpus:
-    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    meta = json.loads(read_regular(folder / "meta.json"))
     if meta[SEAL] != seal_of(meta) or any(
         wrong(folder / name, parse(Sum, written)) for name, written in meta["files"].items()
     ):

@@ -40,6 +40,7 @@ from ablate.evidence.scores import (
 )
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, standing, undecided
 from ablate.evidence.setting_interactions import crossings
+from ablate.evidence.solved import counted, interval_kind, is_solved
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,

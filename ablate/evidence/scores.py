@@ -93,8 +93,9 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
         at = (
             runs["cell"].map({c.id: study.manifest.tasks[c.task].solved_at for c in study.manifest.cells}).astype(float)
         )
-        reached = (usable >= at).astype(float).where(usable.notna())
-        usable = usable.where(~runs["cell"].isin(measured), reached.mask(runs["status"] == "diverged", 0.0))
+        reached = (usable >= at).astype(float).where(usable.notna()).mask(runs["status"] == "diverged", 0.0)
+        # Nothing of a task that is not solved or not, whose metric is another's.
+        usable = usable.where(~runs["cell"].isin(measured), reached.where(at.notna()))
     table = runs[["seed", "cell"]].assign(value=usable).pivot(index="seed", columns="cell", values="value")
     return table.reindex(columns=list(own)).astype(float)
 

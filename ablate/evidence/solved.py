@@ -26,6 +26,14 @@ def is_solved(metric: str) -> bool:
     return plain_metric(metric).split("/")[-1] == SOLVED
 
 
+def interval_kind(metrics: Iterable[str]) -> str:
+    """What simultaneous intervals of effects by these metrics are."""
+    exact = {is_solved(metric) for metric in metrics}
+    if len(exact) > 1:
+        return "Bonferroni-t, exact of shares of runs solved"
+    return "Bonferroni, exact" if True in exact else "Bonferroni-t"
+
+
 class Counted(NamedTuple):
     """A sum of independent groups, as counts: of each, its seeds, and (step, seeds at or above it) of each value.
 

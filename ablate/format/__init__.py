@@ -104,7 +104,8 @@ def crossed(row: Any, word: str) -> str:
     )
     if row.note or len(factors) != 2 or len(levels) != 2:  # a sum of several
         return ""
-    return f"interaction: {levels[0]} fares {word} with {factors[1]}={levels[1]}"
+    fares = "fares" if word == row.verdict else "seems to fare"  # an exploratory one
+    return f"interaction: {levels[0]} {fares} {word} with {factors[1]}={levels[1]}"
 
 
 def leaning(verdict: str) -> str:
@@ -157,7 +158,11 @@ def counted(n: int, noun: str) -> str:
 
 
 SPLITS = {"test": "test", "val": "validation", "train": "training"}
-STATISTICS = {"loss_recalibrated": "loss with recalibrated statistics", "loss_batch": "loss with batch statistics"}
+STATISTICS = {
+    "loss_recalibrated": "loss with recalibrated statistics",
+    "loss_batch": "loss with batch statistics",
+    "solved": "share of runs solved",
+}
 
 
 def said_metric(metric: str) -> str:

@@ -10,6 +10,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import groups
 from ablate.config.schema import Config
 from ablate.format import first_of, scientific
+from ablate.format.settings import is_number
 from ablate.results.records import SOLVED, Cell, StepSeconds, TaskFacts
 
 if TYPE_CHECKING:
@@ -57,10 +58,8 @@ def describe_task(task: Any) -> TaskFacts:
     at = solved_at(task)
     if at is not None:
         first = next(iter(task.metrics))
-        if first not in found["shares"] or not 0 < at <= 1:
-            why = (
-                f"{at:g} must be above 0, 1 at most, of a first metric that is a share, best at 1; {first} is the first"
-            )
+        if not is_number(at) or first not in found["shares"] or not 0 < at <= 1:
+            why = f"{at} must be above 0, 1 at most, of a first metric that is a share, best at 1; {first} is the first"
             raise PlanError([Problem("data", f"solved_at of {task.name}: {why}")])
         found["metrics"] = {SOLVED: "max"} | task.metrics
         found |= {"solved_at": at, "shares": [SOLVED, *found["shares"]], "beside": [first, *found["beside"]]}

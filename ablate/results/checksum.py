@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +54,16 @@ def sealed_archive(data: bytes) -> bytes:
 
 
 def unsealed_archive(data: bytes) -> bytes:
-    """The archive that was sealed.  Raises ValueError where its digest does not fit."""
+    """The archive that was sealed.
+
+    Raises ValueError where its digest does not fit, and, before anything is unpacked, where it unpacks to more.
+    """
     archive = data[: -LENGTH - len(NO_COMMENT)] + NO_COMMENT
     if digest(archive).encode() != data[-LENGTH:]:
         raise ValueError("its checksum does not fit: it is damaged")
+    with zipfile.ZipFile(io.BytesIO(archive)) as parts:
+        if sum(part.file_size for part in parts.infolist()) > len(archive):
+            raise ValueError("it unpacks to more than it holds: no run wrote it")
     return archive
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt, Refused
-from ablate.config.wandb_login import wandb_credentials
+from ablate.config.wandb_login import nowhere, wandb_credentials
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
@@ -73,7 +73,9 @@ def _ask(project: str, cache: Path, answers: Answers) -> None:
         import wandb
 
         os.environ["WANDB_SILENT"] = "true"
-        for run in wandb.Api(timeout=TIMEOUT).runs(project, per_page=100):
+        with nowhere():
+            api = wandb.Api(timeout=TIMEOUT)
+        for run in api.runs(project, per_page=100):
             answers.put(cached(cache, run))
         answers.put(None)
     except Exception as error:  # whatever W&B raises is said in one line

@@ -14,7 +14,7 @@ from ablate import evidence
 from ablate.results.records import Cell
 from ablate.results.study import Study
 
-SOLVED = 0.99  # of a metric whose best is 1
+SOLVED = 0.99  # of a metric whose best is 1, where the task names no `solved_at`
 EXACT = 20  # seeds; 2^20 signs
 CHOICES = math.comb(20, 10)  # of one side's runs among all
 
@@ -22,9 +22,11 @@ CHOICES = math.comb(20, 10)  # of one side's runs among all
 def solved(study: Study) -> pandas.DataFrame | None:
     """A row per cell of a task that is scored between 0 and 1: the share of runs that solved it, and when; exploratory.
 
-    A run has solved its task at the first evaluation on the validation split with at least 0.99 of its task's first
-    metric.  One that has not is censored at the end of the schedule, a diverged one, too: it never will.  Failed and
-    missing runs are left out.  Columns: label, stratum, n, solved, share with Wilson's 95 % interval (share_low,
+    A run has solved its task at the first evaluation on the validation split with at least `solved_at` (0.99
+    where its task names none) of the metric that its task measures first.  One that has not is censored at the end of
+    the schedule, a diverged one, too: it never will.  Failed and missing runs are left out.
+
+    Columns: label, stratum, n, solved, share with Wilson's 95 % interval (share_low,
     share_high), median (steps, Kaplan-Meier; NaN where fewer than half got there), restricted (mean steps up to the end
     of the shortest schedule of the stratum, `within`), and against the reference: logrank, its p, p_bh, and saved, mean
     over seeds of the restricted steps saved, with its 95 % interval (saved_low, saved_high); both are paired where the
@@ -57,9 +59,16 @@ def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
     for each in study.manifest.cells:
         if each.id == cell and each.config.known:
             end = float(each.config.train.steps)
-    own = curve[curve[metric] >= SOLVED]
+    own = curve[curve[metric] >= solved_at(study, cell)]
     first = own.groupby("seed")["step"].min().reindex(ended["seed"])
     return pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
+
+
+def solved_at(study: Study, cell: str) -> float:
+    """From what value of its metric on a run of a cell has solved its task."""
+    task = next(each.task for each in study.manifest.cells if each.id == cell)
+    known = study.manifest.tasks[task].solved_at
+    return SOLVED if known is None else float(known)
 
 
 def _alone(found: pandas.DataFrame, within: int) -> dict[str, Any]:

@@ -203,6 +203,7 @@ def _statistics(case: Case) -> Iterator[str]:
         return
     yield from _claims(case)
     yield tables.families(case)
+    solved = table["metric"].map(evidence.is_solved).astype(bool)
     family, judged = int(table["family"].sum()) if len(table) else 0, not evidence.described(manifest)
     if len(table):
         several = len(set(manifest.factors) & set(manifest.reference)) > 1
@@ -211,10 +212,17 @@ def _statistics(case: Case) -> Iterator[str]:
         yield from _crossed(case)
     if family:
         yield (
-            f"Intervals are simultaneous 95 % t intervals over seeds (Bonferroni, {format.counted(family, 'effect')}); "
+            f"Intervals are simultaneous 95 % {'' if solved.all() else 't '}intervals over seeds (Bonferroni, "
+            f"{format.counted(family, 'effect')}); "
             "p-values are corrected after Holm for the same effects"
             + ", and the interval decides each verdict." * judged
             + "." * (not judged)
+        )
+    if solved.any():
+        yield (
+            "A share of runs solved is compared by exact intervals, from Clopper and Pearson's bounds on both "
+            "discordant counts of paired seeds or on both shares of unpaired ones; a run that diverged did not solve "
+            "its task."
         )
     if judged and len(table) > family:
         yield (
@@ -284,7 +292,9 @@ def _losses(case: Case) -> Iterator[str]:
     yield _sentence(f"overfitting was seen in {said}") if said else ""
     total = format.counted(len(study.runs), "run")
     every = f"All {total}" if len(study.runs) > 1 else "The one run"
-    yield f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"{every} ended with a number."
+    solved = counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(study.manifest)))
+    given = "those that diverged count as unsolved" if solved else "none of them is given a number"
+    yield f"Of {total}, {listed(lost)}; {given}." if lost else f"{every} ended with a number."
     if (case.effects["verdict"].eq("withheld") & ~case.effects["p_normal"].lt(evidence.LEVEL)).any():
         yield "Where the two sides of an effect lost different numbers of runs to divergence, the verdict is withheld."
 

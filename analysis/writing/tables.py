@@ -127,7 +127,8 @@ def effects_sheet(case: Case) -> Sheet:
             texts |= {f"match={manifest.match}, left at most": format.remainder(row.match_difference)}
         rows.append(texts)
     family = int(table["family"].sum())
-    over = f"Intervals are simultaneous over the {format.counted(family, 'row')} of the family (Bonferroni-t); "
+    kind = evidence.interval_kind(table["metric"])
+    over = f"Intervals are simultaneous over the {format.counted(family, 'row')} of the family ({kind}); "
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
     said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import random
 import sys
 import tempfile
@@ -145,6 +146,18 @@ def written(content: bytes) -> Callable[[Path], None]:
     return lambda file: (file.write_bytes(content), None)[1]
 
 
+def instead(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Damage that puts something that is no file in a file's place."""
+    return lambda file: (file.unlink(), make(file), None)[2]
+
+
+def flipped(file: Path) -> None:
+    """Damage of one bit in the middle."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
 DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "tokens missing": ("train.npy", Path.unlink),
     "tokens empty": ("train.npy", cut(0)),
@@ -152,6 +165,11 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "tokens cut in the header": ("test.npy", cut(40)),
     "tokens cut in the data": ("train.npy", cut(5000)),
     "tokens something else": ("train.npy", written(b"not an array" * 50)),
+    "tokens with a bit flipped": ("train.npy", flipped),
+    "tokens a folder": ("val.npy", instead(Path.mkdir)),
+    "tokens a pipe": ("train.npy", instead(os.mkfifo)),
+    "meta a folder": ("meta.json", instead(Path.mkdir)),
+    "meta a pipe": ("meta.json", instead(os.mkfifo)),
     "meta missing": ("meta.json", Path.unlink),
     "meta empty": ("meta.json", cut(0)),
     "meta cut": ("meta.json", cut(100)),

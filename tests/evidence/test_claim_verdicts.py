@@ -22,6 +22,7 @@ from ablate.evidence.claims.rank_correlation import rank_correlation
 from ablate.evidence.claims.rules import rule_of
 from ablate.evidence.divergence import redealt
 from ablate.evidence.family import corrected, exploratory, registered
+from ablate.format import number
 from ablate.planning.rounds.sequential import decided
 from ablate.results.records import ClaimEntry
 from ablate.results.study import Study, load_study
@@ -57,7 +58,27 @@ def test_a_difference_may_be_claimed_to_be_no_smaller_than_a_margin(tmp_path):
     assert list(table["verdict"]) == ["supported", "undecided", "contradicted", "contradicted"]
     said = ["criterion: < −0.01)", "exceeds it: inconclusive)", "(criterion: < −0.2)", "(criterion: > +0.2)"]
     assert all(words in sentence for words, sentence in zip(said, table["sentence"], strict=True))
+    high, edge = number(row(table, "near").high, 4, signed=True), "criterion: < −0.05"
+    assert f" ({edge}; upper bound {high} exceeds it: inconclusive) (" in row(table, "near").sentence
     assert table["sentence"].str.contains("not so at this scale").tolist() == [False, False, True, True]
+
+
+def test_an_undecided_claim_names_the_bound_that_misses_its_criterion(tmp_path):
+    """Each relation with its own bound, on either side of zero."""
+    other = SIDES[::-1]
+    claims = {
+        "less": ({"less": SIDES}, "criterion: < −0.05; upper bound −0.0", "exceeds"),
+        "greater": ({"greater": other}, "criterion: > +0.05; lower bound +0.0", "is below"),
+        "not_less": ({"not_less": SIDES}, "criterion: > −0.05; lower bound −0.0", "is below"),
+        "not_greater": ({"not_greater": other}, "criterion: < +0.05; upper bound +0.0", "exceeds"),
+    }
+    study = made(tmp_path, {name: entry(said | {"margin": 0.05}) for name, (said, _, _) in claims.items()})
+    table = evidence.claims(study)
+    for name, (_, start, misses) in claims.items():
+        found = row(table, name)
+        assert found.verdict == "undecided" and re.search(
+            rf"\({re.escape(start)}\d+ {misses} it: inconclusive\)", found.sentence
+        ), found.sentence
 
 
 def test_at_fixes_levels_and_a_side_may_fix_its_own(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.cli.summary import summary
+from ablate.evidence.scores import scores
 from ablate.evidence.solved import counted, exact_interval, exact_p
 from ablate.results.study import Study, load_study
 
@@ -172,6 +174,16 @@ def test_of_the_mean_of_two_clumps_there_is_no_verdict(tmp_path: Path) -> None:
     assert row(old).metric == "test/accuracy" and row(old).verdict == "better", (
         "a manifest of before says nothing of it"
     )
+
+
+def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not(tmp_path: Path) -> None:
+    """Beside one that is, whose metric a claim may name of either."""
+    made = study(tmp_path, 12, 12, 3)
+    plain = dataclasses.replace(made.manifest.tasks["f0"], solved_at=None, metrics={"accuracy": "max"})
+    cells = [dataclasses.replace(cell, task="f1") if i else cell for i, cell in enumerate(made.manifest.cells)]
+    mixed = dataclasses.replace(made.manifest, tasks=made.manifest.tasks | {"f1": plain}, cells=cells)
+    found = scores(dataclasses.replace(made, manifest=mixed), "test/solved")
+    assert found[cells[0].id].notna().all() and found[cells[1].id].isna().all()
 
 
 def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided(tmp_path: Path) -> None:

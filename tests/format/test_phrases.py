@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -56,3 +57,23 @@ def test_ticks_beside_zero_have_no_sign() -> None:
     axis.xaxis.set_major_formatter(Short())
     shown = axis.xaxis.get_major_formatter().format_ticks([-0.05, -1e-18, 0.0, 0.05])
     assert shown[1:3] == ["0", "0"] and not any(re.fullmatch(r"[−-]0?\.?0*", text) for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "interaction: post fares worse with optim.warmup=0"),
+        ({"verdict": "better"}, "interaction: post fares better with optim.warmup=0"),
+        ({"verdict": "looks worse"}, "interaction: post seems to fare worse with optim.warmup=0"),
+        ({"note": "2 of 8 seeds collapsed"},
+         "worse (higher together than the two alone predict): 2 of 8 seeds collapsed"),
+        ({"factor": "residual x norm x optim.warmup", "level": "post, rms, 0"},
+         "worse (higher together than the two alone predict)"),
+        ({"kind": "trend"}, "worse (higher loss 0)"),
+        ({"kind": "main", "factor": "residual", "level": "post"}, "worse (higher loss)"),
+    ],
+)  # fmt: skip
+def test_an_interaction_says_what_fares_worse_with_what(changed: dict[str, Any], said: str) -> None:
+    row = {"kind": "interaction", "factor": "residual x optim.warmup", "level": "post, 0", "verdict": "worse"}
+    row |= {"metric": "test/loss", "lower_is_better": True, "note": "", "given": "", "diverged": 0}
+    assert format.verdict(SimpleNamespace(**row | {"diverged_reference": 0} | changed)) == said

@@ -29,7 +29,7 @@ def test_a_task_of_ones_own_says_so_itself_and_a_loss_is_never_solved() -> None:
     assert solved_at(own) == 0.9 and describe_task(own).solved_at == 0.9
     for wrong in (
         SimpleNamespace(**vars(own) | {"metrics": {"loss": "min"}}),
-        SimpleNamespace(**vars(own) | {"solved_at": 2}),
+        *(SimpleNamespace(**vars(own) | {"solved_at": at}) for at in (2, "0.9", [1], True)),
     ):
         with pytest.raises(PlanError, match="data: solved_at of own"):
             describe_task(wrong)

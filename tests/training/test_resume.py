@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import signal
+import zipfile
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from units import run_unit
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.planning.plan import plan_study
 from ablate.planning.units import write_plan
-from ablate.results.checksum import unsealed_archive
+from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.run import Run
 
 LONG = ["train.steps=24", "train.eval_every=8", "train.log_every=4", "train.checkpoint_seconds=0", "seeds=1"]
@@ -114,6 +115,20 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
     assert "checkpoint.pt cannot be used" in said and (run.folder / "checkpoint.pt.corrupt").exists()
     if damage == "a logged bit":
         assert "metrics.jsonl is damaged" in said and (run.folder / "metrics.jsonl.corrupt").exists()
+
+
+def test_a_checkpoint_that_unpacks_to_more_than_it_holds_is_set_aside_before_it_is_unpacked(
+    planned, undisturbed, capfd
+):
+    """64 MiB of zeros, packed to 64 KiB by who can write the digest, too."""
+    _, run = train(planned, after(12))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("archive/data/0", bytes(2**26))
+    run.checkpoint_file.write_bytes(sealed_archive(packed.getvalue()))
+    assert train(planned)[0] == "done"
+    assert (rows_of(run), run.result().final) == undisturbed
+    assert "checkpoint.pt cannot be used (it unpacks to more than it holds" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "checkpoint.pt", "weights.safetensors", "result.json"])

@@ -6,12 +6,11 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.config.wandb_login import wandb_credentials
+from ablate.config.wandb_login import nowhere, wandb_credentials
 from ablate.execution.tracking.mirror import one_line, say
 from ablate.execution.tracking.run_card import Card
 from ablate.format.streams import Stream
@@ -135,13 +134,6 @@ class WandB:
         service = threading.Thread(target=_end_service, daemon=True)
         service.start()
         service.join(5)
-
-
-@contextlib.contextmanager
-def nowhere() -> Iterator[None]:
-    """The current folder is an empty one meanwhile: W&B heeds a `wandb/settings` there, which would name the server."""
-    with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
-        yield
 
 
 @contextlib.contextmanager

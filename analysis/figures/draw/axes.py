@@ -16,6 +16,7 @@ from analysis.figures.draw import style
 from analysis.figures.draw.page import Page
 from analysis.figures.draw.wrap import fold, width_of
 
+WHOLE = (-0.03, 1.03)  # the axis of a share of runs
 SLANTED = 22  # characters of a slanted name
 
 

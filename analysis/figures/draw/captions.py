@@ -11,13 +11,16 @@ from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
 
+SHARE = "share of runs solved"
 EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # of cells against the reference
 
 
 def axis_label(study: Study, metric: str | None = None) -> str:
     """The metric with its unit; without one all that cells are compared by."""
     metrics = [metric] if metric else evidence.measures(study.manifest)
-    return " or ".join(name + naming.unit(study.manifest, name) for name in metrics)
+    return " or ".join(
+        SHARE if evidence.is_solved(name) else name + naming.unit(study.manifest, name) for name in metrics
+    )
 
 
 def difference_label(study: Study, metric: str | None = None) -> str:
@@ -49,7 +52,11 @@ def simultaneous(shown: pandas.DataFrame) -> str:
         return "no interval: one seed can conclude nothing" if one else "no interval: too few runs ended with a number"
     family = int(shown["family"].sum())
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
-    how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if family else EXPLORATORY
+    how = (
+        f"simultaneous 95 % intervals ({evidence.interval_kind(known['metric'])}, family of {family})"
+        if family
+        else EXPLORATORY
+    )
     return f"{how}, {seeds(known['n'])}, {pairing}{assuming(known)}"
 
 

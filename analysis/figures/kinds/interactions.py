@@ -74,12 +74,12 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
     lost = sum(known[cell]["diverged"] for cell in base)
     at = {"facet": effects["stratum"].iloc[0], "factor": effects["factor"].iloc[0]}
     batches = {cell.id: cell.batches for cell in cells}
-    rows = []
+    rows, solved = [], evidence.is_solved(evidence.endpoint(case.study.manifest))  # which a diverged run did not
     for key, ids in corners.items():
         one, other = map(format.show, key)
         row = at | {"level": f"{one}, {other}", "one": one, "other": other} | counts[key]
-        alike = base and counts[key]["diverged"] * len(base) == lost * len(ids)
-        rows.append(row | (_difference(values, batches, ids, base) if alike else {}))
+        alike = base and (solved or counts[key]["diverged"] * len(base) == lost * len(ids))
+        rows.append(row | (_difference(values, batches, ids, base, solved) if alike else {}))
     told = ["level", "mean", "low", "high", "n", "verdict", "note"]
     return rows + [at | effect for effect in effects[told].to_dict("records")]
 
@@ -87,16 +87,27 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
 LOST = ["runs", "diverged", "failed", "missing"]
 
 
-def _difference(values: pandas.DataFrame, batches: dict[str, str], ids: list[str], base: list[str]) -> dict[str, float]:
-    """The difference of cells to those of the reference levels with half of its interval."""
+def _difference(
+    values: pandas.DataFrame, batches: dict[str, str], ids: list[str], base: list[str], solved: bool
+) -> dict[str, float]:
+    """The difference of cells to those of the reference levels with half of its interval.
+
+    Of shares of runs solved the exact interval is not symmetric: `half` is the side of it that reaches towards zero.
+    """
     if ids == base:
         return {"difference": 0.0, "half": math.nan}
+    signed = [(cell, 1 / len(ids)) for cell in ids] + [(cell, -1 / len(base)) for cell in base]
     if len({batches[cell] for cell in [*ids, *base]}) == 1:
         one, other = (values[side].mean(axis=1, skipna=False) for side in (ids, base))
-        change = evidence.paired((one - other).dropna().to_numpy())
+        parts = [(one - other).dropna().to_numpy()]
+        change, weights = evidence.paired(parts[0]), [[weight for _, weight in signed]]
     else:
-        signed = [(cell, 1 / len(ids)) for cell in ids] + [(cell, -1 / len(base)) for cell in base]
-        change = evidence.welch([values[cell].dropna().to_numpy() * weight for cell, weight in signed])
+        parts = [values[cell].dropna().to_numpy() * weight for cell, weight in signed]
+        change, weights = evidence.welch(parts), [[weight] for _, weight in signed]
+    if solved:
+        exact = change._replace(exact=evidence.counted(parts, weights, 1))
+        least, most = evidence.interval(exact, evidence.ALPHA)
+        return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
     least, most = evidence.interval(change, evidence.ALPHA)
     return {"difference": change.mean, "half": (most - least) / 2}
 
@@ -106,8 +117,10 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
     lost = cells["difference"].isna() & (cells["diverged"] > 0)
     dotted = cells["difference"].notna() & _open(cells)
     pairs = len(made.groupby(["facet", "factor"]))
+    solved = evidence.is_solved(evidence.endpoint(case.study.manifest))
+    half = "the side of its exact 95 % interval towards zero" if solved else "half of its 95 % t-interval"
     return [
-        "difference to the reference levels ± half of its 95 % t-interval, not corrected; red is larger",
+        f"difference to the reference levels ± {half}, not corrected; red is larger",
         "dotted: undecided, the interval holds zero or is missing" * bool(dotted.any()),
         "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
         f"interactions: {captions.simultaneous(case.effects)}",
@@ -132,7 +145,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _open(rows: pandas.DataFrame) -> pandas.Series:
     """Whether a difference to the reference levels, that of others, is not told from zero."""
-    return (rows["difference"] != 0) & ~(rows["difference"].abs() > rows["half"])
+    return (rows["difference"].ne(0) | rows["half"].notna()) & ~(rows["difference"].abs() > rows["half"])
 
 
 def _height(rows: pandas.DataFrame) -> float:
@@ -206,7 +219,13 @@ def _written(row: Any, places: int) -> str:
     if not np.isfinite(row.difference):
         return "\n".join(lost)
     half = [f"± {format.number(row.half, places)}"] * bool(np.isfinite(row.half))
-    return "\n".join([format.number(row.difference, places, signed=True) if row.difference else "ref.", *half, *lost])
+    return "\n".join(
+        [
+            format.number(row.difference, places, signed=True) if row.difference or np.isfinite(row.half) else "ref.",
+            *half,
+            *lost,
+        ]
+    )
 
 
 def _size_of(texts: Sequence[str], inches: float) -> float:

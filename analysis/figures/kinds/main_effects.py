@@ -17,7 +17,7 @@ from ablate.results.records import Cell
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import limits, name_ticks, panels, say
+from analysis.figures.draw.axes import WHOLE, limits, name_ticks, panels, say
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
@@ -31,8 +31,9 @@ def table(case: Case) -> pandas.DataFrame | None:
 
     Of a factorial design with at least two factors that are compared, within each stratum (`facet`).  Paired, seeds are
     centred: sd over seeds s of (mean of the level's cells − mean of all cells), times √(L/(L − 1)) for L levels (Morey
-    2008), so that the interval shows what the differences between levels vary by.  NaN where levels differ in how many
-    of their runs diverged.
+    2008), so that the interval shows what the differences between levels vary by; of a share solved it is exact.
+    NaN where levels differ in how many of their runs diverged, which count as unsolved where a
+    share solved is compared.
     """
     study = case.study
     factors = compared(study)
@@ -62,7 +63,8 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
         levels.setdefault(cell.levels[factor], []).append(cell.id)
     known = case.cells.set_index("cell")
     counts = [known.loc[ids, ["runs", "diverged", "failed", "missing"]].sum().to_dict() for ids in levels.values()]
-    comparable = len({lost["diverged"] for lost in counts}) == 1
+    solved = evidence.is_solved(evidence.endpoint(case.study.manifest))  # which a diverged run did not
+    comparable = solved or len({lost["diverged"] for lost in counts}) == 1
     groups, rows = marginal(case.study, list(levels.values()), cells), []
     for level, estimate, lost in zip(levels, groups, counts, strict=True):
         low, high = evidence.interval(estimate, evidence.ALPHA)
@@ -77,7 +79,10 @@ def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[e
     metric = evidence.endpoints(study.manifest)[cells[0].id]  # one mean is of one metric
     values = evidence.scores(study, metric)[[cell.id for cell in cells]]
     if len({cell.batches for cell in cells}) > 1:
-        return [evidence.welch([values[cell].dropna().to_numpy() / len(ids) for cell in ids]) for ids in groups]
+        parts = [[values[cell].dropna().to_numpy() / len(ids) for cell in ids] for ids in groups]
+        found = [evidence.welch(each) for each in parts]
+        shares = [[[1 / len(each)]] * len(each) for each in parts]
+        return [_exact(metric, *each) for each in zip(found, parts, shares, strict=True)]
     complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}
     if not len(complete):
         return [evidence.paired(np.array([]))] * len(groups)
@@ -86,8 +91,15 @@ def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[e
     for ids in groups:
         mean = complete[:, [place[cell] for cell in ids]].mean(axis=1)
         centred = evidence.paired((mean - grand) * scale)
-        found.append(centred._replace(mean=float(mean.mean())))
+        found.append(_exact(metric, centred._replace(mean=float(mean.mean())), [mean], [[1 / len(ids)] * len(ids)]))
     return found
+
+
+def _exact(
+    metric: str, estimate: evidence.Estimate, parts: list[np.ndarray], weights: list[list[float]]
+) -> evidence.Estimate:
+    """The estimate, of a share of runs solved with the exact interval of that share."""
+    return estimate._replace(exact=evidence.counted(parts, weights, 1)) if evidence.is_solved(metric) else estimate
 
 
 def interval_text(study: Study, counts: pandas.Series) -> str:
@@ -97,12 +109,14 @@ def interval_text(study: Study, counts: pandas.Series) -> str:
         alone = len(study.manifest.seeds) == 1
         return ("one seed" if alone else "one seed has every run") + ", no interval" if len(known) else "no interval"
     paired = all(len({cell.batches for cell in cells}) == 1 for _, cells in evidence.strata(study.manifest))
+    if evidence.is_solved(evidence.endpoint(study.manifest)):
+        return f"exact 95 % intervals of each share, {captions.seeds(known)}, not corrected for their number"
     how = "95 % t-intervals within seeds (Morey 2008)" if paired else "95 % Welch intervals, unpaired"
     return f"{how}, {captions.seeds(known)}, not corrected for their number"
 
 
 def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
-    withheld = made.groupby(["facet", "factor"])["diverged"].nunique() > 1
+    withheld = made["mean"].isna() & (made.groupby(["facet", "factor"])["diverged"].transform("nunique") > 1)
     shown = made["facet"].nunique()
     return [
         f"mean over all cells with the level; {interval_text(study, made['n'])}",
@@ -124,7 +138,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             _panel(axis, rows, page, page.width / across - 0.5)
             axis.set_title(", ".join(filter(None, [page.label(factor), rows["facet"].iloc[0]])))
         known = pandas.concat([rows[["mean", "low", "high"]] for _, rows in block])
-        axes[0].set_ylim(*limits(known))
+        axes[0].set_ylim(*(WHOLE if table.attrs["y"] == captions.SHARE else limits(known)))
         if known["mean"].isna().all():
             axes[0].set_yticks([])
         for axis in axes[::across]:

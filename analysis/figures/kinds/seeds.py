@@ -11,11 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
-from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case import Case
-from analysis.figures.draw import style
-from analysis.figures.draw.axes import say
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import WHOLE, say
 from analysis.figures.draw.marks import by_cell
 from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
@@ -32,7 +31,7 @@ def table(case: Case) -> pandas.DataFrame:
     scores, rows = evidence.scores(study), []
     for cell in _ordered(case):
         values = scores[cell.cell]
-        known, facet = values.dropna(), cell.metric + naming.unit(study.manifest, cell.metric)
+        known, facet = values.dropna(), captions.axis_label(study, cell.metric)
         about = {"cell": cell.cell, "name": cell.name, "facet": facet}
         about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(format.lost(cell))}
         kin = f"{cell.stratum}|{batches[cell.cell]}"
@@ -91,6 +90,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         means = known.drop_duplicates("y").dropna(subset="mean")
         axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
     axis.set(ylabel="")
+    if rows["facet"].iloc[0] == captions.SHARE and len(known):
+        axis.set(xlim=WHOLE)
     name_x(axis, rows["facet"].iloc[0], page)
     axis.grid(axis="y", lw=0.4, color=style.FAINT)
 

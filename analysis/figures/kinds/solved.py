@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence
+from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions
-from analysis.figures.draw.axes import panels
+from analysis.figures.draw.axes import WHOLE, panels
 from analysis.figures.draw.legend import legend
 from analysis.figures.draw.marks import band
 from analysis.figures.kind import Kind, Page
-from analysis.stats.solve_times import SOLVED, times_of
+from analysis.stats.solve_times import solved_at, times_of
 
 COLUMNS = ["facet", "cell", "name", "step", "share", "low", "high", "n"]
 PANELS = 6
@@ -39,7 +40,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made = pandas.DataFrame(rows, columns=COLUMNS)
     if not made["share"].gt(0).any():
         return None
-    made.attrs = {"caption": _caption(made)}
+    made.attrs = {"caption": _caption(study, made)}
     return made
 
 
@@ -53,9 +54,10 @@ def _curve(found: pandas.DataFrame) -> list[tuple[float, float, float, float, in
     return [(step, count / n, *evidence.wilson(count, n), n) for step, count in zip(steps, counts, strict=True)]
 
 
-def _caption(made: pandas.DataFrame) -> list[str]:
+def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
+    least = " or ".join(f"{share:g}" for share in sorted({solved_at(study, cell) for cell in made["cell"]}))
     return [
-        f"solved: {SOLVED:g} or more on the validation split, once; share of the runs that ended, "
+        f"solved: {least} or more on the validation split, once; share of the runs that ended, "
         f"{captions.seeds(made['n'])}; band: Wilson 95 % at each step, not corrected",
         "a run that diverged counts as unsolved; exploratory",
     ]
@@ -81,7 +83,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         encoding = page.encodings[str(cell)]
         axis.plot(line["step"], line["share"], color=encoding.colour, ls=encoding.dash, drawstyle="steps-post")
         band(axis, line, "step", encoding, min(0.15, 0.6 / len(cells)), step="post")
-    axis.set(ylim=(-0.03, 1.03), xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
+    axis.set(ylim=WHOLE, xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
     axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 

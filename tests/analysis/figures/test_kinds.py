@@ -126,6 +126,7 @@ def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
     return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
 
 
+ASKED = {"value": "all", "written": "2025-01-01T00:00:00+00:00", "registered": True}  # `effects: all`
 CLAIMS = {
     "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
     "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
@@ -395,6 +396,12 @@ def test_beside_registered_claims_effects_are_descriptive(tmp_path: Path) -> Non
     assert "effects are descriptive: what is judged are the registered claims" in " ".join(
         made["effects"].attrs["caption"]
     )
+
+
+def test_where_effects_are_asked_for_beside_claims_they_stay_a_family(tmp_path: Path) -> None:
+    made = tables(case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]}, effects=ASKED))
+    for name in ("effects", "claims"):
+        assert "two families, each with its own 5 %" in " ".join(made[name].attrs["caption"])
 
 
 def test_figures_of_one_metric_leave_out_the_cells_of_another(tmp_path: Path) -> None:

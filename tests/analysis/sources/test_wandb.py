@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import pandas
 import pytest
 from fake_studies import edit_manifest, fabricate
-from test_csv_file import effects
 
 from ablate import evidence
 from ablate.execution.tracking.mirror import Mirror
@@ -67,6 +66,24 @@ def online(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     Api.recorded, Api.scanned = json.loads(RECORDED.read_text(encoding="utf-8")), []
     return Api.recorded
+
+
+def test_the_server_is_the_users_and_never_the_folders(
+    online: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W&B reads `wandb/settings` of the current folder when its API is made; what is kept goes where it should."""
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
+    monkeypatch.chdir(tmp_path)
+    seen = []
+
+    def api(timeout: int | None = None) -> Api:
+        seen.append(Path("wandb/settings").exists())
+        return Api(timeout)
+
+    monkeypatch.setattr("wandb.Api", api)
+    wandb_api.read_wandb("someone/glu", Asked(), Path("results"))
+    assert seen == [False] and len([*(tmp_path / "results" / "wandb").glob("someone-glu/*.json")]) == len(online)
 
 
 def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -175,7 +192,8 @@ def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path:
     native = load_study(results, name)
     found = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
     assert found.notes == []
-    one, other = (effects(study).set_index("label").sort_index() for study in (native, found))
+    one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
+    assert one.pop("collapse_cost").notna().all() and other.pop("collapse_cost").isna().all()  # no yardsticks there
     pandas.testing.assert_frame_equal(one, other, check_exact=True)  # in whatever order the runs ended
     assert len(found.curves) == len(native.curves)
     (file,) = list((results / "wandb").glob("offline-run-*/run-*.wandb"))[:1]
