@@ -23,7 +23,7 @@ from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
-from ablate.format import CROSSED, OPEN, counted
+from ablate.format import CROSSED, OPEN, SPEED, counted
 from ablate.results.naming import no_evidence
 from ablate.results.speed import is_timed
 from ablate.results.study import Study
@@ -109,12 +109,16 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 def speed(study: Study) -> pandas.DataFrame:
     """The effects on the seconds of a training step, a family of their own; empty of a study that is not timed.
 
-    The study's margin and its exchange runs are about its endpoint, and say nothing here.
+    The study's margin, its exchange runs, and claims about other metrics are about its endpoint: they say nothing here.
     """
     if not is_timed(study.manifest) or study.runs[STEP].isna().all():
         return pandas.DataFrame()
-    bare = dataclasses.replace(study, manifest=dataclasses.replace(study.manifest, margin=None), beside={})
-    return effects(bare, STEP)
+    claims, withdrawn = (
+        {name: entry for name, entry in entries.items() if SPEED.keys() & entry.claim.metrics}
+        for entries in (study.manifest.claims, study.manifest.withdrawn)
+    )
+    manifest = dataclasses.replace(study.manifest, margin=None, claims=claims, withdrawn=withdrawn)
+    return effects(dataclasses.replace(study, manifest=manifest, beside={}), STEP)
 
 
 def _correct(table: pandas.DataFrame) -> None:

@@ -107,7 +107,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     lost = [name for name in asked.replicated.of if name not in claims] if asked.replicated else []
-    unmet = [f"replicated: needs {name}, which is left out, and is left out, too" for name in lost[:1]]
+    unmet = [f"replicated: is not judged, for there are no cells of its claim {name} here" for name in lost[:1]]
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)
     return CheckedStudy(
         design.command.typed,

@@ -184,7 +184,7 @@ def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
     assert folder.plan("tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest.replicated.value.of == ["gated"]
     changed = folder.plan("ffn=swiglu,mlp")
     assert changed.manifest.replicated is None
-    assert "replicated: needs gated, which is left out, and is left out, too" in changed.notes
+    assert "replicated: is not judged, for there are no cells of its claim gated here" in changed.notes
     assert folder.plan().manifest.effects is None
     folder.write(effects="all")
     assert folder.plan().manifest.effects.registered

@@ -92,6 +92,13 @@ def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     assert row.verdict == "supported" and "step seconds by 0.001997 s" in row.sentence
 
 
+@pytest.mark.parametrize(("metric", "verdict"), [("test/loss", "worse"), (METRIC, "descriptive")])
+def test_speed_is_judged_unless_claims_judge_it(tmp_path: Path, metric: str, verdict: str) -> None:
+    claim = {"less": [{"ffn": "mlp"}, {"ffn": "swiglu"}], "metric": metric}
+    entry = {"claim": claim, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    assert [*evidence.speed(timed(tmp_path, claims={"lower": entry}))["verdict"]] == [verdict]
+
+
 def test_speed_is_shown_where_it_was_measured(tmp_path: Path) -> None:
     study = timed(tmp_path)
     said, case = summary(study), case_of(study, tmp_path)

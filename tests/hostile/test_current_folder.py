@@ -100,6 +100,7 @@ def test_user_names_what_is_found_there_in_every_process(folder: Path) -> None:
     own = ["--config-dir=conf", "-m", "norm=ln,mine", *TINY]
     lost = installed(folder, *own, "user=[mine]", "dry_run=true")
     assert lost.returncode == 2 and "No module named 'theirs'" in lost.stderr
+    assert "theirs lies in the current folder, of which user=[...] has to name it, too" in lost.stderr
     done = installed(folder, *own, "user=[mine, theirs]")
     assert done.returncode == 0 and "norm: mine − ln" in done.stdout, done.stderr
     assert installed(folder, "evaluate", "user=[mine,theirs]").returncode == 0

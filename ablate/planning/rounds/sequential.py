@@ -28,8 +28,9 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
 
 
 def decided(results: Path, manifest: Manifest) -> bool:
-    """Whether a look leaves nothing that more seeds could decide: of the registered claims, or else of the effects."""
-    from ablate.evidence import claims, effects, registered, undecided
+    """Whether a look leaves nothing for more seeds to decide: of registered claims, and of effects that are judged."""
+    from ablate.evidence import claims, described, effects, registered, undecided
 
     study = load_study(results, manifest.study, manifest, curves=False)
-    return undecided(claims(study) if registered(manifest) else effects(study)).empty
+    tables = [claims(study)] * bool(registered(manifest)) + [effects(study)] * (not described(manifest))
+    return all(undecided(table).empty for table in tables)
