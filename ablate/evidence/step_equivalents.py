@@ -48,13 +48,14 @@ class Worth(NamedTuple):
 class Slope(NamedTuple):
     """What the steps of one stratum's reference do, a value per seed: in all, and over the lower and upper half.
 
-    In the metric's unit per unit of log(steps); `batches` is the reference's.
+    In the metric's unit per unit of log(steps); `batches` is the reference's; `collapsed` seeds are left out.
     """
 
     all: pandas.Series
     lower: pandas.Series
     upper: pandas.Series
     batches: str
+    collapsed: int = 0
 
 
 def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
@@ -69,6 +70,7 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
         cells = sorted(members, key=lambda cell: cell.config.train.steps)
         x = np.log([cell.config.train.steps for cell in cells])
         names = [cell.id for cell in cells]
+        complete = len(values.values[names].dropna())
         for name in names:  # by its own best run: few steps do not make a collapse
             values, _ = without_collapsed(values, [name], best_run)
         runs = values.values[names].dropna()
@@ -76,7 +78,7 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
         steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)
         lower, upper = (pandas.Series(steps[:, i], runs.index) for i in (0, -1))
         reference = next(cell for cell in cells if cell.reference)
-        found[stratum] = Slope(runs @ weights, lower, upper, reference.batches)
+        found[stratum] = Slope(runs @ weights, lower, upper, reference.batches, complete - len(runs))
     return found
 
 
@@ -239,6 +241,7 @@ def exchange_lines(study: Study) -> list[str]:
         low, high = interval(change, ALPHA)
         text = format.span(change.mean, low, high, format.decimals([(high - low) / 2]))
         n = f"{metrics[reference.id]} (n = {change.n})"
-        said = "; ".join(filter(None, [f"{text} {n}", bent(curve)]))
+        left = f"{format.counted(curve.collapsed, 'seed')} with a collapsed run left out" * bool(curve.collapsed)
+        said = "; ".join(filter(None, [f"{text} {n}", left, bent(curve)]))
         lines.append(f"exchange rate: 25 % more steps of {reference.label}: {said}")
     return lines

@@ -51,6 +51,13 @@ def row(found: Study) -> Any:
 FALLEN = {(640, 2), ("rms", 5)}
 
 
+def test_the_exchange_rate_says_how_many_seeds_it_leaves_out(tmp_path: Path) -> None:
+    [line] = evidence.exchange_lines(study(tmp_path, 0.0, FALLEN))
+    assert "(n = 7); 1 seed with a collapsed run left out" in line
+    [line] = evidence.exchange_lines(study(tmp_path / "sound", 0.0, set()))
+    assert "(n = 8)" in line and "left out" not in line
+
+
 @pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
 @pytest.mark.parametrize("worth", [0.062, -0.062])
 def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(
