@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import latest, run_module
-from crashing_norm import processes, start
+from crashing_norm import processes, start, wait_for
 from one_run import sweep_here
 
 from ablate.config.errors import PlanError
@@ -111,7 +111,7 @@ def of(results: Path, norm: str) -> dict[str, object]:
 def sweep(folder: Path, *words: str) -> tuple[int, str]:
     process = start("-m", *words, "seeds=1", "train.parallel=1", cwd=folder)
     out, err = process.communicate(timeout=550)
-    assert not processes(process.pid), "nothing is left running"
+    wait_for(lambda: not processes(process.pid))  # nothing is left running
     return process.returncode, out + err
 
 
