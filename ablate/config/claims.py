@@ -34,6 +34,7 @@ from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
 NUMBER = "write a number"
+NOT_IN_STEPS = (*SPEED, "test/solved")  # metrics of which steps have no worth
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
@@ -112,7 +113,7 @@ def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], t
     plain, _, length = metric.partition("@")
     if plain in SPEED and not timed:
         yield f"{plain} is compared of runs with timing=isolated alone; write it"
-    elif plain in SPEED and isinstance(claim.margin, str):
+    elif plain in NOT_IN_STEPS and isinstance(claim.margin, str):
         yield f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
     elif plain not in known or (length and plain in SPEED):
         yield f"no such metric: {metric}; {instead(plain, sorted(known | SPEED.keys()))}"

@@ -15,6 +15,9 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.cli.summary import summary
+from ablate.config.claim_relations import Claim
+from ablate.config.claims import metric_problems
+from ablate.config.typed_json import parse
 from ablate.evidence.scores import scores
 from ablate.evidence.solved import counted, exact_interval, exact_p
 from ablate.results.study import Study, load_study
@@ -202,3 +205,9 @@ def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided(tmp_path
     assert list(table["verdict"]) == ["supported", "supported", "undecided"]
     assert table.loc["share", "assumes"] == "" and table.loc["share", "p"] < table.loc["much", "p"] < 0.05 / 3
     assert "see test/solved" in table.loc["mean", "note"] and math.isnan(table.loc["mean", "low"])
+
+
+def test_a_margin_in_steps_of_a_share_solved_is_refused_before_anything_trains() -> None:
+    claim = parse(Claim, {"equivalent": [{"ffn": "mlp"}, {"ffn": "glu"}], "metric": "test/solved", "margin": "2 %"})
+    [problem] = metric_problems({"near": claim}, [{"solved": "max", "accuracy": "max"}], [])
+    assert problem.key == "claims.near" and "write a number" in problem.message
