@@ -170,14 +170,14 @@ def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) 
     cells = ["norm=ln,max", "attention=mha,cosine", "residual=pre,halved,weighted", "schedule=cosine,root"]
     cells += ["embedding=learned,hashed", "objective=cross_entropy,confidence", "model.tie_embeddings=false"]
     cells += ["design=one_at_a_time"]
-    done = run_module("ablate", "-m", *cells, "dry_run=true", *own, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    done = run_module("ablate", "-m", *cells, "dry_run=true", *own, cwd=tmp_path)
     assert done.returncode == 0 and "8 cells" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_the_task_and_the_metric_of_the_how_to_pages_train(own: list[str], tmp_path: Path) -> None:
     task = ["data=last_parity", "position=rope,none", "seeds=1", "train.steps=10", "optim.warmup=2", "track=none"]
-    done = run_module("ablate", "-m", *task, *own, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    done = run_module("ablate", "-m", *task, *own, cwd=tmp_path)
     assert done.returncode == 0 and "test/last" in done.stdout, done.stdout + done.stderr
 
 
