@@ -127,7 +127,7 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a module of the user's own does on import
-        raise BadTarget(f"{target!r} cannot be found ({one_line(error)}){here(error)}") from None
+        raise BadTarget(f"{target!r} cannot be found ({one_line(error)}){here(str(error))}") from None
     if not inspect.isclass(found) and not inspect.isfunction(found):
         raise BadTarget(f"{target!r} is not a class or function")
     if not within(found.__module__, packages):
@@ -135,9 +135,10 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
     return found
 
 
-def here(error: Exception) -> str:
+def here(error: str) -> str:
     """What to write where what a module imports lies in the current folder; nothing for other errors."""
-    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    found = re.search(r"No module named '(\w+)", error)
+    name = found[1] if found else ""
     lies = name and (os.path.isdir(name) or os.path.isfile(f"{name}.py"))
     return f"; {name} lies in the current folder, of which user=[...] has to name it, too" if lies else ""
 

@@ -23,7 +23,7 @@ from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import BUILT, NOW_GROUPS, OWNED, VARIED, Config, typed
-from ablate.config.targets import package_problem
+from ablate.config.targets import here, package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
 from ablate.format import few
@@ -315,5 +315,5 @@ def package_problems(package: str) -> list[Problem]:
     try:
         apart(partial(imported, package), about=f"importing {package}")
     except Failed as error:
-        return [Problem("user", f"{package!r} cannot be imported ({error})")]
+        return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
     return []
