@@ -123,7 +123,7 @@ def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
-    top = sorted({*KEYS, *composer.known} - {"unit"})
+    top = sorted({*KEYS, *composer.known})
     if near := next(filter(None, (meant(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
     config = configs[0]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from conftest import latest
+from one_run import write_plan
 
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.planning.plan import PlanError
-from ablate.planning.units import job_overrides, write_plan
 from ablate.results.study import load_study
 
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]
@@ -151,11 +151,3 @@ def test_a_design_is_trained_once_each_and_read_by_the_analysis(cli, small, tmp_
     assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 3
     read = run_module("analysis", "--results-dir", str(tmp_path / "results"), cwd=tmp_path)
     assert read.returncode == 0 and "depends on the order of the steps" in read.stdout, read.stderr
-
-
-def test_jobs_name_units_alone_so_any_launcher_trains_any_design(plan):
-    planned = plan(*MANY, "design=cumulative", "seeds=1")
-    assert all(
-        [text.partition("=")[0] for text in job] == ["unit", "study", "results_dir", "user"]
-        for job in job_overrides(planned)
-    )

@@ -10,12 +10,11 @@ import pytest
 import torch
 import yaml
 from conftest import latest
-from one_run import rows_of, train
+from one_run import rows_of, train, write_plan
 from test_docs import code
 
 from ablate.config.errors import PlanError
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 
 CANNOT = {"LBFGS": "closure", "SparseAdam": "dense", "Muon": "2D"}
 CLASSES = [
