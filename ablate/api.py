@@ -69,6 +69,13 @@ def plan_anew(ours: Sequence[str], hydras: Sequence[str], folder: str | None) ->
     return dataclasses.replace(planned, launcher=list(hydras))
 
 
+def configuration(words: Sequence[str], config_dir: str | None, part: str) -> str:
+    """One configuration in YAML: its job, Hydra's own settings, or all.  Raises PlanError."""
+    from ablate.planning.composition import configuration_of
+
+    return configuration_of(words, config_dir, part)
+
+
 def train(plan: Plan, reporter: Reporter) -> Study:
     """Train what a plan leaves to do, round after round, and return its study as tables.
 
