@@ -19,7 +19,6 @@ from ablate import format
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
-from ablate.evidence.family import ALPHA
 from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.scores import is_share
 from ablate.evidence.solved import bound, is_solved
@@ -152,12 +151,12 @@ def bound_words(collapse: Collapse, level: float) -> str:
     return f"collapse in fewer than {_ceiling(share)} % of seeds (95 %, {count} of {n}){sides}"
 
 
-def unseen(collapse: Collapse) -> dict[str, float]:
-    """The largest share of collapses that the seeds leave open at 95 %, and what it moves the contrast by; or NaN."""
+def unseen(collapse: Collapse, level: float) -> dict[str, float]:
+    """The largest share of collapses that the seeds leave open at a level, and what it moves the contrast by; or NaN."""
     if not any(collapse.sizes):  # a share solved, which counts the others
         return {"collapse_share": math.nan, "collapse_cost": math.nan}
-    lost = cost(collapse, ALPHA)
-    return {"collapse_share": max(bounds(collapse, ALPHA)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
+    lost = cost(collapse, level)
+    return {"collapse_share": max(bounds(collapse, level)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
 
 
 def unseen_line(table: pandas.DataFrame) -> str:
@@ -165,7 +164,8 @@ def unseen_line(table: pandas.DataFrame) -> str:
     rows = table[table["verdict"].map(format.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
     if rows.empty:
         return ""
-    most, moved = rows["collapse_share"].max(), rows["collapse_cost"].max()
+    most = rows["collapse_share"].max()
+    moved = rows.loc[rows["collapse_share"] == most, "collapse_cost"].max()
     known = math.isfinite(moved) and rows["metric"].nunique() == 1
     would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
     return f"better and worse are of the seeds seen: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
