@@ -93,16 +93,30 @@ def best_run(worse: np.ndarray) -> float:
     return float(np.fmin.reduce(worse.ravel(), initial=math.nan))
 
 
-def without_collapsed(found: Scored, cells: Sequence[str], best: Best = best_median) -> tuple[Scored, int]:
-    """The scores without those of the cells' runs that diverged or collapsed, and how many seeds have one."""
-    names, (_, fallen, _) = list(cells), _fallen_runs(found, cells, best)
+def spread_of(found: Scored, cells: Sequence[str]) -> float:
+    """How far a cell's best run is from its median: the middle one of the cells, be most runs of one collapsed."""
+    worse = (1 if found.lower[cells[0]] else -1) * found.of(cells)
+    known = [column for each in worse.T if len(column := each[np.isfinite(each)])]
+    return float(np.median([np.median(column) - column.min() for column in known])) if known else 0.0
+
+
+def without_collapsed(
+    found: Scored, cells: Sequence[str], best: Best = best_median, least: float = 0.0
+) -> tuple[Scored, int]:
+    """The scores without those of the cells' runs that diverged or collapsed, and how many seeds have one.
+
+    What collapsed lost `least` at least: near a guess a quarter of what is left to lose is less than seeds differ by.
+    """
+    names, (_, fallen, _) = list(cells), _fallen_runs(found, cells, best, least)
     values, ranked = found.values.copy(), found.ranked.copy()
     for table in (values, ranked):
         table[names] = table[names].mask(fallen)
     return found._replace(values=values, ranked=ranked), int(fallen.any(axis=1).sum())
 
 
-def _fallen_runs(found: Scored, names: Sequence[str], of: Best = best_median) -> tuple[np.ndarray, np.ndarray, float]:
+def _fallen_runs(
+    found: Scored, names: Sequence[str], of: Best = best_median, least: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, float]:
     """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
     sign = 1 if found.lower[names[0]] else -1
     values = found.of(names, ranked=True)  # what diverged has collapsed, too
@@ -110,7 +124,7 @@ def _fallen_runs(found: Scored, names: Sequence[str], of: Best = best_median) ->
         return values, np.zeros_like(values, dtype=bool), 0.0
     best, guess = of(sign * values), sign * _guess(found, names)
     room = guess - best if guess > best else math.inf
-    return values, np.isinf(values) | (sign * values > best + LOST * room), room
+    return values, np.isinf(values) | (sign * values > best + max(LOST * room, least)), room
 
 
 def _guess(found: Scored, names: Sequence[str]) -> float:
@@ -152,7 +166,7 @@ def bound_words(collapse: Collapse, level: float) -> str:
 
 
 def unseen(collapse: Collapse, level: float) -> dict[str, float]:
-    """The largest share of collapses that the seeds leave open at a level, and what it moves the contrast by; or NaN."""
+    """The largest share of collapses that seeds leave open at a level, and what it moves the contrast by; or NaN."""
     if not any(collapse.sizes):  # a share solved, which counts the others
         return {"collapse_share": math.nan, "collapse_cost": math.nan}
     lost = cost(collapse, level)

@@ -32,7 +32,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per evaluation: of a cell the mean and mean ± SD over its done seeds, of a diverged run what it logged.
 
     Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
-    high, n.  A band of shares ends at 0 and 1.  Seconds are those of training steps, averaged over seeds; NaN where runs shared the machine.
+    high, n.  Seconds are those of training steps, averaged over seeds; NaN where runs shared the machine.
     """
     study, known = case.study, logged(case.study)
     by = "tokens" if "tokens" in known else "step"  # runs of other programs may not say how many tokens they saw
