@@ -60,9 +60,7 @@ def test_the_exchange_rate_says_how_many_seeds_it_leaves_out(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
 @pytest.mark.parametrize("worth", [0.062, -0.062])
-def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(
-    tmp_path: Path, batches: Any, worth: float
-) -> None:
+def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(tmp_path, batches, worth):
     """By the mean slope of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
     found = row(study(tmp_path, worth, FALLEN, batches=batches))
     assert found.verdict not in ("negligible among seeds that trained", "equivalent among seeds that trained")

@@ -142,9 +142,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
-def test_what_cannot_be_meant_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
+def test_what_cannot_be_meant_is_one_line(tmp_path, capsys, text, said):
     (tmp_path / "runs.csv").write_text(text)
     assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 2
     shown = capsys.readouterr()
@@ -219,9 +217,7 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
         (["--metric", "note"], "note is “text”, which is not a number"),
     ],
 )
-def test_a_column_in_the_wrong_place_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
-) -> None:
+def test_a_column_in_the_wrong_place_is_one_line(tmp_path, capsys, options, said):
     head = "ffn,cell,seed,params,status,hits,note,test/loss"
     (tmp_path / "runs.csv").write_text(table(head, "{c},{c},{s},9,done,{s},text,{v}"))
     assert main(["--runs", str(tmp_path / "runs.csv"), *options, "--results-dir", str(tmp_path / "results")]) == 2
