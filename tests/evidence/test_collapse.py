@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from fake_studies import TASK, fabricate
 from scipy import stats
@@ -257,6 +258,19 @@ def test_what_better_and_worse_leave_open_stands_beside_them(tmp_path: Path) -> 
         "of two independent sides at half the level"
     )
     assert "may collapse" not in summary(study(tmp_path / "equal", 5))
+
+
+def test_the_share_of_collapses_allows_for_all_looks(tmp_path: Path) -> None:
+    low = lambda levels, seed: solved(levels, seed) - 0.1 * (levels["norm"] == "rms")  # noqa: E731
+    found = row(study(tmp_path, 5, low, sequential={"looks": [*LOOKS], "at": 5, "max": 20}))
+    assert found.collapse_share == pytest.approx(1 - nominal(LOOKS, 0.05) ** (1 / 5))
+
+
+def test_the_line_says_what_its_own_share_would_cost() -> None:
+    """Of two effects the one that more seeds may collapse in costs less."""
+    shares = {"collapse_share": [0.6, 0.3], "collapse_cost": [0.1, 0.5], "verdict": ["better", "looks worse"]}
+    said = evidence.unseen_line(pandas.DataFrame(shares | {"metric": "test/loss"}))
+    assert said.endswith("up to 60 % of seeds may collapse (95 %), which would move a difference by up to 0.1")
 
 
 def test_of_runs_from_elsewhere_only_the_share_is_known(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from carried_out import carry_out
+from fake_studies import edit_manifest
 
 from ablate.cli.preview import preview
 from ablate.planning.plan import Plan, PlanError
@@ -162,6 +163,18 @@ def test_another_study_with_the_same_plan_shares_its_looks(plan, sweep):
     code, said, trained = sweep(alike, *AUTO, "seeds_max=8", "study=again")
     assert code == 0 and trained == [] and "unadjusted" not in said
     assert "unadjusted: " in sweep(alike, *AUTO, "seeds_max=12", "study=more")[1]
+
+
+def test_a_study_that_has_taken_back_its_claims_has_nothing_to_stop_by(plan):
+    first = plan(*AUTO)
+    write_plan(first)
+    write(first, alike)
+    claim = {"less": [{"norm": "rms"}, {"norm": "ln"}]}
+    entry = {"claim": claim, "written": "2026-01-01", "registered": True}
+    edit_manifest(first.results, first.manifest.study, lambda manifest: manifest.update(claims={"gone": entry}))
+    with pytest.raises(PlanError, match=r"seeds: auto has nothing to decide, .* write seeds=8"):
+        plan(*AUTO)
+    assert plan("norm=ln,rms", "seeds=8").manifest.withdrawn
 
 
 def test_a_common_reference_alone_is_no_look_at_a_comparison(plan, sweep):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_studies import STEPS, TASK, fabricate
+from fake_studies import STEPS, TASK, edit_manifest, fabricate
 from scipy import stats
 from test_tuning import rounds
 
@@ -263,6 +263,34 @@ def test_a_planted_slope_is_recovered_whichever_way_is_better(tmp_path, sign):
 def test_unpaired_sides_are_told_in_steps_too(tmp_path):
     row = compared(tmp_path, -0.3, -0.03, batches=lambda levels: levels["ffn"])
     assert not row.paired and row.worth_low < math.expm1(0.1) < row.worth_high
+
+
+def test_over_several_strata_seeds_pair_whatever_their_batches(tmp_path):
+    """A claim over two rates, whose sides pair by seed within each: both slopes pair with it, too."""
+
+    def told(folder, batches):
+        rates, steps = {"optim.lr": [*RATES]}, {"train.steps": [STEPS, STEPS * 4 // 5, STEPS * 5 // 4]}
+
+        def score(levels, seed):
+            at = 6 * levels.get("train.steps", STEPS) / STEPS
+            own = noise(seed, int(at * 1000), int(levels["optim.lr"] * 1000))
+            return planted(levels | {"train.steps": at}, levels["optim.lr"], seed) + own
+
+        def within_rates(manifest):
+            cells = [cell | {"reference": cell["levels"]["train.steps"] == STEPS} for cell in manifest["cells"]]
+            manifest.update(reference={"train.steps": STEPS}, cells=cells)
+
+        exchange = fabricate(folder, rates | steps, range(6), score, study="x", exchange_of="s", batches=batches)
+        edit_manifest(folder, exchange, within_rates)
+        claim = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
+        claims = {"less": {"claim": claim, "written": "t", "registered": True}}
+        more = {"study": "s", "exchange": "x", "batches": batches, "claims": claims}
+        name = fabricate(folder, {"norm": ["ln", "rms"]} | rates, range(6), score, **more)
+        row = evidence.claims(load_study(folder, name)).iloc[0]
+        return [row.worth, row.worth_low, row.worth_high]
+
+    of_rates = told(tmp_path / "rates", lambda levels: str(levels["optim.lr"]))
+    assert of_rates == pytest.approx(told(tmp_path / "all", lambda levels: "b0")) and math.isfinite(of_rates[2])
 
 
 def test_what_cannot_be_told_is_said(tmp_path):

@@ -74,7 +74,7 @@ def test_a_class_of_torch_trains_from_its_yaml_alone_or_is_refused(name: str, ow
 
 
 def test_the_nadam_of_the_how_to_page_goes_on_exactly(own: Any, tmp_path: Path) -> None:
-    settings = yaml.safe_load(code("own-step.md", "yaml")[-1])
+    settings = yaml.safe_load(code("own-step.md", "yaml")[2])
     whole = ended(own(settings, f"results_dir={tmp_path / 'whole'}"))
     assert ended(own(settings, f"results_dir={tmp_path / 'parted'}"), 3) == whole
     swept = own(settings, "optim.momentum_decay=0.004,0.01")
