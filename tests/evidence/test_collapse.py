@@ -186,7 +186,7 @@ def collapsing(rng: np.random.Generator, studies: int, n: int, q: float) -> tupl
 )
 def test_what_an_interval_alone_calls_equal_is_so_among_solved_seeds_only(n, q, before, tmp_path):
     rng = np.random.default_rng([n, int(100 * q)])
-    collapsed, values = collapsing(rng, 500, n, q)
+    collapsed, values = collapsing(rng, 1000, n, q)
     inside, plain = verdicts(collapsed, values, 0.05, 0.499, 0.02)
     assert inside.mean() == pytest.approx(before, abs=0.05), "the interval alone"
     assert plain.mean() <= 0.05
