@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -25,14 +26,22 @@ from analysis.figures.draw.page import page_of
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with a study and its figures: only the effects."""
+    results = tmp_path_factory.mktemp("analysed")
+    name = fabricate(results, {"ffn": ["mlp", "swiglu"]})
+    draw_effects_alone(results)
+    folder = results / "figures" / name
+    figures.write(case_of(load_study(results, name), folder), folder)
+    return results
+
+
 @pytest.fixture
-def drawn(tmp_path: Path) -> Path:
-    """The folder of a study's figures: only the effects."""
-    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    draw_effects_alone(tmp_path)
-    folder = tmp_path / "figures" / name
-    figures.write(case_of(load_study(tmp_path, name), folder), folder)
-    return folder
+def drawn(analysed: Path, tmp_path: Path) -> Path:
+    """The folder of the study's figures, in a results folder of the test's own."""
+    shutil.copytree(analysed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "figures" / "fabricated"
 
 
 def verify(file: Path, results: Path, capsys: Capture, *words: str) -> tuple[int, str]:
