@@ -102,8 +102,8 @@ def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
 
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
-    study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb")))
-    assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
+    study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb", "\ufeffa")))
+    assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb", "\\ufeffa"]}
 
 
 def test_rows_that_are_there_twice_are_named(tmp_path: Path) -> None:
@@ -136,6 +136,8 @@ REFUSED = [
     (table("ffn,seed,loss,params", '{c},{s},{v},"1,234"'), "line 2: params is “1,234”, which is not a number"),
     (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "line 2: step is “inf”, which is not a number"),
     (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
+    (table("ffn,seed,loss", "{c},{s},{v}", ("a", "b" * 501)), "line 7: “bbbbbbbbbbbbbbbbbbbb…” has 501 characters"),
+    (table(f"{'f' * 501},seed,loss", "{c},{s},{v}"), "“ffffffffffffffffffff…” has 501 characters; names and levels"),
     (table("epoch,seed,loss", "{c},{s},{v}", ("1", "2")), "no column is a factor; name those that are with --factors"),
     (table("ffn,seed,epoch,loss", "{c},{s},1,{v}\n{c},{s},2,{v}1"), "; if epoch counts what was trained, call it step"),
 ]
