@@ -152,9 +152,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("content", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
-def test_what_cannot_be_meant_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | bytes, said: str
-) -> None:
+def test_what_cannot_be_meant_is_one_line(tmp_path, capsys, content, said):
     (tmp_path / "runs.csv").write_bytes(content.encode() if isinstance(content, str) else content)
     assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 2
     shown = capsys.readouterr()
@@ -248,13 +246,7 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
         ),
     ],
 )
-def test_wrong_options_are_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    said: str,
-) -> None:
+def test_wrong_options_are_one_line(tmp_path, monkeypatch, capsys, options, said):
     monkeypatch.chdir(tmp_path)
     head = "ffn,cell,seed,params,status,hits,note,test/loss"
     Path("runs.csv").write_text(table(head, "{c},{c},{s},9,done,{s},text,{v}"))
