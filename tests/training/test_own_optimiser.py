@@ -63,7 +63,7 @@ def test_a_class_of_torch_trains_from_its_yaml_alone_or_is_refused(name: str, ow
 
 
 def test_the_nadam_of_the_how_to_page_goes_on_exactly(own: Any) -> None:
-    settings = yaml.safe_load(code("own-step.md", "yaml")[-1])
+    settings = yaml.safe_load(code("own-step.md", "yaml")[2])
     plan = own(settings)
     whole = rows_of(trained_anew(plan))
     assert rows_of(trained_anew(plan, 3)) == whole
