@@ -29,6 +29,7 @@ TIDY = (
 )
 SEED = re.compile(r"([+-]?\d{1,19})(\.0*)?")
 TEXTS = ("batches", "path", "error")
+GIVEN = {"": "done", **dict(zip(STATUSES, STATUSES, strict=True))}
 
 
 def read_csv(file: Path, asked: Asked) -> Study:
@@ -81,7 +82,7 @@ def _logged(table: pandas.DataFrame, asked: Asked) -> Logged:
     kinds: dict[str, tuple[Callable[[str], Any], str]] = {"seed": (_seed, "a whole number of 64 bits")}
     kinds |= {"step": (_finite, "a number")}
     kinds |= dict.fromkeys(SHAPE, (number, NUMBER))
-    kinds |= {"status": (_status, f"one of {', '.join(STATUSES)}")}
+    kinds |= {"status": (GIVEN.__getitem__, f"one of {', '.join(STATUSES)}")}
     table = table.assign(**{name: read_column(table[name], *kinds[name]) for name in kinds if name in table})
     table = table.assign(**{name: table[name].where(table[name] != "", None) for name in TEXTS if name in table})
     wanted = (*asked.factors, *asked.described.factors)
@@ -100,9 +101,3 @@ def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(text)
     return value
-
-
-def _status(text: str) -> str:
-    if (text or "done") not in STATUSES:
-        raise ValueError(text)
-    return text or "done"

@@ -158,7 +158,7 @@ def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) 
     for where, text in column.items():
         try:
             found.append(read(text))
-        except ValueError:
+        except (ValueError, KeyError):
             raise Refused(f"{where}: {column.name} is “{text[:20]}”, which is not {wanted}") from None
     return pandas.Series(found, column.index)
 

@@ -69,6 +69,12 @@ def test_rows_without_a_step_are_counted(step: Any) -> None:
     assert study.curves["step"].tolist() == [0, 1] * 8 and set(study.runs["test/loss"]) == {2.5}
 
 
+def test_settings_that_vary_and_are_not_compared_are_said() -> None:
+    study = read(eight(**PLAIN, host=list("abcdefgh"), dim=[1, 2]))
+    assert study.manifest.factors == PLAIN
+    assert study.notes == ["columns that are neither factor nor metric, left out: host, dim"]
+
+
 def test_an_unknown_state_is_said() -> None:
     study = read(eight(**PLAIN), state="preempted")
     assert set(study.runs["status"]) == {"missing"}

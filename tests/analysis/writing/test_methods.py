@@ -105,9 +105,7 @@ PLAIN = {"change": lambda manifest: [in_cells("train", "average", "none")(manife
 
 
 @pytest.mark.parametrize(("name", "options", "sentence"), FEATURES, ids=[name for name, _, _ in FEATURES])
-def test_what_was_done_is_said_and_what_was_not_is_not(
-    tmp_path: Path, name: str, options: dict[str, Any], sentence: str
-) -> None:
+def test_what_was_done_is_said_and_what_was_not_is_not(tmp_path, name, options, sentence):
     assert re.search(sentence, said(tmp_path, **options)), methods.markdown(case(tmp_path, study="again", **options))
     assert not re.search(sentence, said(tmp_path, study="plain", **PLAIN))
 
