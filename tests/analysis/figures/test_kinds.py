@@ -110,11 +110,11 @@ def with_sizes(results: Path, **options: Any) -> Case:
     return case_of(with_cells(load_study(results, name), sizes), results)
 
 
-def with_solved(results: Path) -> Case:
+def with_solved(results: Path, seeds: Any = range(5)) -> Case:
     """rope solves its task at steps 200, 240, ..., alibi at none."""
     task = {"name": "mqar", "title": "MQAR", "kind": "classification", "token": "token", "metrics": {"accuracy": "max"}}
     tasks = {"f0": task | {"yardsticks": {}, "train_tokens": None}}
-    given = case(results, {"position": ["rope", "alibi"]}, seeds=range(5), score=lambda v, s: 0.5, tasks=tasks)
+    given = case(results, {"position": ["rope", "alibi"]}, seeds=seeds, score=lambda v, s: 0.5, tasks=tasks)
     curves = given.study.curves
     reached = (curves["cell"] == "c0") & (curves["step"] >= 200 + 40 * curves["seed"])
     curves = curves.assign(**{"val/accuracy": np.where(reached, 1.0, 0.3)})
@@ -302,6 +302,12 @@ def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(
     assert len(figure.axes) == 3 and estimate["verdict"] in texts(figure)
 
 
+def test_of_many_pairs_the_largest_interactions_are_shown(tmp_path: Path) -> None:
+    given = case(tmp_path, STEPS | {"position": ["rope", "none"]}, seeds=range(2))
+    assert table_of("interactions", given)["factor"].nunique() == 4
+    assert "4 of 6" in texts(drawn("interactions", given))
+
+
 def test_the_colours_of_a_map_are_centred_at_zero(tmp_path: Path) -> None:
     given = case(tmp_path, seeds=range(5))
     heat = drawn("interactions", given).axes[0]
@@ -465,6 +471,7 @@ def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
     spans = [proportion_confint(count, 5, method="wilson") for count in (0, 1, 2, 3, 4, 5, 5)]
     assert np.allclose(rope[["low", "high"]], spans, atol=1e-9)
     assert table[table["cell"] == "c1"]["share"].eq(0).all()
+    assert list(table_of("solved", with_solved(tmp_path / "one", [0]))["step"])[:3] == [0, 200, 800]
 
 
 def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
