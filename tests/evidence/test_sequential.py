@@ -77,13 +77,14 @@ def test_a_tiny_level_is_spent_once() -> None:
     assert chance.mean() == pytest.approx(0.05 / 28, abs=3 * error + 0.01 * 0.05 / 28)
 
 
-def test_a_level_and_its_p_are_each_others_inverse() -> None:
+@pytest.mark.parametrize("looks", [LOOKS, (5, 8)])
+def test_a_level_and_its_p_are_each_others_inverse(looks: tuple[int, ...]) -> None:
     p = np.geomspace(1e-14, 1, 400)
-    chances = np.array([overall(LOOKS, each) for each in p])
+    chances = np.array([overall(looks, each) for each in p])
     assert (np.diff(chances) > 0).all() and chances[-1] == pytest.approx(1)
-    assert (chances <= len(LOOKS) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()
+    assert (chances <= len(looks) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()
     for chance, each in zip(chances[:-1], p[:-1], strict=True):
-        assert nominal(LOOKS, chance) == pytest.approx(each, rel=1e-6)
+        assert nominal(looks, chance) == pytest.approx(each, rel=1e-6)
 
 
 def test_looks_are_cut_at_the_most_seeds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -83,6 +84,17 @@ def test_a_changed_run_is_named(drawn: Path, tmp_path: Path, capsys: Capture) ->
     write_json(result, content)
     code, said = verify(drawn / "effects.pdf", tmp_path, capsys)
     assert code == 1 and "the table differs" in said and "1 run changed: swiglu seed 1\n" in said
+
+
+def test_a_run_whose_curve_alone_changed_is_named(drawn: Path, tmp_path: Path) -> None:
+    before = stamp.run_hashes(load_study(tmp_path, "fabricated")).split(",")
+    study = load_study(tmp_path, "fabricated")
+    curves = study.curves.copy()
+    cell = study.manifest.cells[-1].id
+    curves.loc[(curves["cell"] == cell) & (curves["seed"] == 1), "val/loss"] += 1e-6
+    after = stamp.run_hashes(dataclasses.replace(study, curves=curves)).split(",")
+    changed = [old.partition(":")[0] for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == [f"{cell}/1"]
 
 
 def test_edits_that_came_later_are_told_from_runs(drawn: Path, tmp_path: Path, capsys: Capture) -> None:

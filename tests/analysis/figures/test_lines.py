@@ -85,6 +85,12 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
     )
 
 
+def test_a_rate_without_an_ended_run_has_no_sensitivity(tmp_path: Path) -> None:
+    failed = lambda levels, seed: "failed" if levels["optim.lr"] == 1e-2 else "done"  # noqa: E731
+    table = figures.tables(made(tmp_path, {"optim.lr": RATES}, score=valley, status=failed))["sensitivity"]
+    assert not table["label"].str.contains("sensitivity").any() and table["n"].tolist() == [3, 3, 0]
+
+
 def test_a_best_rate_at_the_edge_is_flagged(tmp_path: Path) -> None:
     case = made(tmp_path, {"optim.lr": RATES}, score=lambda v, s: 2 + v["optim.lr"])
     table = table_of("sensitivity", case)
