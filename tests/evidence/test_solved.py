@@ -140,7 +140,7 @@ def test_a_study_is_judged_by_the_share_that_its_runs_solve(tmp_path: Path) -> N
 
 
 def test_without_a_seed_there_is_no_interval() -> None:
-    found = pair(0, 0, 0)
+    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
     assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
 
 
