@@ -70,9 +70,7 @@ def test_seeds_of_a_model_that_has_barely_learned_are_sound(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
 @pytest.mark.parametrize("worth", [0.062, -0.062])
-def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(
-    tmp_path: Path, batches: Any, worth: float
-) -> None:
+def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(tmp_path, batches, worth):
     """By the mean slope of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
     found = row(study(tmp_path, worth, FALLEN, batches=batches))
     assert found.verdict not in ("negligible among seeds that trained", "equivalent among seeds that trained")
@@ -131,10 +129,10 @@ def test_plainly_equal_in_steps_where_collapses_are_bounded(tmp_path: Path) -> N
 
 
 def test_the_rate_of_false_equality_among_seeds_that_trained(tmp_path: Path) -> None:
-    """Worth 2.2 % of the steps, of which 2 % do not matter: 60 studies with a collapsed run of each kind."""
+    """Worth 2.2 % of the steps, of which 2 % do not matter: 30 studies with a collapsed run of each kind."""
     base, rng, small = study(tmp_path, 0.0, set()), np.random.default_rng(25), 0
     runs, exchange = base.runs, base.beside["exchange"].runs
-    studies, step = 60, SLOPE * math.log1p(0.022)
+    studies, step = 30, SLOPE * math.log1p(0.022)
     for _ in range(studies):
         drawn = 2.0 + rng.normal(0, 0.0008, (N, 4))
         drawn += np.array([0.0, step, SLOPE * math.log(0.8), SLOPE * math.log(1.25)])
@@ -144,4 +142,4 @@ def test_the_rate_of_false_equality_among_seeds_that_trained(tmp_path: Path) -> 
         steps = zip(exchange["train.steps"], exchange["seed"], strict=True)
         exchange["test/loss"] = [at[each][seed] for each, seed in steps]
         small += " among " in row(base).verdict
-    assert small <= 3, "1.5 are expected at most; by the mean slope of all seeds all 60 were small"
+    assert small <= 2, "0.75 are expected at most; by the mean slope of all seeds all were small"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 
 from carried_out import carry_out
@@ -30,6 +31,22 @@ def train_runs(plan: Plan, stop: Callable[[], bool] = lambda: False) -> list[str
 def train(plan: Plan, stop: Callable[[], bool] = lambda: False) -> tuple[str, Run]:
     [status] = train_runs(plan, stop)
     return status, Run(plan.results, plan.manifest.runs[0].path)
+
+
+def after(calls: int):
+    """A request to stop that comes at the n-th time of asking."""
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+def trained_anew(plan, *stops: int) -> Run:
+    """The run of a plan, trained from the start and stopped after so many steps each time, to its end."""
+    shutil.rmtree(plan.results / "runs", ignore_errors=True)
+    write_plan(plan)
+    assert [train(plan, after(steps))[0] for steps in stops] == ["interrupted"] * len(stops)
+    status, run = train(plan)
+    assert status == "done", run.result()
+    return run
 
 
 def rows_of(run: Run) -> list[dict]:

@@ -68,8 +68,6 @@ def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any) -> None:
     first = next(row for row in rows_of(run) if "train/loss" in row)
     assert first["train/distillation"] > 0
     assert first["train/objective"] == pytest.approx(first["train/loss"] + first["train/distillation"], rel=1e-5)
-    other = own("objective=distillation", *words, "objective.weight=0.7")
-    assert other.manifest.runs[0].path != taught.manifest.runs[0].path
 
 
 def test_a_teacher_of_a_large_vocabulary_passes_the_checks(own: Any, tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
 
 def test_a_loss_over_all_layers_trains_compiled_or_not(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
     compiling, found = torch.nn.Module.compile, []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda model, options: compiling(model, backend="aot_eager"))
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model, options: compiling(model, backend="eager"))
     for compiled in ("true", "false"):
         plan = own("objective=activations", f"train.compile={compiled}", f"results_dir={tmp_path / compiled}")
         write_plan(plan)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import shutil
 import struct
 import zlib
 from pathlib import Path
 
 import pytest
-from fake_studies import fabricate
+from fake_studies import draw_effects_alone, fabricate
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -25,15 +27,22 @@ from analysis.figures.draw.page import page_of
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with a study and its figures: only the effects."""
+    results = tmp_path_factory.mktemp("analysed")
+    name = fabricate(results, {"ffn": ["mlp", "swiglu"]})
+    draw_effects_alone(results)
+    folder = results / "figures" / name
+    figures.write(case_of(load_study(results, name), folder), folder)
+    return results
+
+
 @pytest.fixture
-def drawn(tmp_path: Path) -> Path:
-    """The folder of a study's figures: only the effects."""
-    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    folder = tmp_path / "figures" / name
-    folder.mkdir(parents=True)
-    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
-    figures.write(case_of(load_study(tmp_path, name), folder), folder)
-    return folder
+def drawn(analysed: Path, tmp_path: Path) -> Path:
+    """The folder of the study's figures, in a results folder of the test's own."""
+    shutil.copytree(analysed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "figures" / "fabricated"
 
 
 def verify(file: Path, results: Path, capsys: Capture, *words: str) -> tuple[int, str]:
@@ -77,15 +86,24 @@ def test_a_changed_run_is_named(drawn: Path, tmp_path: Path, capsys: Capture) ->
     assert code == 1 and "the table differs" in said and "1 run changed: swiglu seed 1\n" in said
 
 
+def test_a_run_whose_curve_alone_changed_is_named(drawn: Path, tmp_path: Path) -> None:
+    before = stamp.run_hashes(load_study(tmp_path, "fabricated")).split(",")
+    study = load_study(tmp_path, "fabricated")
+    curves = study.curves.copy()
+    cell = study.manifest.cells[-1].id
+    curves.loc[(curves["cell"] == cell) & (curves["seed"] == 1), "val/loss"] += 1e-6
+    after = stamp.run_hashes(dataclasses.replace(study, curves=curves)).split(",")
+    changed = [old.partition(":")[0] for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == [f"{cell}/1"]
+
+
 def test_edits_that_came_later_are_told_from_runs(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
     (drawn / "figures.yaml").write_text("labels: {swiglu: SwiGLU}\n")
     code, said = verify(drawn / "effects.png", tmp_path, capsys)
     assert code == 1 and "figures.yaml has changed since; no run has changed" in said
 
 
-def test_other_code_with_the_same_table(
-    drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_code_with_the_same_table(drawn, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stamp, "source_hash", lambda: "0" * 16)
     assert verify(drawn / "effects.pdf", tmp_path, capsys)[1].endswith(
         "made by other analysis code; it gives the same table\n"
@@ -146,9 +164,7 @@ def test_comments_are_no_other_code() -> None:
     assert stamp._code(code) != stamp._code(code.replace("+ 1", "+ 2"))
 
 
-def test_a_figure_is_held_against_the_results_that_it_lies_in(
-    drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_held_against_the_results_that_it_lies_in(drawn, tmp_path, capsys, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert main(["verify", str(drawn / "effects.pdf")]) == 0
@@ -187,9 +203,7 @@ FORGED: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("said", "told"), FORGED)
-def test_a_stamp_is_compared_and_never_carried_out(
-    said: dict[str, object], told: str, drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stamp_is_compared_and_never_carried_out(said, told, drawn, tmp_path, capsys, monkeypatch):
     read = list[str]()
     monkeypatch.setattr("analysis.sources.csv_file.read_csv", lambda file, asked: read.append(file))
     code, line = verify(forged(drawn, **said), tmp_path, capsys)

@@ -87,9 +87,7 @@ def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
         ([0, 25, 50, 100], 3, [25, 50, 100], "enlarged: the end"),
     ],
 )
-def test_the_end_is_enlarged_only_where_it_is_not_the_whole(
-    tmp_path: Path, steps: list[int], panels: int, shown: list[int], said: str
-) -> None:
+def test_the_end_is_enlarged_only_where_it_is_not_the_whole(tmp_path, steps, panels, shown, said):
     figure = drawn(evaluated(tmp_path, steps))
     assert len(figure.axes) == panels and any(said in text for text in texts(figure))
     assert any(text.endswith("the end") for text in texts(figure)) == (panels == 3)

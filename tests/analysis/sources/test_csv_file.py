@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import fabricate, plain_score
+from fake_studies import draw_effects_alone, fabricate, plain_score
 
 from ablate import evidence, format
 from ablate.config.errors import Refused
@@ -111,6 +111,7 @@ def test_the_command_line_writes_figures_and_prints_a_page(tmp_path: Path, capsy
     file = write(
         tmp_path / "glu.csv", rows({"mlp": 2.1, "swiglu": 2.0}, 5, "ffn,seed,test/loss", "{cell},{seed},{loss}")
     )
+    draw_effects_alone(tmp_path / "results", "glu")
     assert main(["--runs", str(file), "--results-dir", str(tmp_path / "results")]) == 0
     said = capsys.readouterr().out.splitlines()
     folder = tmp_path / "results" / "figures" / "glu"
@@ -193,6 +194,8 @@ def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path)
     (note,) = study.notes
     assert note.startswith("1 run that stopped before the last step of their cell") and "b seed 3" in note
     assert evidence.effects(study)["n"].item() == 3
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "figures.yaml").write_text("subset: {figures: [curves]}")
     assert main(["--runs", str(file), "--to", str(tmp_path / "here")]) == 0
     assert (tmp_path / "here" / "curves.png").exists() and not (tmp_path / "results").exists()
 

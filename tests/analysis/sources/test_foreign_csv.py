@@ -102,8 +102,8 @@ def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
 
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
-    study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb")))
-    assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
+    study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb", "\ufeffa")))
+    assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb", "\\ufeffa"]}
 
 
 def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
@@ -146,15 +146,15 @@ REFUSED: list[tuple[str | bytes, str]] = [
     (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
     (PLAIN + PLAIN.splitlines()[1], "line 2 and line 12 are both a, seed 0; name the columns in which"),
     ("ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),
+    (table("ffn,seed,loss", "{c},{s},{v}", ("a", "b" * 501)), "line 7: “bbbbbbbbbbbbbbbbbbbb…” has 501 characters"),
+    (table(f"{'f' * 501},seed,loss", "{c},{s},{v}"), "“ffffffffffffffffffff…” has 501 characters; names and levels"),
     (table("ffn,seed,epoch,loss", "{c},{s},1,{v}\n{c},{s},2,{v}1"), "; if epoch counts what was trained, call it step"),
     ("cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
 ]
 
 
 @pytest.mark.parametrize(("content", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
-def test_what_cannot_be_meant_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | bytes, said: str
-) -> None:
+def test_what_cannot_be_meant_is_one_line(tmp_path, capsys, content, said):
     (tmp_path / "runs.csv").write_bytes(content.encode() if isinstance(content, str) else content)
     assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 2
     shown = capsys.readouterr()
@@ -248,13 +248,7 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
         ),
     ],
 )
-def test_wrong_options_are_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    said: str,
-) -> None:
+def test_wrong_options_are_one_line(tmp_path, monkeypatch, capsys, options, said):
     monkeypatch.chdir(tmp_path)
     head = "ffn,cell,seed,params,status,hits,note,test/loss"
     Path("runs.csv").write_text(table(head, "{c},{c},{s},9,done,{s},text,{v}"))

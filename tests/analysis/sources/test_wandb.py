@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -13,6 +15,7 @@ import pytest
 from fake_studies import edit_manifest, fabricate
 
 from ablate import evidence
+from ablate.config.errors import Refused
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.study import load_study
 from analysis.cli.main import main
@@ -68,9 +71,7 @@ def online(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return Api.recorded
 
 
-def test_the_server_is_the_users_and_never_the_folders(
-    online: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_is_the_users_and_never_the_folders(online, tmp_path, monkeypatch):
     """W&B reads `wandb/settings` of the current folder when its API is made; what is kept goes where it should."""
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
@@ -102,9 +103,7 @@ def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> Non
     assert len(study.curves) == sum(len(run["history"]) for run in online)
 
 
-def test_a_study_file_judges_runs_of_a_project(
-    online: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_file_judges_runs_of_a_project(online, tmp_path, capsys):
     file = tmp_path / "study.yaml"
     file.write_text(
         "study: gated\nreference: {ffn.kind: swiglu}\nmargin: 0.5\nclaims:\n"
@@ -153,9 +152,7 @@ def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> N
     assert Api.scanned == [online[2]["id"]]  # the one that goes on
 
 
-def test_nothing_prompts_hangs_or_crashes(
-    online: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_prompts_hangs_or_crashes(online, tmp_path, monkeypatch, capsys):
     def refused(*arguments: str) -> str:
         assert main([*arguments, "--results-dir", str(tmp_path)]) == 2
         said = capsys.readouterr()
@@ -245,9 +242,21 @@ def test_a_damaged_offline_run_is_named_and_stops_no_other(odd: dict[str, str], 
     assert (found.runs["status"] == "done").sum() == 6 and found.manifest.factors == {"norm": ["ln", "rms"]}
 
 
-def test_names_of_others_do_nothing_where_they_are_shown(
-    wandb: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("wandb", "which is missing: pip install wandb"),
+        ("wandb.proto", "which cannot be imported (ModuleNotFoundError"),
+    ],
+)
+def test_a_wandb_that_cannot_be_imported_is_no_damage_of_the_runs(broken, said, tmp_path, monkeypatch):
+    offline(tmp_path / "runs", 0, "ln")
+    monkeypatch.setitem(sys.modules, broken, None)
+    with pytest.raises(Refused, match=f"--wandb needs wandb, {re.escape(said)}"):
+        wandb_api.read_wandb(str(tmp_path / "runs"), Asked(), tmp_path)
+
+
+def test_names_of_others_do_nothing_where_they_are_shown(wandb, tmp_path, capsys):
     for seed in range(3):
         for norm in ("ln", "rms"):
             offline(tmp_path / "runs", seed, norm, name=f"\x1b[2J{norm}{seed}", loss="NaN" if seed else "1")
