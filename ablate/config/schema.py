@@ -48,7 +48,7 @@ NOW_GROUPS = {  # keys that there were
 }
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
-NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
+NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name", "data.solved_at")
 
 
 def at_least(low: float, high: float = math.inf) -> Any:

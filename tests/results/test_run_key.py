@@ -18,7 +18,7 @@ from conftest import ROOT, SHAPE, STEPS
 from ablate.config import schema
 from ablate.config.components import RESERVED
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, VARIED, Config, typed
+from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, Config, typed
 from ablate.config.stored import stored
 from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
@@ -32,6 +32,7 @@ NO_PART = {
     "eval.lengths": "trained weights are tested at other lengths without training again",
     "data.path": "data count by content: the fingerprint",
     "data.name": "data count by content: the fingerprint",
+    "data.solved_at": "how runs are judged",
     "track": "a mirror reads what training wrote",
     "study": "runs are shared by studies, but under reuse=none",
     "seeds": "which runs there are",
@@ -118,7 +119,11 @@ def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(section: str
 
 
 def test_reasons_are_given_for_settings_that_there_are() -> None:
-    there = {f"{section}.{name}".lstrip(".") for section, name in settings()} | {"data.path", "data.name"}
+    there = {f"{section}.{name}".lstrip(".") for section, name in settings()} | {
+        "data.path",
+        "data.name",
+        "data.solved_at",
+    }
     assert there >= NO_PART.keys() and all(NO_PART.values())
 
 
@@ -155,39 +160,6 @@ def test_the_order_of_settings_changes_no_key(config: Config) -> None:
         for name, node in config.as_json().items()
     }
     assert run_key(typed(dict(reversed(turned.items()))), 0, "f") == run_key(config, 0, "f")
-
-
-def frame() -> set[str]:
-    """Every key and group of the configuration that is part of the key, but for what variants hold."""
-    keys = {f"{section}.{name}".lstrip(".") for section, name in settings()}
-    return keys - NO_PART.keys() | {*COMPONENTS, "data"}
-
-
-def written() -> dict[str, list[str]]:
-    """The settings of every variant, by group=variant."""
-    found: dict[str, list[str]] = {}
-    for group, variant, name in variants():
-        found.setdefault(f"{group}={variant}", []).append(name)
-    return found
-
-
-def test_what_came_after_the_first_release_says_what_was_so_before() -> None:
-    """`tests/recorded/settings.json` is what the first release had; it is never added to."""
-    first = json.loads((ROOT / "tests" / "recorded" / "settings.json").read_text(encoding="utf-8"))
-    for key in sorted(frame() - set(first["frame"]) - LATER.keys() - LATER_GROUPS.keys()):
-        pytest.fail(
-            f"{key} came after the first release: so that finished runs stay done, write in ablate/config/schema.py "
-            f"LATER[{key!r}] = the value, or of a group LATER_GROUPS[{key!r}] = the variant, that changes nothing"
-        )
-    for variant, names in written().items():
-        for name in names:
-            key = f"{variant.partition('=')[0]}.{name}"
-            assert variant not in first["variants"] or name in first["variants"][variant] or key in LATER, (
-                f"{name} of {variant} came after the first release: so that finished runs stay done, write in "
-                f"ablate/config/schema.py LATER[{key!r}] = the value that changes nothing"
-            )
-    assert not LATER.keys() & set(first["frame"]), "what the first release had is always part of the key"
-    assert all(variant in groups()[group] for group, variant in LATER_GROUPS.items())
 
 
 def test_a_later_key_counts_where_it_is_not_as_before(

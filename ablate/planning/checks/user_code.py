@@ -114,7 +114,6 @@ def facts_of(task: Task, config: Config) -> dict[str, Any]:
     seen = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
     found = {name: getattr(task, name) for name in FACTS}
-    found["solved_at"] = getattr(task, "solved_at", None)
     return found | {"inputs": blank, "seen": seen, "metric_facts": task.metric_facts()}
 
 
@@ -123,7 +122,7 @@ class Described(Task):
 
     def __init__(self, facts: dict[str, Any]):
         self.inputs, self.seen, self.told = facts["inputs"], facts["seen"], facts["metric_facts"]
-        vars(self).update({name: facts[name] for name in (*FACTS, "solved_at")})
+        vars(self).update({name: facts[name] for name in FACTS})
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
         """See Task, as its own process told it."""
