@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IGNORE = -100  # a target that is not scored; cross_entropy's own default
+SAMPLED = 16  # batches, spread over a run, that show whether all have one length
 
 
 class Batch(NamedTuple):
@@ -25,6 +26,11 @@ class Batch(NamedTuple):
 
     inputs: dict[str, Tensor]
     targets: Tensor
+
+
+def batch_positions(batch: Batch) -> int:
+    """Positions that a model computes for a batch: of its tokens, and of their source."""
+    return sum(x.shape[0] * x.shape[1] for name, x in batch.inputs.items() if not name.endswith("mask"))
 
 
 class HeldOut(NamedTuple):
@@ -46,7 +52,7 @@ class Task:
     vocab        ids that inputs can have; `outputs` ids that targets can have
     features     numbers per position where inputs are no ids, else None
     context      positions of the longest sequence, source or target, at the training length
-    positions    positions that a model computes per example
+    positions    positions that a model computes per example, the most where training batches change their length
     length       the training length in the task's own units (digits of a sum, tokens of a window)
     train_tokens positions of training data there are, None where batches never repeat
     yardsticks   losses that a model should be read against
@@ -83,6 +89,11 @@ class Task:
         length that there are no examples of.
         """
         raise NotImplementedError
+
+    def changes_length(self, size: int, steps: int) -> bool:
+        """Whether batches have other positions than `positions` says, as some of a run's steps show."""
+        shown = {step * (steps - 1) // (SAMPLED - 1) for step in range(SAMPLED)}
+        return any(batch_positions(self.batch(0, step, size)) != size * self.positions for step in sorted(shown))
 
     def training_text(self) -> list[np.ndarray] | None:
         """The ids of each document of the training split, (N,) each; None where there is no text."""

@@ -19,7 +19,6 @@ from ablate import format
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
-from ablate.evidence.family import ALPHA
 from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.scores import is_share
 from ablate.evidence.solved import bound, is_solved
@@ -94,16 +93,30 @@ def best_run(worse: np.ndarray) -> float:
     return float(np.fmin.reduce(worse.ravel(), initial=math.nan))
 
 
-def without_collapsed(found: Scored, cells: Sequence[str], best: Best = best_median) -> tuple[Scored, int]:
-    """The scores without those of the cells' runs that diverged or collapsed, and how many seeds have one."""
-    names, (_, fallen, _) = list(cells), _fallen_runs(found, cells, best)
+def spread_of(found: Scored, cells: Sequence[str]) -> float:
+    """How far a cell's best run is from its median: the middle one of the cells, be most runs of one collapsed."""
+    worse = (1 if found.lower[cells[0]] else -1) * found.of(cells)
+    known = [column for each in worse.T if len(column := each[np.isfinite(each)])]
+    return float(np.median([np.median(column) - column.min() for column in known])) if known else 0.0
+
+
+def without_collapsed(
+    found: Scored, cells: Sequence[str], best: Best = best_median, least: float = 0.0
+) -> tuple[Scored, int]:
+    """The scores without those of the cells' runs that diverged or collapsed, and how many seeds have one.
+
+    What collapsed lost `least` at least: near a guess a quarter of what is left to lose is less than seeds differ by.
+    """
+    names, (_, fallen, _) = list(cells), _fallen_runs(found, cells, best, least)
     values, ranked = found.values.copy(), found.ranked.copy()
     for table in (values, ranked):
         table[names] = table[names].mask(fallen)
     return found._replace(values=values, ranked=ranked), int(fallen.any(axis=1).sum())
 
 
-def _fallen_runs(found: Scored, names: Sequence[str], of: Best = best_median) -> tuple[np.ndarray, np.ndarray, float]:
+def _fallen_runs(
+    found: Scored, names: Sequence[str], of: Best = best_median, least: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, float]:
     """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
     sign = 1 if found.lower[names[0]] else -1
     values = found.of(names, ranked=True)  # what diverged has collapsed, too
@@ -111,7 +124,7 @@ def _fallen_runs(found: Scored, names: Sequence[str], of: Best = best_median) ->
         return values, np.zeros_like(values, dtype=bool), 0.0
     best, guess = of(sign * values), sign * _guess(found, names)
     room = guess - best if guess > best else math.inf
-    return values, np.isinf(values) | (sign * values > best + LOST * room), room
+    return values, np.isinf(values) | (sign * values > best + max(LOST * room, least)), room
 
 
 def _guess(found: Scored, names: Sequence[str]) -> float:
@@ -152,12 +165,12 @@ def bound_words(collapse: Collapse, level: float) -> str:
     return f"collapse in fewer than {_ceiling(share)} % of seeds (95 %, {count} of {n}){sides}"
 
 
-def unseen(collapse: Collapse) -> dict[str, float]:
-    """The largest share of collapses that the seeds leave open at 95 %, and what it moves the contrast by; or NaN."""
+def unseen(collapse: Collapse, level: float) -> dict[str, float]:
+    """The largest share of collapses that seeds leave open at a level, and what it moves the contrast by; or NaN."""
     if not any(collapse.sizes):  # a share solved, which counts the others
         return {"collapse_share": math.nan, "collapse_cost": math.nan}
-    lost = cost(collapse, ALPHA)
-    return {"collapse_share": max(bounds(collapse, ALPHA)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
+    lost = cost(collapse, level)
+    return {"collapse_share": max(bounds(collapse, level)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
 
 
 def unseen_line(table: pandas.DataFrame) -> str:
@@ -165,7 +178,8 @@ def unseen_line(table: pandas.DataFrame) -> str:
     rows = table[table["verdict"].map(format.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
     if rows.empty:
         return ""
-    most, moved = rows["collapse_share"].max(), rows["collapse_cost"].max()
+    most = rows["collapse_share"].max()
+    moved = rows.loc[rows["collapse_share"] == most, "collapse_cost"].max()
     known = math.isfinite(moved) and rows["metric"].nunique() == 1
     would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
     return f"better and worse are of the seeds seen: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"

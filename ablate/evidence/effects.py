@@ -79,7 +79,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     rows = []
     for each in found:
         fallen = collapse_of(all_scores, each)
-        rows.append(each.names | estimate_row(all_scores, each) | {"collapse": fallen} | unseen(fallen))
+        row = each.names | estimate_row(all_scores, each) | {"collapse": fallen}
+        rows.append(row | unseen(fallen, nominal(row["looks"], ALPHA)))
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *NAMES, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = bool(unadjusted(study.manifest))

@@ -102,7 +102,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     lost = _diverged(found, contrast)
     looked = sizes(found.study.manifest, [_complete(found, w) for w in parts])
     if exact:  # what diverged did not solve it; looks share the level, as no t would
-        counts = counted(values, [w.values() for w in parts], planned_looks(found.study.manifest))
+        counts = counted(map(found.of, parts), [w.values() for w in parts], planned_looks(found.study.manifest))
         estimate, looked, lost["uneven"] = estimate._replace(exact=counts), (estimate.n,), False
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
     tasks = found.study.manifest.tasks

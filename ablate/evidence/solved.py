@@ -3,7 +3,8 @@
 Differences of shares are not normal, and of two clumps a t interval of few seeds says nothing.  Within a seed the
 difference D of a contrast takes few values v₀ < … < v_K, which its weights alone decide, and
 E[D] = v₀ + Σ (vⱼ − vⱼ₋₁)·P(D ≥ vⱼ).  Each P has Clopper & Pearson's bounds (1934), with the level split evenly among
-them.  Of two cells these are the two discordant counts, E[D] = p₁₀ − p₀₁, of independent sides the two shares.
+them.  Of two cells these are the two discordant counts, E[D] = p₁₀ − p₀₁, of independent sides the two shares.  Where
+there would be more than MOST values for each cell, E[D] = Σ w·p has the bounds of each cell's share p.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from scipy import special
 
 from ablate.config.claim_relations import plain_metric
 from ablate.results.records import SOLVED
+
+MOST = 4  # bounds a cell; each cell by itself takes one, and loses what seeds have in common
 
 
 def is_solved(metric: str) -> bool:
@@ -47,23 +50,39 @@ class Counted(NamedTuple):
 
 
 def counted(parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]], looks: int) -> Counted:
-    """What exact intervals are made of, from each group's sums over seeds (seeds,) and the weights of its cells."""
+    """What exact intervals are made of, from each group's values (seeds, cells) and the weights of its cells."""
     least, groups = 0.0, []
-    for values, own in zip(parts, weights, strict=True):
-        levels = _levels(tuple(own))
+    for values, weight, levels in _bounded(parts, weights):
         least += levels[0]
+        sums = values @ np.array(weight)
         # Halfway below each value, so that rounding decides nothing.
         steps = itertools.pairwise(levels)
-        groups.append((len(values), tuple((b - a, int((values > (a + b) / 2).sum())) for a, b in steps)))
+        groups.append((len(sums), tuple((b - a, int((sums > (a + b) / 2).sum())) for a, b in steps)))
     return Counted(least, tuple(groups), looks)
+
+
+def _bounded(
+    parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]]
+) -> Iterator[tuple[np.ndarray, tuple[float, ...], tuple[float, ...]]]:
+    """The complete seeds of each group with weights and values; cell by cell where uneven weights make too many."""
+    for values, own in zip(parts, map(tuple, weights), strict=True):
+        complete = values[~np.isnan(values).any(axis=1)]
+        levels = _levels(own)
+        alone = ((complete[:, [i]], (weight,), _levels((weight,))) for i, weight in enumerate(own))
+        yield from [(complete, own, levels)] if levels else alone
 
 
 @functools.cache
 def _levels(weights: tuple[float, ...]) -> tuple[float, ...]:
-    """The values that a weighted sum of zeros and ones can have, rising."""
+    """The values that a weighted sum of zeros and ones can have, rising; none where they are too many.
+
+    Weights of a trend over uneven settings make 2^cells of them, which leave nothing of a level for each.
+    """
     found = np.zeros(1)
     for weight in weights:
         found = np.unique(np.round(np.concatenate([found, found + weight]), 9))
+        if len(found) > MOST * len(weights) + 1:
+            return ()
     return tuple(found.tolist())
 
 

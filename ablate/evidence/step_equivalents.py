@@ -15,7 +15,7 @@ import numpy as np
 import pandas
 
 from ablate import format
-from ablate.evidence.collapse import best_run, without_collapsed
+from ablate.evidence.collapse import best_run, spread_of, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.distributions import t_limit
 from ablate.evidence.estimates import groups, scored
@@ -29,6 +29,7 @@ from ablate.results.study import Study
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
+SOUND = 4  # times from the best run to the median: so far from the best 1 % of 8 sound seeds end (normal noise)
 BENT = 0.05  # level at which the curve's two halves differ clearly
 Parts = list[np.ndarray]
 
@@ -71,8 +72,9 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
         x = np.log([cell.config.train.steps for cell in cells])
         names = [cell.id for cell in cells]
         complete = len(values.values[names].dropna())
+        sound = SOUND * spread_of(values, names)
         for name in names:  # by its own best run: few steps do not make a collapse
-            values, _ = without_collapsed(values, [name], best_run)
+            values, _ = without_collapsed(values, [name], best_run, sound)
         runs = values.values[names].dropna()
         weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
         steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)

@@ -48,14 +48,13 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     if trainer is None:
         return found
     seconds = {phase: round(value, 4) for phase, value in trainer.clock.seconds.items()}
-    tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
     step = trainer.clock.mean_step_seconds()
-    rate = trainer.loop.batch_size * trainer.task.positions / step if step else None
+    rate = trainer.progress.tokens / trainer.progress.step / step if step else None
     name, texts = device_name(trainer.device), trainer.documents
     return dataclasses.replace(
         found,
         steps=trainer.progress.step,
-        tokens=tokens,
+        tokens=trainer.progress.tokens,
         resumed=trainer.progress.resumed,
         accumulation=trainer.gradients.parts,
         vectors_seconds=trainer.vectors_seconds,

@@ -17,6 +17,7 @@ from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.schema import BUILT, BY_STEPS, LAYERS
 from ablate.config.study_keys import CHOSEN
 from ablate.format import first_of, percent
+from ablate.planning.batch_positions import changes_length, training_positions
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.results.records import Matched, StepSeconds
 
@@ -32,9 +33,10 @@ QUANTITIES = {
     "seconds": "seconds of training steps",
     "flops_total": "forward FLOPs of training",
 }
-WIDTH: dict[str, Callable[[Checked], float]] = {
+AMOUNT: dict[str, Callable[[Checked], float]] = {
     "params": lambda cell: cell.budget.core,
     "flops": lambda cell: cell.budget.flops_per_token,
+    "flops_total": lambda cell: training_positions(cell) * cell.budget.flops_per_token,
 }
 
 
@@ -59,13 +61,14 @@ def match_cells(
     """The cells brought nearest to their references, `cells[at[i]]`, and what is left; as they are where their seconds
     are not measured yet.  Raises PlanError.
     """
+    if how == "seconds" and any(map(changes_length, cells)):
+        why = "seconds are measured at one length, and training batches change theirs"
+        raise PlanError([Problem("match", f"{why}; write match=flops_total or match=none")])
     if how == "none" or (how == "seconds" and not step_seconds):
         return cells, [None] * len(cells)
     if how not in BY_STEPS and (found := widthless(cells, names)):
         raise PlanError([found])
-    each = (
-        [float(own.seconds) for own in step_seconds] if how == "seconds" else [flops_per_step(cell) for cell in cells]
-    )
+    each = [float(own.seconds) for own in step_seconds] or [0.0] * len(cells)
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
         target = amount(how, cells[at[i]], each[at[i]])
@@ -80,8 +83,8 @@ def match_cells(
 
 
 def amount(how: str, cell: Checked, of_step: float) -> float:
-    """What a cell has of what is matched; `of_step` is what one of its steps takes of that."""
-    return cell.config.train.steps * of_step if how in BY_STEPS else WIDTH[how](cell)
+    """What a cell has of what is matched; `of_step` is what one of its steps takes of seconds."""
+    return cell.config.train.steps * of_step if how == "seconds" else AMOUNT[how](cell)
 
 
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
@@ -119,7 +122,7 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     """A cell with the width, or the steps, that come nearest to its reference's.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
-    found = lengthen(cell, of_step, target) if how in BY_STEPS else widen(how, cell, target, validator)
+    found = lengthen(how, cell, of_step, target) if how in BY_STEPS else widen(how, cell, target, validator)
     left = remainder(how, found, of_step, target)
     config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
     extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
@@ -137,7 +140,7 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
 
 def widen(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
     """A cell with the FFN width, or the width of each variant of a pattern, that comes nearest to a target."""
-    if WIDTH[how](cell) == target:
+    if AMOUNT[how](cell) == target:
         return cell
     return (widen_each if is_patterned(cell.config.ffn) else nearest)(how, cell, target, validator)
 
@@ -149,7 +152,7 @@ def nearest(how: str, cell: Checked, target: float, validator: Validator) -> Che
     def at(width: int) -> Checked:
         return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
 
-    return at(nearest_width(lambda width: WIDTH[how](at(width)), target, cell.budget.hidden or STEP))
+    return at(nearest_width(lambda width: AMOUNT[how](at(width)), target, cell.budget.hidden or STEP))
 
 
 def widen_each(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
@@ -171,7 +174,7 @@ def widen_each(how: str, cell: Checked, target: float, validator: Validator) -> 
 
     if len(alone) == len(node):
         return at(alone[first])
-    return at(nearest_width(lambda width: WIDTH[how](at(width)), target, alone[first]))
+    return at(nearest_width(lambda width: AMOUNT[how](at(width)), target, alone[first]))
 
 
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
@@ -209,14 +212,19 @@ def neighbours(amount: Callable[[int], float], target: float, step: int, low: in
     return low, high
 
 
-def flops_per_step(cell: Checked) -> float:
-    """Forward FLOPs of one step's batch."""
-    return float(cell.config.train.batch_size * cell.task.positions * cell.budget.flops_per_token)
+def lengthen(how: str, cell: Checked, of_step: float, target: float) -> Checked:
+    """A cell with the steps that come nearest to a target, and a warm-up in proportion."""
 
+    def trained(steps: int) -> Checked:
+        return cell._replace(config=cell.config.with_value("train.steps", steps))
 
-def lengthen(cell: Checked, of_step: float, target: float) -> Checked:
-    """A cell with the steps that come nearest to a target, of which each takes so much, and a warm-up in proportion."""
-    low = max(1, math.floor(target / of_step))
-    steps = min(low, low + 1, key=lambda n: (round(abs(n * of_step / target - 1), 12), n))
-    warmup = math.floor(cell.config.optim.warmup * steps / cell.config.train.steps + 0.5)
-    return cell._replace(config=cell.config.with_value("train.steps", steps).with_value("optim.warmup", warmup))
+    @cache
+    def after(steps: int) -> float:
+        return amount(how, trained(steps), of_step)
+
+    own = cell.config.train.steps
+    guess = max(1, math.floor(target / after(own) * own))
+    steps = min(neighbours(after, target, 1, guess), key=lambda n: (round(abs(after(n) / target - 1), 12), n))
+    warmup = math.floor(cell.config.optim.warmup * steps / own + 0.5)
+    found = trained(steps)
+    return found._replace(config=found.config.with_value("optim.warmup", warmup))

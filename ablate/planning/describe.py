@@ -11,6 +11,7 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError
 from ablate.config.schema import VARIED, Config, Seed
 from ablate.model.init import shared_draws
+from ablate.planning.batch_positions import training_positions
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.duplicate_cells import refuse_equal
@@ -50,7 +51,7 @@ def describe_cells(
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
                 matched=matched[i],
                 step_seconds=step_seconds[i] if step_seconds else None,
-                tokens_per_step=cell.config.train.batch_size * cell.task.positions,
+                tokens_per_step=tokens_per_step(cell),
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
                 seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
@@ -64,6 +65,12 @@ def describe_cells(
             )
         )
     return rows
+
+
+def tokens_per_step(cell: Checked) -> int | float:
+    """Positions of a training batch, on average over the steps."""
+    whole, left = divmod(total := training_positions(cell), cell.config.train.steps)
+    return total / cell.config.train.steps if left else whole
 
 
 def filled_in(config: Config) -> dict[str, Any]:

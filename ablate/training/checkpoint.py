@@ -32,6 +32,7 @@ class Progress:
     """What a checkpoint carries beside the states of the parts of a run."""
 
     step: int = 0
+    tokens: int = 0  # positions of the batches so far
     offset: int = 0  # bytes of metrics.jsonl that belong to the steps so far
     logged: str = ""  # their digest
     first_loss: float = math.nan  # training loss of the first step

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ablate.config.schema import Config
 from ablate.data.build import build_task
-from ablate.data.task import Batch
+from ablate.data.task import Batch, batch_positions
 from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import step_seed
 from ablate.model.placebo import data_seed
@@ -110,6 +110,7 @@ class Trainer:
         with self.clock.timed("data"):
             self.gradients.begin(step)
             batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
+        self.progress.tokens += batch_positions(batch)
         with self.clock.timed("optimiser"):
             lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, self.schedule, optim.floor)
             self.step.generator.manual_seed(step_seed(self.data_seed, step))
@@ -129,8 +130,8 @@ class Trainer:
         # A loss that is no number ends the run below; evaluating such a model would only cost time.
         if all(math.isfinite(value) for value in update.values()) or step == 0:
             evaluated = self.evaluate(step, steps)
-        tokens, seconds = step * self.loop.batch_size * self.task.positions, sum(self.clock.seconds.values())
-        row = {"step": step, "tokens": tokens, "seconds": round(seconds, 3)} | update | evaluated
+        seconds = round(sum(self.clock.seconds.values()), 3)
+        row = {"step": step, "tokens": self.progress.tokens, "seconds": seconds} | update | evaluated
         with self.clock.timed("log"):
             self.metrics.write(row)
         check_divergence(row, self.progress, self.loop)

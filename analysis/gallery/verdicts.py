@@ -63,6 +63,10 @@ def decided(verdicts: Iterable[str]) -> int:
     return sum(map(is_decided, verdicts))
 
 
+def _said(found: Iterable[Judged]) -> str:
+    return format.counted(sum(decided(each.verdicts) for each in found), "decided verdict")
+
+
 def page(cases: Iterable[Case]) -> str:
     """The counts as a table, and what they mean in words; nothing where nothing was judged."""
     cases = list(cases)
@@ -105,31 +109,29 @@ def _words(found: list[Judged]) -> list[str]:
 
 
 def _expected(kept: list[Judged]) -> str:
-    level, said = evidence.ALPHA, sum(decided(each.verdicts) for each in kept)
+    level = evidence.ALPHA
     most, families = f"{level * len(kept):.2g}", "family" if len(kept) == 1 else "families"
     return (
         f"In a family the chance of any false verdict is at most {format.rough(level)}, however many it holds: each of "
         f"its m intervals misses the truth with a chance of at most {level:g}/m, and a verdict is false only where its "
         f"interval misses. So {level:g} × {len(kept)} = {most} false ones at most are to be expected among the "
-        f"{format.counted(said, 'decided verdict')} of {len(kept)} {families}: an expectation, not a bound; "
+        f"{_said(kept)} of {len(kept)} {families}: an expectation, not a bound; "
         f"chance may make more of them, or fewer. What is undecided or withheld says nothing, and cannot be false; it "
         f"is no evidence of equality either."
     )
 
 
 def _tuned(tuned: list[Judged]) -> str:
-    said = sum(decided(each.verdicts) for each in tuned)
     return (
-        f"Left out of that sum: {format.counted(said, 'decided verdict')} of studies that were tuned. Their intervals "
+        f"Left out of that sum: {_said(tuned)} of studies that were tuned. Their intervals "
         f"cover scored seeds, and not the few tuning seeds that chose each side's value: by simulation, equal variants "
         f"are called different in {TUNED_ERRORS} of such studies."
     )
 
 
 def _unadjusted(open_: list[Judged]) -> str:
-    said = sum(decided(each.verdicts) for each in open_)
     return (
-        f"Not counted here: {format.counted(said, 'decided verdict')} of studies that went on after an unplanned look "
+        f"Not counted here: {_said(open_)} of studies that went on after an unplanned look "
         f"at their results: more of them may be false than 5 %."
     )
 

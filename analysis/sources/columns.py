@@ -12,6 +12,8 @@ import pandas
 from ablate import format
 from ablate.config.errors import Refused
 from ablate.format import show
+from ablate.format.suggest import instead
+from analysis.sources.request import Asked
 
 SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
@@ -77,36 +79,39 @@ def _is_true(text: str) -> bool:
     return text.lower() == "true"
 
 
-def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> list[str]:
+def choose_metrics(names: list[str], asked: Asked) -> list[str]:
     """The metric columns, the endpoint first: those asked for, else the loss of the test split, else its first metric.
 
     Columns that claims name are metrics, too.  Raises Refused where there is none.
     """
-    for name in asked:
+    for name in asked.metrics:
         if name not in names:
             there = some(column for column in names if column not in KEYS)
             raise Refused(f"--metric {name}: there is no such column; there are {there}")
-    for name in (*asked, *claimed):
+    for name in (*asked.metrics, *asked.described.metrics):
         if name in KEYS and name in names:
             what = "says which run it is, how it ended or how large it is, and measures nothing"
             raise Refused(f"--metric {name}: {name} {what}")
-    found = [name for name in names if _is_metric(name)]
-    order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
-    order += [name for name in claimed if name in names]
+    by_name = (name for name in names if name not in KEYS and not is_neither(name))
+    found = [name for name in by_name if "/" in name or direction(name) is not None]
+    order = [*asked.metrics, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
+    order += [name for name in asked.described.metrics if name in names]
     if not order:
         raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(names)}")
     return list(dict.fromkeys(order))
 
 
-def _is_metric(name: str) -> bool:
-    """Whether a column is a metric by its name: `test/loss`, `val_acc`, `perplexity`."""
-    return name not in KEYS and not is_neither(name) and ("/" in name or direction(name) is not None)
+def choose_factors(runs: pandas.DataFrame, metrics: list[str], asked: Asked) -> tuple[list[str], list[str]]:
+    """The factors: those of the command line, else of the study file, else found; and a note on columns left out.
 
-
-def asked_factors(names: list[str], metrics: list[str], asked: list[str]) -> list[str]:
-    """The columns that were named as factors.  Raises Refused where one can be none."""
-    there = some(name for name in names if name == "cell" or name not in (*KEYS, *metrics))
-    for name in asked:
+    Raises Refused where a column can be none, or none is one.
+    """
+    names, described = list(runs), asked.described
+    there = [name for name in names if name == "cell" or name not in (*KEYS, *metrics)]
+    if lost := [name for name in described.factors if name not in names]:
+        raise Refused(f"{described.file}: factors.{lost[0]}: there is no such column: {instead(lost[0], there)}")
+    wanted = list(asked.factors or described.factors)
+    for name in wanted:
         what = (
             "there is no such column"
             if name not in names
@@ -117,11 +122,14 @@ def asked_factors(names: list[str], metrics: list[str], asked: list[str]) -> lis
             else ""
         )
         if what:
-            raise Refused(f"--factors {name}: {what}; there are {there}")
-    return asked
+            raise Refused(f"--factors {name}: {what}; there are {some(there)}")
+    found, left = (wanted, []) if wanted else _found_factors(runs, metrics)
+    if not found:
+        raise Refused(f"no column is a factor; name those that are with --factors; there are {some(names)}")
+    return found, [f"columns that are neither factor nor metric, left out: {some(left)}"] * bool(left)
 
 
-def found_factors(table: pandas.DataFrame, metrics: list[str]) -> tuple[list[str], list[str]]:
+def _found_factors(table: pandas.DataFrame, metrics: list[str]) -> tuple[list[str], list[str]]:
     """The columns that are factors, and those that are neither factor nor metric although they vary.
 
     A factor is a column with at least two values and no more than there are cells, the most rows that one seed has at
@@ -135,15 +143,11 @@ def found_factors(table: pandas.DataFrame, metrics: list[str]) -> tuple[list[str
     for name in (name for name in names if name not in (*KEYS, *metrics)):
         codes = tuple(pandas.factorize(pandas.Series(levels(table[name]), dtype=object), use_na_sentinel=False)[0])
         count = len(set(codes))
-        if 2 <= count <= most and _within(table, codes):
+        in_cells = "cell" not in table or len({*zip(table["cell"], codes, strict=True)}) == table["cell"].nunique()
+        if 2 <= count <= most and in_cells:  # one level in each cell, where cells are named
             found.setdefault(codes, name)
         if count > 1 and name not in found.values():
             left.append(name or "(unnamed)")
     if len(found) > MOST:
         raise Refused(f"{len(found)} columns could be factors: {some(found.values())}; name those that are: --factors")
     return list(found.values()) or ["cell"] * ("cell" in names), left
-
-
-def _within(table: pandas.DataFrame, codes: tuple[int, ...]) -> bool:
-    """Whether a column has one level in each cell, where cells are named."""
-    return "cell" not in table or len({*zip(table["cell"], codes, strict=True)}) == table["cell"].nunique()

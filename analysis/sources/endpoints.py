@@ -28,7 +28,10 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
     else:
         runs = table[[*kept, *metrics]].assign(ended=0.0).reset_index(drop=True)
     runs["status"], notes = _counted(runs, metrics[0])
-    notes += _lengths(runs)
+    last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
+    if last.nunique() > 1:  # what is compared was not trained equally long
+        told = few(f"{label} {step:.15g}" for label, step in last.items())
+        notes.append(f"cells end at different steps, and are compared there: {told}")
     finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
     runs[metrics] = runs[metrics].where(finite)
     columns = list(dict.fromkeys([*kept, "path", "error", *metrics]))
@@ -53,13 +56,6 @@ def _counted(runs: pandas.DataFrame, metric: str) -> tuple[pandas.Series, list[s
             notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
             status[found.index] = counts_as
     return status, notes
-
-
-def _lengths(runs: pandas.DataFrame) -> list[str]:
-    """Where cells end at different steps: what is compared was not trained equally long."""
-    last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
-    told = few(f"{label} {step:.15g}" for label, step in last.items())
-    return [f"cells end at different steps, and are compared there: {told}"] * (last.nunique() > 1)
 
 
 def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:

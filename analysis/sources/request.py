@@ -20,6 +20,14 @@ class Described(NamedTuple):
     claims: Any = None
     at: Any = None
 
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that claims name, whatever else they say."""
+        claims = self.claims.values() if isinstance(self.claims, dict) else ()
+        said = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
+        named = [metric for each in said for metric in (each if isinstance(each, list) else [each])]
+        return [metric for metric in named if isinstance(metric, str)]
+
 
 class Asked(NamedTuple):
     """What the command line says about foreign runs; what it leaves open is inferred.

@@ -34,7 +34,7 @@ from ablate.format.suggest import instead
 from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE
-from analysis.sources.request import Asked, Described
+from analysis.sources.request import Described
 
 KEYS = ("study", "question", "factors", "reference", "design", "margin", "claims", "at")
 NAME = re.compile(r"(?!-)(?=.*\w)[\w.-]{1,100}")
@@ -205,23 +205,6 @@ def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> lis
     if len({metrics[metric] for metric in claim.metrics}) > 1:
         return [Problem(key, f"metric: of {' and '.join(claim.metrics)} less is better of one, and more of the other")]
     return [Problem(key, f"margin: {_share(margin)}")] if evidence.fraction_of(margin) is not None else []
-
-
-def wanted_factors(asked: Asked, columns: list[str]) -> list[str]:
-    """The factors that the command line names, else those of the study file.  Raises `Refused`."""
-    named = list(asked.described.factors)
-    if lost := [name for name in named if name not in columns]:
-        there = instead(lost[0], columns)
-        raise Refused(f"{asked.described.file}: factors.{lost[0]}: there is no such column: {there}")
-    return list(asked.factors) or named
-
-
-def claimed_metrics(described: Described) -> list[str]:
-    """The metrics that claims name, whatever else they say."""
-    claims = described.claims.values() if isinstance(described.claims, dict) else ()
-    said = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
-    named = [metric for each in said for metric in (each if isinstance(each, list) else [each])]
-    return [metric for metric in named if isinstance(metric, str)]
 
 
 def _meant(said: Any, factors: dict[str, list[Any]], key: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""Runs of a tracking service as a study: their configuration says the factors, their history the metrics."""
+"""Runs of a tracking service: their configuration says the factors, their history the metrics."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ import pandas
 from ablate.config.errors import Refused
 from ablate.format import counted
 from ablate.format.settings import flat, is_number
-from ablate.results.study import Study
 from analysis.escape import visible
-from analysis.sources.columns import KEYS, WHOLE, asked_factors, choose_metrics, few, found_factors, levels
-from analysis.sources.manifest import Origin, assemble
-from analysis.sources.request import Asked
-from analysis.sources.study_file import claimed_metrics, wanted_factors
+from analysis.sources.columns import KEYS, WHOLE, few
+from analysis.sources.logged import AXES, Logged
 
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value")
 OURS = {"params", "params_vs_reference", "shared_draws"}  # of the budget that our mirror logs
-CARRIED = ("tokens", "seconds")  # beside the metrics, for the axes of curves
+FACTS = ("seed", "status", "params", "batches")  # of a run, beside its settings
 
 Row = dict[str, Any]
 
@@ -41,31 +38,27 @@ class Tracked(NamedTuple):
     history: list[Row]
 
 
-def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list[str]) -> Study:
-    """The study of tracked runs; `notes` say what was left out before.  Raises `Refused`."""
-    runs = _of_group([_seen(run) for run in runs], asked)
+def logged_runs(runs: list[Tracked], group: str, notes: list[str]) -> Logged:
+    """Tracked runs as two tables; `notes` say what was left out before.  Raises `Refused`."""
+    runs = _of_group([_seen(run) for run in runs], group)
     read = _mirrored if all(map(_is_mirrored, runs)) else _plain
     told = [(run, read(run)) for run in runs]
     kept = [(run, row) for run, row in told if row["seed"] is not None]
     if not kept:
         raise Refused(f"no run has a seed in its configuration; needed is one of {', '.join(SEEDS)}")
-    metrics = choose_metrics(_logged_names(kept), list(asked.metrics), claimed_metrics(asked.described))
-    settings = pandas.DataFrame([{name: _text(value) for name, value in row.items()} for _, row in kept]).fillna("")
-    settings = settings.drop(columns=[name for name in settings if name in metrics])
-    if wanted := wanted_factors(asked, list(settings)):
-        factors = asked_factors(list(settings), metrics, wanted)
-    else:
-        factors, _ = found_factors(settings.drop(columns="params", errors="ignore"), metrics)
-    if not factors:
-        raise Refused("no setting varies between the runs; name factors with --factors")
-    cells = list(zip(*(levels(settings[name]) for name in factors), strict=True))
-    newest, again = _newest(kept, cells)
-    table = _logged([kept[i] for i in newest], metrics)
-    for place, name in enumerate(factors):
-        column = [cells[i][place] for i in newest for _ in _steps(kept[i][0])]
-        table[name] = pandas.Series(column, table.index, dtype=object)
-    table.index = pandas.Index(table["path"])
-    return assemble(table, factors, metrics, asked, origin, [*notes, *_left_out(told), *again])
+    settings = [{name: _text(value) for name, value in row.items()} for _, row in kept]
+    table = pandas.DataFrame(settings, [f"{run.name} ({run.id})" for run, _ in kept]).fillna("")
+    table = table.assign(**{name: [row[name] for _, row in kept] for name in FACTS if name in table})
+    steps = [(row, *each) for row, (run, _) in enumerate(kept) for each in enumerate(_steps(run))]
+    curves = pandas.DataFrame([_logged(step, place) for _, place, step in steps], [row for row, _, _ in steps])
+    return Logged(table, curves, [run.created for run, _ in kept], [*notes, *_left_out(told)])
+
+
+def _logged(step: Row, place: int) -> dict[str, float]:
+    """A row of the history as numbers, with its step, or else its place."""
+    names = [name for name in step if not name.startswith("_") and visible(name) == name]
+    known = _number(step.get("_step"))
+    return {name: _number(step[name]) for name in names} | {"step": known if math.isfinite(known) else float(place)}
 
 
 def _seen(run: Tracked) -> Tracked:
@@ -87,34 +80,15 @@ def _left_out(told: list[tuple[Tracked, Row]]) -> list[str]:
     return notes
 
 
-def _logged_names(runs: list[tuple[Tracked, Row]]) -> list[str]:
-    names = dict.fromkeys(name for run, _ in runs for row in (*run.history, run.summary) for name in row)
-    return [name for name in names if not name.startswith("_") and visible(name) == name]
-
-
-def _logged(runs: list[tuple[Tracked, Row]], metrics: list[str]) -> pandas.DataFrame:
-    """A row per logged step, with what `_plain` or `_mirrored` tells of its run."""
-    rows = [
-        {"path": f"{run.name} ({run.id})"}
-        | {name: told[name] for name in ("seed", "status", "params", "batches") if name in told}
-        | {"step": _step(logged, number)}
-        | {name: _number(logged[name]) for name in CARRIED if name in logged}
-        | {name: _number(logged.get(name)) for name in metrics}
-        for run, told in runs
-        for number, logged in enumerate(_steps(run))
-    ]
-    return pandas.DataFrame(rows)
-
-
-def _of_group(runs: list[Tracked], asked: Asked) -> list[Tracked]:
+def _of_group(runs: list[Tracked], group: str) -> list[Tracked]:
     groups = list(dict.fromkeys(run.group for run in runs if run.group))
-    if asked.group and asked.group not in groups:
-        raise Refused(f"--group {asked.group}: there is no such group; there are {', '.join(groups) or 'none'}")
+    if group and group not in groups:
+        raise Refused(f"--group {group}: there is no such group; there are {', '.join(groups) or 'none'}")
     ours = {run.group for run in runs if _is_mirrored(run)}
-    if not asked.group and len(ours) > 1:
+    if not group and len(ours) > 1:
         raise Refused(f"the runs are of {len(ours)} studies; choose one with --group: {', '.join(sorted(ours))}")
     found = sorted(
-        (run for run in runs if not asked.group or run.group == asked.group),
+        (run for run in runs if not group or run.group == group),
         key=lambda run: (_away(run), run.created),
     )
     if not found:
@@ -144,7 +118,7 @@ def _plain(run: Tracked) -> Row:
     config = flat(run.config)
     seeds = [seed for seed in (_whole(config.get(name)) for name in SEEDS) if seed is not None]
     settings = {name: value for name, value in config.items() if name not in SEEDS and not name.startswith("_")}
-    taken = {*KEYS, *CARRIED} - {"cell"}  # columns of the table that this becomes
+    taken = {*KEYS, *AXES} - {"cell"}  # columns of the table that this becomes
     settings = {f"config.{name}" if name in taken else name: value for name, value in settings.items()}
     status = STATES.get(run.state, "missing")
     return settings | {"seed": next(iter(seeds), None), "status": status, "params": math.nan}
@@ -161,30 +135,11 @@ def _mirrored(run: Tracked) -> Row:
     return found | {"batches": json.dumps(shared, sort_keys=True)}
 
 
-def _newest(kept: list[tuple[Tracked, Row]], cells: list[tuple[Any, ...]]) -> tuple[list[int], list[str]]:
-    """The place of one run for each cell and seed, one that is done before others, of these the newest.
-
-    With it a note on the rest.
-    """
-    order = sorted(range(len(kept)), key=lambda i: (kept[i][1]["status"] == "done", kept[i][0].created))
-    best = {(*cells[i], kept[i][1]["seed"]): i for i in order}
-    chosen = sorted(best.values())
-    lost = [f"{kept[i][0].name} ({kept[i][0].id})" for i in sorted({*order} - {*chosen})]
-    told = f"{counted(len(lost), 'run')} left out, whose cell and seed were run again: {few(lost)}"
-    return chosen, [told] * bool(lost)
-
-
 def _steps(run: Tracked) -> list[Row]:
     """The history, and at its last step what stands in the summary alone; one row of a run that logged nothing."""
     logged = {name for row in run.history for name in row}
     last = run.history[-1] if run.history else {"_step": run.summary.get("_step", 0)}
-    return [*run.history[:-1], {name: v for name, v in run.summary.items() if name not in logged} | last]
-
-
-def _step(logged: Row, number: int) -> float:
-    """The step of a row of the history; its number where nothing says the step."""
-    step = _number(logged.get("_step"))
-    return step if math.isfinite(step) else float(number)
+    return [*run.history[:-1], last | {name: value for name, value in run.summary.items() if name not in logged}]
 
 
 def _number(value: Any) -> float:

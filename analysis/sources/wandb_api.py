@@ -16,9 +16,9 @@ from ablate.config.wandb_login import nowhere, wandb_credentials
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
-from analysis.sources.manifest import Origin, command
+from analysis.sources.logged import Origin, command, study_of
 from analysis.sources.request import Asked
-from analysis.sources.tracked_runs import Tracked, study_of_runs
+from analysis.sources.tracked_runs import Tracked, logged_runs
 from analysis.sources.wandb_offline import read_offline
 
 TIMEOUT = 30  # seconds that one answer of W&B may take
@@ -45,7 +45,7 @@ def read_wandb(target: str, asked: Asked, results: Path) -> Study:
         created = max((run.created for run in runs), default=now())
         study = asked.described.study or (f"{name}-{asked.group}" if asked.group else name)
         origin = Origin(study, source, created, command("--wandb", target, asked))
-        return study_of_runs(runs, asked, origin, notes)
+        return study_of(logged_runs(runs, asked.group, notes), asked, origin)
     except Refused as error:
         raise Refused(f"--wandb {target}: {error}") from None
 

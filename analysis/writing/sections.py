@@ -18,7 +18,7 @@ from ablate.results.study import Study
 from ablate.results.tables import planned_cells
 from analysis.case import Case
 from analysis.writing import methods, tables
-from analysis.writing.methods_training import configured, distinct
+from analysis.writing.methods import configured, distinct
 from analysis.writing.sentences import sentences
 from analysis.writing.sheet import Sheet
 

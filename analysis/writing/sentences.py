@@ -170,4 +170,4 @@ def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
 def _mean(params: dict[str, Any], side: dict[str, float]) -> float:
     if not all(format.known(params[cell]) for cell in side):
         return math.nan
-    return sum(weight * params[cell] for cell, weight in side.items()) / sum(side.values())
+    return sum(weight * params[cell] for cell, weight in side.items())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from fake_studies import fabricate
+from fake_studies import draw_effects_alone, fabricate
 from matplotlib.figure import Figure
 
 import ablate
@@ -51,6 +52,8 @@ def test_a_figure_that_there_is_not_is_told(study: Study) -> None:
 
 
 def test_the_report_is_that_of_the_command(study: Study, tmp_path: Path) -> None:
+    draw_effects_alone(tmp_path)
+    shutil.copytree(tmp_path / "figures" / "fabricated", tmp_path / "other")
     page = analysis.report(study)
     assert page == tmp_path / "figures" / "fabricated" / "report.html"
     assert main(["--results-dir", str(tmp_path), "--to", str(tmp_path / "other")]) == 0
@@ -65,4 +68,5 @@ def test_kept_tables_are_not_written_over(study: Study, tmp_path: Path, monkeypa
     with pytest.raises(Refused, match="which must stay as they are"):
         analysis.report(kept, tmp_path / "kept")
     monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "here"))
+    draw_effects_alone(tmp_path / "here")
     assert analysis.report(kept) == tmp_path / "here" / "figures" / "fabricated" / "report.html"

@@ -58,9 +58,7 @@ def command(results: Path, *arguments: str) -> int:
     return clean.main([*arguments, "--results-dir", str(results)])
 
 
-def test_nothing_goes_without_yes_and_only_what_was_named_with_it(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_goes_without_yes_and_only_what_was_named_with_it(results, capsys):
     done, diverged, failed = (run_of(results, seed) for seed in range(3))
     removable = {
         done.checkpoint_file,
@@ -127,9 +125,7 @@ def test_a_run_that_is_taken_after_the_look_is_not_touched(results: Path) -> Non
     assert [item.path for item in clean.remove(items)] == [run.checkpoint_file] and run.checkpoint_file.exists()
 
 
-def test_runs_of_no_study_are_named_and_go_only_when_asked_for(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_no_study_are_named_and_go_only_when_asked_for(results, capsys):
     fabricate(results, {"norm": ["ln"]}, seeds=range(2), study="gone")
     lone = [run_of(results, seed, "gone") for seed in range(2)]
     put(lone[0].folder / "x.corrupt")
@@ -155,9 +151,7 @@ def test_runs_of_a_command_at_work_stay_though_another_has_written_the_manifest(
     assert command(results, "--yes", "--orphans") == 0 and not ended.folder.exists() and not other.folder.exists()
 
 
-def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(results, capsys):
     fabricate(results, {"norm": ["ln"]}, seeds=[0], study="torn")
     run = run_of(results, 0, "torn")
     run.config_file.write_text(yaml.safe_dump({"keep": "weights"}))
@@ -223,9 +217,7 @@ def test_the_command_line_and_what_it_loads(results: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_without_locks_leases_alone_tell_what_is_in_use(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
-) -> None:
+def test_without_locks_leases_alone_tell_what_is_in_use(results, monkeypatch, capsys, number):
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 

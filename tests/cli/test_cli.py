@@ -19,10 +19,6 @@ from ablate.results.run import Run
 SWEEP = ["-m", "norm=ln,rms", "ffn=mlp,swiglu", "seeds=2"]
 
 
-def runs_of(results: Path) -> dict[str, dict]:
-    return {file.parent.name: json.loads(file.read_text()) for file in results.glob("runs/*/*/result.json")}
-
-
 @pytest.fixture(scope="module")
 def swept(text, tmp_path_factory) -> tuple[Path, list[str], subprocess.CompletedProcess[str]]:
     """A folder in which a sweep was carried out by processes, the overrides beside it, and how it ended."""

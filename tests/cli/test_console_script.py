@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, latest
+from fake_studies import draw_effects_alone
 
 from ablate import __version__
 from ablate.cli.completion import choices
@@ -51,11 +52,12 @@ def test_files_of_the_working_folder_are_not_taken_for_ours_or_for_pythons(ablat
     (ablate.folder / "mine.py").write_text(NORM)
     (ablate.folder / "conf" / "norm").mkdir(parents=True)
     (ablate.folder / "conf" / "norm" / "mine.yaml").write_text("# Mine.\n_target_: mine.Mine\n_partial_: true\n")
-    own = ["--config-dir=conf", "user=[mine]"]
+    own = ["--config-dir=conf", "user=[mine]", "study=mine"]
     done = ablate(*own, "-m", "norm=ln,mine", "seeds=1", "train.parallel=1", *latest(*small, "results_dir=results"))
     assert done.returncode == 0 and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
+    draw_effects_alone(ablate.folder / "results", "mine")
     shown = ablate("analyse")
-    assert shown.returncode == 0 and (ablate.folder / "results" / "figures").is_dir(), shown.stderr
+    assert shown.returncode == 0 and (ablate.folder / "results/figures/mine/effects.pdf").exists(), shown.stderr
     assert "norm: mine − ln" in shown.stdout
 
 

@@ -173,11 +173,6 @@ def test_other_data_are_refused(trained, monkeypatch, capsys, tmp_path):
     assert "was trained on other data" in capsys.readouterr().err
 
 
-def test_help(trained):
-    done = run_module("ablate", "evaluate", "--help", cwd=trained)
-    assert done.returncode == 0 and "eval.lengths" in done.stdout and "--results-dir" in done.stdout
-
-
 def test_a_run_of_a_gpu_is_evaluated_on_the_cpu_in_float32(trained, monkeypatch):
     loaded = load_run(next(iter(runs(trained).values())).folder)
     of_gpu = loaded.config.with_value("train.device", "cuda").with_value("train.precision", "bf16")

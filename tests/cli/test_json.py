@@ -13,7 +13,7 @@ import numpy as np
 import pandas
 import pytest
 from conftest import ROOT, Cli, latest
-from fake_studies import fabricate
+from fake_studies import draw_effects_alone, fabricate
 
 from ablate import evidence
 from ablate.cli import clean, main, studies
@@ -79,10 +79,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_says_in_json_what_its_page_says(
-    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_says_in_json_what_its_page_says(name, tmp_path, capfd):
     fabricate(tmp_path, GRID)
+    draw_effects_alone(tmp_path)
     words, keys = COMMANDS[name]
     module = __import__(main.COMMANDS[words[0]], fromlist=["main"])
     assert module.main([*words[1:], "--results-dir", str(tmp_path), "--json"]) == 0
@@ -131,14 +130,19 @@ def test_a_mistake_is_in_the_document_too(small: list[str], cli: Cli) -> None:
         assert [f"{found['command']}: {line}" for line in found["remarks"]] == done.stderr.splitlines()
 
 
-def test_numbers_are_those_of_the_tables(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_numbers_are_those_of_the_tables_and_whether_a_figure_matches(tmp_path, capfd):
     from analysis.cli.main import main
 
     fabricate(tmp_path, GRID)
+    draw_effects_alone(tmp_path)
     assert main(["--results-dir", str(tmp_path), "--json"]) == 0
-    rows = told(capfd.readouterr().out)["result"]["effects"]
+    found = told(capfd.readouterr().out)["result"]
     table = evidence.effects(load_study(tmp_path, "fabricated"))
-    assert [row["mean"] for row in rows] == list(table["mean"]) and [*rows[0]] == list(table)
+    assert [row["mean"] for row in found["effects"]] == list(table["mean"])
+    assert [*found["effects"][0]] == list(table)
+    [file, *_] = Path(found["folder"]).glob("effects.p*")
+    assert main(["verify", str(file), "--json"]) == 0
+    assert told(capfd.readouterr().out)["result"] == {"file": str(file), "study": "fabricated", "differences": []}
 
 
 def test_studies_are_a_row_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -153,19 +157,7 @@ def test_studies_are_a_row_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     assert found["exit_code"] == 2 and "glu_variants" in found["remarks"][0] and found["result"] is None
 
 
-def test_whether_a_figure_matches(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from analysis.cli.main import main
-
-    fabricate(tmp_path, GRID)
-    assert main(["--results-dir", str(tmp_path), "--json"]) == 0
-    [file, *_] = Path(told(capfd.readouterr().out)["result"]["folder"]).glob("effects.p*")
-    assert main(["verify", str(file), "--json"]) == 0
-    assert told(capfd.readouterr().out)["result"] == {"file": str(file), "study": "fabricated", "differences": []}
-
-
-def test_what_the_gallery_wrote(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_gallery_wrote(monkeypatch, tmp_path, capfd):
     from analysis.cli.main import main
     from analysis.gallery import write
 

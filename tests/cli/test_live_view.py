@@ -49,9 +49,7 @@ def wait_for_lines(capsys: pytest.CaptureFixture[str], shown: list[str], count: 
     wait_for(enough)
 
 
-def test_each_ending_is_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_ending_is_a_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(view, "TICK", 0.02)
     paths = make_study(tmp_path)
     shown: list[str] = []
@@ -78,9 +76,7 @@ def test_a_resumed_run_says_so(tmp_path: Path) -> None:
     assert first.endswith("8.1 s") and second.endswith("8.1 s  resumed")
 
 
-def test_a_quiet_sweep_says_now_and_then_that_it_is_alive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quiet_sweep_says_now_and_then_that_it_is_alive(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(view, "TICK", 0.02)
     monkeypatch.setattr(view, "HEARTBEAT", 0.1)
     shown: list[str] = []

@@ -170,9 +170,7 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     assert states.forgotten(replace(manifest, components=[])) == ""
 
 
-def test_watching_ends_when_all_runs_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_watching_ends_when_all_runs_have(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(status, "TICK", 0.05)
     runs = every(tmp_path)
 
@@ -192,9 +190,7 @@ def test_watching_ends_when_all_runs_have(
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder", "files"])
-def test_watching_waits_for_the_first_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: str
-) -> None:
+def test_watching_waits_for_the_first_study(tmp_path, monkeypatch, capsys, there):
     folder, waits = tmp_path / "results", []
     folder.mkdir() if there == "a folder" else (folder / "runs").mkdir(parents=True) if there == "files" else None
 
@@ -210,9 +206,7 @@ def test_watching_waits_for_the_first_study(
     assert "did you mean fabricated?" in capsys.readouterr().err
 
 
-def test_watching_waits_for_the_next_look_of_a_sequence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(status, "TICK", 0.02)
     monkeypatch.setattr(status, "PLANNING", 0.3)
     looks = {"looks": [3, 5], "at": 3, "max": 5}

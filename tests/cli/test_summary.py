@@ -141,12 +141,6 @@ def test_damage_is_named(tmp_path: Path) -> None:
     assert f"damaged: {broken}" in said and "1 missing" in said
 
 
-def test_seeds_added_after_a_look_make_it_unadjusted(tmp_path: Path) -> None:
-    said = text(tmp_path, seeds=range(5), looks=[{"seeds": [0, 1, 2], "when": "2025-01-01"}])
-    assert "unadjusted: seeds were added after a look at 3 of the 5" in said
-    assert "unadjusted" not in text(tmp_path / "planned", seeds=range(5))
-
-
 def test_question_tier_and_claims_are_named(tmp_path: Path) -> None:
     claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
     claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
@@ -240,11 +234,6 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
         "with statistics other than the running ones",
         "  bn  recalibrated  1.920 ± 0.020  batch  1.520 ± 0.020",
     ]
-
-
-def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
-    endless = text(tmp_path / "a", tasks={"f0": TASK | {"train_tokens": None, "positions": 20}})
-    assert "800 steps (fresh data)" in endless
 
 
 @pytest.mark.parametrize(

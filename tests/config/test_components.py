@@ -193,9 +193,7 @@ def test_own_constructors_of_attentions_and_residual_styles_take_the_shape_and_h
 @pytest.mark.parametrize(
     ("group", "name", "takes"), [("attention", "OldHeads", "shape"), ("residual", "OldBlock", "shape, sublayers")]
 )
-def test_a_constructor_that_cannot_hand_on_what_its_base_takes_is_told_what_to_write(
-    package: str, group: str, name: str, takes: str
-) -> None:
+def test_a_constructor_that_cannot_hand_on_what_its_base_takes_is_told_what_to_write(package, group, name, takes):
     key, message = problem(group, {"_target_": f"{package}.parts.{name}"}, (package,))
     assert key == f"{group}._target_" and name in message
     assert f"def __init__(self, {takes}, ...)" in message and f"super().__init__({takes}, ...)" in message
@@ -418,9 +416,7 @@ def test_every_key_of_a_form_reaches_it() -> None:
         ("classification", VOCAB, 7, False),
     ],
 )
-def test_an_encoder_ties_where_targets_are_tokens(
-    kind: str, outputs: int | None, features: int | None, tied: bool
-) -> None:
+def test_an_encoder_ties_where_targets_are_tokens(kind, outputs, features, tied):
     """Where the model leaves it open; asked for where it makes no sense, it is refused."""
     frame = component("model", "encoder") | {"layers": 1, "heads": 2, "dim": 16}
     task, config = Blank(VOCAB, 12, kind, outputs, features), typed(CONFIG | {"model": frame})

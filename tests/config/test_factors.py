@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from conftest import latest
 
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
@@ -138,19 +137,6 @@ def test_a_mistake_in_one_level_is_found_in_every_design(plan):
             plan("norm=ln,rsm", "ffn=mlp,swiglu,swigloo", f"design={design}", "optim.lr=-1")
         text = str(raised.value)
         assert "norm=rsm: no such norm" in text and "ffn=swigloo: no such ffn" in text and "optim.lr: " in text
-
-
-@pytest.mark.slow
-def test_a_design_is_trained_once_each_and_read_by_the_analysis(cli, small, tmp_path):
-    from conftest import run_module
-
-    command = ["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative", "seeds=1", "study=steps"]
-    done = cli(*latest(*small, *command))
-    assert done.returncode == 0, done.stderr
-    assert "+ rms (after the first values)" in done.stdout and "+ swiglu (after rms)" in done.stdout
-    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 3
-    read = run_module("analysis", "--results-dir", str(tmp_path / "results"), cwd=tmp_path)
-    assert read.returncode == 0 and "depends on the order of the steps" in read.stdout, read.stderr
 
 
 def test_jobs_name_units_alone_so_any_launcher_trains_any_design(plan):

@@ -14,11 +14,17 @@ from ablate.config.depth import variants_of
 from ablate.config.groups import CONF, defaults, first_line, groups, read_groups
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
 from ablate.planning.plan import Plan, PlanError, plan_study
-from ablate.results.manifest import read_manifest
 
 PRESETS = sorted(groups()["preset"])
 SIZED = ("layers", "heads", "dim", "dropout")
-BESIDE = ["data=text", "scale=small"]  # each choice of groups takes Hydra its time: the same ones for each preset
+SMALL = (
+    "model.dim=32",
+    "model.heads=4",
+    "model.layers=2",
+    "data.context=24",
+    "track=none",
+)  # no group
+TASKS = {"decoder": (), "bert": ("data=mlm",), "encoder_decoder": ("data=copy",)}  # by model form
 
 
 @pytest.fixture
@@ -38,22 +44,28 @@ def refused(small: list[str], *overrides: str) -> str:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
+def test_a_preset_chooses_a_whole_model_leaves_sizes_alone_and_passes_without_a_word(name, composer, tmp_path):
     file = groups()["preset"][name]
-    assert file.read_text().startswith("# @package _global_\n")
+    written = file.read_text()
+    assert written.startswith("# @package _global_\n")
     assert first_line(file) and cited(file), f"{file}: write its paper, # cite: KEY, as in conf/papers.bib"
     listed = {key.removeprefix("override /") for entry in OmegaConf.load(file).defaults for key in entry}
     assert listed >= {*NAMED, "model"} - {"init"}, "the rest would change with the reference model"
+    assert others(composer.compose([f"+preset={name}"])) == others(composer.compose([]))
+    [task] = [words for form, words in TASKS.items() if f"override /model: {form}\n" in written]
+    plan = plan_study((*SMALL, f"+preset={name}", *task, f"results_dir={tmp_path}"))
+    assert plan.notes == [] and plan.manifest.cells[0].params > 0
 
 
-@pytest.mark.parametrize("overrides", [pytest.param([], marks=pytest.mark.slow), BESIDE], ids=" ".join)
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_leaves_sizes_and_training_alone(name, overrides, composer):
-    def others(composed: Composed) -> dict:
-        rest = {key: value for key, value in composed.config.as_json().items() if key not in (*COMPONENTS, "model")}
-        return rest | {key: getattr(composed.config.model, key) for key in SIZED}
+def others(composed: Composed) -> dict:
+    """What a preset has no part in."""
+    rest = {key: value for key, value in composed.config.as_json().items() if key not in (*COMPONENTS, "model")}
+    return rest | {key: getattr(composed.config.model, key) for key in SIZED}
 
-    assert others(composer.compose([*overrides, f"+preset={name}"])) == others(composer.compose(overrides))
+
+def test_a_preset_leaves_the_sizes_of_a_scale_alone(composer):
+    beside = ["data=text", "scale=small"]
+    assert others(composer.compose([*beside, "+preset=gemma2"])) == others(composer.compose(beside))
 
 
 def test_the_command_line_beats_a_preset(composer):
@@ -129,16 +141,6 @@ def test_presets_are_a_factor_and_a_base_for_others(small):
     assert list(planned(small, "+preset=glob(gpt*)").manifest.factors.values()) == [["gpt2", "gpt_neox", "gptj"]]
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
-    try:
-        plan = planned(latest(*small, "model.layers=2"), *BESIDE[1:], f"+preset={name}")
-        assert plan.manifest.cells[0].params > 0
-    except PlanError as error:
-        assert "override /model: decoder" not in groups()["preset"][name].read_text(), error
-        assert len(error.problems) == 1 and "; write model=" in str(error)
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -147,10 +149,8 @@ def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
         ("preset=gpt2", "the reference model has no preset; write +preset=gpt2"),
         ("preset=gpt2,llama", "the reference model has no preset; write +preset=gpt2"),
         ("+preset=gpt2,lama", "no such preset; did you mean llama?"),
-        (
-            "+preset=t5",
-            "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data=",
-        ),
+        ("+preset=t5", "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data="),
+        ("+preset=bert", "; write model="),
         ("+preset=gtp2,llama", "no such preset; did you mean gpt2?"),
         ("+preset=gpt2 ffn.aproximate=none", "no such key; did you mean ffn.approximate?"),
     ],
@@ -170,13 +170,3 @@ def test_a_preset_of_ones_own(small, tmp_path):
     config = plan.manifest.cells[0].config
     assert plan.manifest.cells[0].name == "rms-gelu-pre-learned-mha-gpt2"
     assert config.norm["eps"] == 0.5 and config.ffn["approximate"] == "tanh"
-
-
-@pytest.mark.slow
-def test_presets_train_from_the_command_line(cli, small, tmp_path):
-    done = cli("-m", "+preset=gpt2,llama", "norm=rms", "seeds=1", *small)
-    assert done.returncode == 0, done.stderr
-    assert "llama" in done.stdout
-    manifest = read_manifest(tmp_path / "results", next((tmp_path / "results" / "studies").iterdir()).name)
-    assert [cell.config.norm["eps"] for cell in manifest.cells] == [1e-5, 1e-6]
-    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 2

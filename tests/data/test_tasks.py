@@ -15,7 +15,7 @@ from tasks import FILES, build, kinds, read, task
 
 from ablate.config.components import resolve
 from ablate.data.sequence import Sequence
-from ablate.data.task import IGNORE
+from ablate.data.task import IGNORE, batch_positions
 
 ROOT = Path(__file__).resolve().parents[2]
 every = pytest.mark.parametrize(("name", "kind"), kinds())
@@ -95,6 +95,7 @@ def test_shapes_are_the_same_from_batch_to_batch_and_those_of_the_blank(name: st
             key: (tensor.shape[1:], tensor.dtype) for key, tensor in blank.items()
         }
         assert all(len(tensor) == 3 for tensor in (*batch.inputs.values(), batch.targets))
+        assert batch_positions(batch) == 3 * it.positions
     assert all(len(tensor) == 1 for tensor in blank.values())
     with torch.device("meta"):
         assert all(tensor.is_meta for tensor in it.blank().values())

@@ -332,7 +332,7 @@ def test_a_ranking_is_spearmans_with_the_exact_chance_of_its_order():
 @pytest.mark.parametrize("kind", ["equal levels", "levels in any order", "one level far off"])
 def test_rankings_without_an_association_are_seldom_called_one(kind):
     """Levels that do not differ, that differ in an order of their own, unequal spreads: at most 5 %, both ways."""
-    rng, studies, wrong = np.random.default_rng(len(kind)), 400, 0
+    rng, studies, wrong = np.random.default_rng(len(kind)), 200, 0
     for _ in range(studies):
         means = {
             "equal levels": 0,
@@ -404,7 +404,7 @@ def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.5])
 def test_one_cell_against_many_is_seldom_said_to_diverge_more_or_less(rate):
     """Changing the sides' places, right for sides of as many cells, would be wrong in 13 % of these at 0.2."""
-    runs = np.random.default_rng(5).random((1000, 8, 8)) < rate
+    runs = np.random.default_rng(5).random((500, 8, 8)) < rate
     found = [redealt(study[:, 0], study[:, 1:].sum(1), 1, 7) <= 0.05 for study in runs.astype(int)]
     assert np.mean(found) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / len(runs))
 

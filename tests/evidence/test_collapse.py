@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from fake_studies import TASK, fabricate
 from scipy import stats
@@ -183,9 +184,7 @@ def collapsing(rng: np.random.Generator, studies: int, n: int, q: float) -> tupl
     ("n", "q", "before"),
     [*[(5, 0.05, 0.77), (8, 0.05, 0.67), (20, 0.05, 0.36)], *[(5, 0.1, 0.6), (8, 0.1, 0.43), (20, 0.1, 0.12)]],
 )
-def test_what_an_interval_alone_calls_equal_is_so_among_solved_seeds_only(
-    n: int, q: float, before: float, tmp_path: Path
-) -> None:
+def test_what_an_interval_alone_calls_equal_is_so_among_solved_seeds_only(n, q, before, tmp_path):
     rng = np.random.default_rng([n, int(100 * q)])
     collapsed, values = collapsing(rng, 1000, n, q)
     inside, plain = verdicts(collapsed, values, 0.05, 0.499, 0.02)
@@ -219,22 +218,21 @@ def test_false_equality_is_rare_where_the_bound_can_fit(n: int) -> None:
     for difference in (0.0, 0.005, 0.015):
         # The mean difference is the margin: (1 − q)·difference + q·size.
         q = (margin - difference) / (size - difference)
-        collapsed = rng.random((2000, n)) < q
-        values = difference + 0.003 * rng.normal(size=(2000, n))
+        collapsed = rng.random((1000, n)) < q
+        values = difference + 0.003 * rng.normal(size=(1000, n))
         plain = verdicts(collapsed, values, 0.05, size, margin)[1]
-        assert plain.mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+        assert plain.mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1000)
 
 
 def test_bounds_hold_at_all_looks_together() -> None:
     """A share of collapses above its bound at any look of seeds=auto, whoever stops when."""
     level = nominal(LOOKS, 0.05)
-    worst = 0.0
+    worst, limits = 0.0, {n: np.array([bound(k, n, level) for k in range(n + 1)]) for n in LOOKS}
     for q in np.linspace(0.02, 0.6, 30):
         counts = (np.random.default_rng(6).random((10_000, LOOKS[-1])) < q).cumsum(1)
         missed = np.zeros(len(counts), dtype=bool)
         for n in LOOKS:
-            limits = np.array([bound(k, n, level) for k in range(n + 1)])
-            missed |= limits[counts[:, n - 1]] < q
+            missed |= limits[n][counts[:, n - 1]] < q
         worst = max(worst, float(missed.mean()))
     assert worst <= 0.05
 
@@ -260,6 +258,19 @@ def test_what_better_and_worse_leave_open_stands_beside_them(tmp_path: Path) -> 
         "of two independent sides at half the level"
     )
     assert "may collapse" not in summary(study(tmp_path / "equal", 5))
+
+
+def test_the_share_of_collapses_allows_for_all_looks(tmp_path: Path) -> None:
+    low = lambda levels, seed: solved(levels, seed) - 0.1 * (levels["norm"] == "rms")  # noqa: E731
+    found = row(study(tmp_path, 5, low, sequential={"looks": [*LOOKS], "at": 5, "max": 20}))
+    assert found.collapse_share == pytest.approx(1 - nominal(LOOKS, 0.05) ** (1 / 5))
+
+
+def test_the_line_says_what_its_own_share_would_cost() -> None:
+    """Of two effects the one that more seeds may collapse in costs less."""
+    shares = {"collapse_share": [0.6, 0.3], "collapse_cost": [0.1, 0.5], "verdict": ["better", "looks worse"]}
+    said = evidence.unseen_line(pandas.DataFrame(shares | {"metric": "test/loss"}))
+    assert said.endswith("up to 60 % of seeds may collapse (95 %), which would move a difference by up to 0.1")
 
 
 def test_of_runs_from_elsewhere_only_the_share_is_known(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ablate.cli.summary import summary
 from ablate.evidence.statistics import detectable, detectable_factor, found_with, paired, welch
 from ablate.results.study import load_study
 
-STUDIES = 20_000
+STUDIES = 10_000
 
 
 @pytest.mark.parametrize(("n", "times"), [(3, 1.55), (5, 1.24), (8, 1.13), (20, 1.05)])

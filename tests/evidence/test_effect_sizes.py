@@ -159,6 +159,12 @@ def test_an_endpoint_that_no_task_has_first_is_of_every_task_that_has_it(tmp_pat
     assert set(evidence.endpoints(manifest).values()) == {"test/bpb"}
 
 
+def test_the_endpoint_of_a_foreign_study_stands_as_it_is(tmp_path: Path) -> None:
+    """Runs of other programs log names without a split, and on splits of their own."""
+    study = made(tmp_path, {"norm": ["ln", "rms"]}, endpoint="eval_loss")
+    assert evidence.endpoints(study.manifest) == {"c0": "eval_loss", "c1": "eval_loss"}
+
+
 def test_noise_of_several_metrics_is_not_pooled_and_each_has_its_unit(tmp_path: Path) -> None:
     study = two_tasks(tmp_path)
     table = evidence.effects(study).set_index("stratum")

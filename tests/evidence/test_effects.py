@@ -62,15 +62,6 @@ def test_main_effect_is_the_paired_t_over_seeds_of_the_average_over_the_other_fa
     assert found.verdict == "better"
 
 
-def test_interaction_is_the_difference_of_differences(tmp_path: Path) -> None:
-    study = made(tmp_path, GRID, seeds=range(6), score=noisy)
-    found = row(evidence.effects(study), "norm × ffn")
-    gain_rms = values(study, norm="rms", ffn="swiglu") - values(study, norm="rms", ffn="mlp")
-    gain_ln = values(study, norm="ln", ffn="swiglu") - values(study, norm="ln", ffn="mlp")
-    assert found.mean == pytest.approx((gain_rms - gain_ln).mean())
-    assert found.p == pytest.approx(stats.ttest_rel(gain_rms, gain_ln).pvalue)
-
-
 def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
     losses = {
         ("ln", "mlp"): (2.0, 2.2),
@@ -193,25 +184,6 @@ def test_a_factor_is_paired_inside_each_level_of_one_that_changes_the_batches(tm
     assert not row(table, "train.batch_size: 16 − 8").paired
 
 
-def test_an_effect_uses_the_seeds_that_have_every_cell(tmp_path: Path) -> None:
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return {("rms", "mlp", 1): "failed", ("ln", "mlp", 3): "running"}.get(
-            (levels["norm"], levels["ffn"], seed), "done"
-        )
-
-    study = made(tmp_path, GRID, seeds=range(6), score=noisy, status=status)
-    table = evidence.effects(study)
-    assert row(table, "ffn: swiglu − mlp").n == 4
-    assert row(table, "ln + swiglu against ln + mlp").n == 5
-    kept = [0, 2, 4, 5]
-    gains = [
-        noisy({"norm": n, "ffn": "swiglu"}, s) - noisy({"norm": n, "ffn": "mlp"}, s)
-        for n in ("ln", "rms")
-        for s in kept
-    ]
-    assert row(table, "ffn: swiglu − mlp").mean == pytest.approx(np.mean(gains))
-
-
 def diverging(*lost: tuple[str, int]) -> Callable[[dict[str, Any], int], str]:
     return lambda levels, seed: "diverged" if (levels["ffn"], seed) in lost else "done"
 
@@ -332,15 +304,6 @@ def test_holm_by_hand() -> None:
     assert len(evidence.holm(np.array([]), 0.05)) == 0
 
 
-def test_holm_and_the_simultaneous_interval_never_disagree() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(300):
-        p = rng.uniform(0, 0.06, rng.integers(1, 9))
-        adjusted = evidence.holm(p, 0.05)
-        assert ((adjusted <= 0.05) == (len(p) * p <= 0.05)).all()
-        assert (np.diff(adjusted[np.argsort(p)]) >= 0).all()
-
-
 @pytest.mark.parametrize(("n", "d"), [(3, 3.26), (5, 1.68), (8, 1.16), (10, 1.00), (16, 0.75), (20, 0.66)])
 def test_power_against_published_tables(n: int, d: float) -> None:
     assert evidence.power(d, n, 0.05) == pytest.approx(0.8, abs=0.005)
@@ -403,7 +366,7 @@ def test_intervals_hold_the_truth_together_in_95_of_100_studies(tmp_path: Path) 
     """Four variants against one reference, four seeds with shared noise: simultaneous coverage is familywise error."""
     levels = ["mlp", "gelu", "glu", "geglu", "swiglu"]
     study = made(tmp_path, {"ffn": levels}, seeds=range(4))
-    rng, rounds, missed = np.random.default_rng(11), 150, 0
+    rng, rounds, missed = np.random.default_rng(11), 100, 0
     truth = 0.3 * np.arange(len(levels))
     for _ in range(rounds):
         drawn = truth[:, None] + rng.normal(0, 1, 4) + rng.normal(0, 0.5, (len(levels), 4))

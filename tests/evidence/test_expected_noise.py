@@ -98,9 +98,7 @@ def lines(monkeypatch: pytest.MonkeyPatch, manifest: Manifest, table: pandas.Dat
     return noise_lines(manifest)
 
 
-def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(tmp_path, monkeypatch):
     def said(claim: dict[str, Any]) -> dict[str, Any]:
         return {"claim": claim, "written": "", "registered": True}
 

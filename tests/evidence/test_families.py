@@ -82,9 +82,7 @@ def test_beside_claims_false_verdicts_stay_within_5_per_cent(tmp_path: Path, nam
 @pytest.mark.slow
 @pytest.mark.parametrize("claims", [{}, claimed(True), claimed(False)], ids=["none", "registered", "post hoc"])
 @pytest.mark.parametrize("name", list(CASES))
-def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(
-    tmp_path: Path, name: str, claims: dict[str, Any]
-) -> None:
+def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(tmp_path, name, claims):
     assert false_share(design(tmp_path, name), REAL[name], 400, claims) <= 0.05 + error(0.05, 400)
 
 
@@ -114,9 +112,7 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed(tmp_path: P
     ],
     ids=["claims", "post hoc", "effects: all", "effects: all, late", "taken back late", "taken back before"],
 )
-def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(
-    tmp_path: Path, claims: dict[str, Any], more: dict[str, Any], descriptive: bool
-) -> None:
+def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(tmp_path, claims, more, descriptive):
     study = load_study(tmp_path, fabricate(tmp_path, GRID, range(5), shifted, claims=claims, **more))
     table = evidence.effects(study)
     assert table["verdict"].eq("descriptive").tolist() == [descriptive] * len(table)

@@ -13,7 +13,6 @@ from fake_studies import fabricate
 from ablate import evidence, format
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError
-from ablate.config.margin import fraction_of
 from ablate.evidence.equivalence import inside
 from ablate.evidence.sequential import undecided
 from ablate.planning.plan import plan_study
@@ -53,9 +52,7 @@ def row(found: Study) -> Any:
         *[(-0.02, 5, "better"), (0.009, 5, "worse"), (0.0, 4, "undecided"), (0.004, 4, "worse")],
     ],
 )
-def test_verdicts_follow_the_interval_the_margin_and_the_seeds(
-    tmp_path: Path, difference: float, n: int, verdict: str
-) -> None:
+def test_verdicts_follow_the_interval_the_margin_and_the_seeds(tmp_path, difference, n, verdict):
     found = row(study(tmp_path, difference, 0.001, n, margin=entry(0.01)))
     assert found.verdict == verdict and found.margin == 0.01
     few = "inside the margin, but n < 5"
@@ -121,11 +118,6 @@ def test_worth_inside_a_share_of_the_steps(low: float, high: float, within: bool
     row = SimpleNamespace(margin=float("nan"), margin_steps=0.02, worth_low=low, worth_high=high)
     # Twice as many and half as many are alike: 2 % more is as far as 1.96 % fewer.
     assert inside(row) == within
-
-
-def test_shares_of_the_steps() -> None:
-    assert [fraction_of(text) for text in ("2 %", "2%", " .5 % ", "10 %")] == [0.02, 0.02, 0.005, 0.1]
-    assert [fraction_of(text) for text in ("2", "2 percent", "% 2", "-2 %", 0.02, None)] == [None] * 6
 
 
 def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:

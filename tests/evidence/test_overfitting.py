@@ -69,9 +69,7 @@ def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan: Any, tmp_path
         ([3.0, math.nan], 1),
     ],
 )
-def test_a_training_loss_that_stays_above_its_first_value_diverges(
-    small: list[str], tmp_path: Path, values: list[float], before: int
-) -> None:
+def test_a_training_loss_that_stays_above_its_first_value_diverges(small, tmp_path, values, before):
     assert losses(trainer(small, tmp_path), values) == before
 
 
@@ -119,9 +117,7 @@ def curve(validation: list[float], training: list[float]) -> list[dict[str, Any]
         ([4.0, 3.0, 2.0, 1.9], [3.9, 3.0, 2.0], None),
     ],
 )
-def test_overfitting_is_a_rising_validation_loss_over_a_falling_training_loss(
-    validation: list[float], training: list[float], found: dict[str, float] | None
-) -> None:
+def test_overfitting_is_a_rising_validation_loss_over_a_falling_training_loss(validation, training, found):
     assert overfits(curve(validation, training)) == (found and Overfits(**found))
 
 

@@ -189,9 +189,7 @@ def claimed(tmp_path: Path, lost: dict[str, int], level: Any, reference: Any) ->
         ({"gelu": 1}, True),
     ],
 )
-def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(
-    lost: dict[str, int], uneven: bool, tmp_path: Path
-) -> None:
+def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, uneven, tmp_path):
     row = claimed(tmp_path, lost, "mlp", ["gelu", "silu"])
     assert (row.diverged, row.diverged_reference) == (lost.get("mlp", 0), sum(lost.values()) - lost.get("mlp", 0))
     assert math.isnan(row.low) == uneven

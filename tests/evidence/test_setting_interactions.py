@@ -85,9 +85,7 @@ def test_a_component_and_a_setting_have_a_difference_of_differences_in_the_famil
         ([0.0, 0.1, 0.3], [0, 1, 3], "per 0.1 more"),
     ],
 )
-def test_a_trend_is_the_least_squares_slope_on_the_axis_that_spaces_the_levels_best(
-    levels: list[Any], x: list[float], unit: str
-) -> None:
+def test_a_trend_is_the_least_squares_slope_on_the_axis_that_spaces_the_levels_best(levels, x, unit):
     found = slope(levels)
     assert found is not None and found[1] == unit
     y = np.random.default_rng(0).normal(size=len(levels))

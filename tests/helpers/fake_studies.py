@@ -133,6 +133,13 @@ def fabricate(
     return study
 
 
+def draw_effects_alone(results: Path, study: str = "fabricated") -> None:
+    """Have the analysis of a study draw one figure: all of them take seconds."""
+    folder = results / "figures" / study
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
+
+
 def _cell(
     number: int, levels: Levels, reference: Levels, batches: Callable[[Levels], str], task: Callable[[Levels], str]
 ) -> dict[str, Any]:

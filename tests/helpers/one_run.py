@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from carried_out import carry_out
 from units import run_unit
 
 from ablate.planning.plan import plan_study
+from ablate.planning.units import write_plan
 from ablate.results.run import Run
 
 VOLATILE = ("seconds",)
@@ -18,6 +20,22 @@ def train(plan, stop=lambda: False) -> tuple[str, Run]:
     user = plan.manifest.cells[0].config.user
     [status] = run_unit(plan.results, plan.manifest.study, unit, True, stop, user)
     return status, Run(plan.results, plan.manifest.runs[0].path)
+
+
+def after(calls: int):
+    """A request to stop that comes at the n-th time of asking."""
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+def trained_anew(plan, *stops: int) -> Run:
+    """The run of a plan, trained from the start and stopped after so many steps each time, to its end."""
+    shutil.rmtree(plan.results / "runs", ignore_errors=True)
+    write_plan(plan)
+    assert [train(plan, after(steps))[0] for steps in stops] == ["interrupted"] * len(stops)
+    status, run = train(plan)
+    assert status == "done", run.result()
+    return run
 
 
 def rows_of(run: Run) -> list[dict]:

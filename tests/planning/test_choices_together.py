@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import test_tuning
 
 from ablate.cli.preview import preview
@@ -17,9 +16,7 @@ SWEPT = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=l
 ROUNDS = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "aa=3", "seeds=3")
 
 
-def test_patterns_placebos_tuning_and_a_choice_across_stacks_are_carried_out_in_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patterns_placebos_tuning_and_a_choice_across_stacks_are_carried_out_in_one(tmp_path, monkeypatch):
     def accuracy(file: Path, result: dict[str, Any]) -> None:
         final = {name.replace("loss", "accuracy"): 1 / (1 + abs(value)) for name, value in result["final"].items()}
         write_json(file, result | {"final": final})

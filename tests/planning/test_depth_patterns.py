@@ -89,9 +89,7 @@ def test_what_does_not_fit_is_one_line_and_nothing_is_planned(plan: Any, words: 
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["whole", "first layers"])
-def test_a_pattern_that_is_one_variant_in_effect_is_refused(
-    plan: Any, wide: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pattern_that_is_one_variant_in_effect_is_refused(plan, wide, monkeypatch):
     """Beside that variant, at the context that a window covers, at which a smaller one does not."""
     monkeypatch.setattr(small_models, "WIDE", 0 if wide else small_models.WIDE)
     for words in ("attention=5window+mha+...,mha", "ffn=3mlp+relu...,mlp"):

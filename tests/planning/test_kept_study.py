@@ -71,9 +71,7 @@ def test_a_kept_study_is_the_checked_one(ended: list[str]) -> None:
     assert kept.manifest.as_json() | now == checked.manifest.as_json() | now
 
 
-def test_whatever_it_depends_on_has_it_checked_again(
-    ended: list[str], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_it_depends_on_has_it_checked_again(ended, text, tmp_path, monkeypatch):
     assert finished(ended, None)
     assert finished([*ended, "train.log_every=1"], None) is None and finished(ended[1:], None) is None
     with monkeypatch.context() as other:

@@ -62,9 +62,7 @@ def test_a_library_that_a_cell_cannot_have_is_refused(small: list[str], other: s
     assert problem.key == "train.products" and all(word in problem.message for word in ("float32", "CPU", other[:17]))
 
 
-def test_who_continues_a_study_takes_its_way_over(
-    small: list[str], machine: Measure, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_continues_a_study_takes_its_way_over(small, machine, monkeypatch):
     machine()
     first = plan_study([*small, "norm=ln,rms"])
     folder = study_folder(Path(first.results), first.manifest.study)
@@ -88,9 +86,7 @@ def test_who_continues_a_study_takes_its_way_over(
     ],
     ids=" ".join,
 )
-def test_whichever_round_a_study_was_begun_with_says_its_way(
-    small: list[str], machine: Measure, words: tuple[str, ...]
-) -> None:
+def test_whichever_round_a_study_was_begun_with_says_its_way(small, machine, words):
     """Else tuning that was interrupted is done again where a measurement comes out otherwise."""
     machine()
     first = plan_study([*small, "norm=ln,rms", *words])

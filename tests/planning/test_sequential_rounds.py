@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from carried_out import carry_out
+from fake_studies import edit_manifest
 
 from ablate.cli.preview import preview
 from ablate.planning.plan import Plan, PlanError
 from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
-from ablate.results.manifest import log_look, newest_study, read_manifest
+from ablate.results.manifest import log_look, read_manifest
 from ablate.results.records import Look, Sequential
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -164,6 +165,18 @@ def test_another_study_with_the_same_plan_shares_its_looks(plan, sweep):
     assert "unadjusted: " in sweep(alike, *AUTO, "seeds_max=12", "study=more")[1]
 
 
+def test_a_study_that_has_taken_back_its_claims_has_nothing_to_stop_by(plan):
+    first = plan(*AUTO)
+    write_plan(first)
+    write(first, alike)
+    claim = {"less": [{"norm": "rms"}, {"norm": "ln"}]}
+    entry = {"claim": claim, "written": "2026-01-01", "registered": True}
+    edit_manifest(first.results, first.manifest.study, lambda manifest: manifest.update(claims={"gone": entry}))
+    with pytest.raises(PlanError, match=r"seeds: auto has nothing to decide, .* write seeds=8"):
+        plan(*AUTO)
+    assert plan("norm=ln,rms", "seeds=8").manifest.withdrawn
+
+
 def test_a_common_reference_alone_is_no_look_at_a_comparison(plan, sweep):
     sweep(alike, "norm=ln,rms", "seeds=3")
     assert "unadjusted" not in sweep(alike, "norm=ln,bn", "seeds=auto", "seeds_max=8")[1]
@@ -220,32 +233,3 @@ def test_the_real_command_line_stops_early_and_again_trains_nothing(cli, small, 
     again = cli(*command)
     assert again.returncode == 0 and below(again.stdout) == below(done.stdout)
     assert {path: path.stat().st_mtime_ns for path in results.glob("runs/*/*/result.json")} == stamps
-
-
-@pytest.mark.slow
-def test_the_real_command_line_goes_to_the_end_with_twins(cli, small, tmp_path):
-    """A feed-forward network under other names draws other numbers of the same distribution."""
-    package, conf = tmp_path / "mine", tmp_path / "conf" / "ffn"
-    package.mkdir()
-    conf.mkdir(parents=True)
-    (package / "__init__.py").write_text(
-        "from ablate.model.ffn import MLP\n\n"
-        "class Twin(MLP):\n"
-        "    def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool):\n"
-        "        super().__init__(dim, hidden, mult, bias)\n"
-        "        self.twin_up, self.twin_down = self.up, self.down\n"
-        "        del self.up, self.down\n\n"
-        "    def forward(self, x):\n"
-        "        return self.twin_down(self.activation(self.twin_up(x)))\n"
-    )
-    yaml = "# Twin.\n_target_: mine.Twin\n_partial_: true\nhidden: null\nmult: 4.0\nbias: true\n"
-    (conf / "twin.yaml").write_text(yaml)
-    own = ["--config-dir", "conf", "user=[mine]"]
-    command = ["-m", "ffn=mlp,twin", "seeds=auto", "seeds_max=8", *own, *small]
-    done = cli(*command, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert "seeds=auto: 1 effect undecided at the last look, 8 seeds" in done.stdout
-    results = tmp_path / "results"
-    manifest = read_manifest(results, newest_study(results))
-    assert [len(look.seeds) for look in manifest.looks] == [5, 8]
-    assert len(list(results.glob("runs/*/*/result.json"))) == 16

@@ -207,9 +207,7 @@ def test_a_block_of_steps_is_measured(plan: Any, tmp_path: Path, monkeypatch: py
     assert seconds > 0
 
 
-def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(step_seconds, "EACH", 0.0)
     monkeypatch.setattr(step_seconds, "VAGUE", 9.0)  # whatever else this machine does
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))  # or sweeps of other tests would be waited for

@@ -89,9 +89,7 @@ def test_a_measured_cell_trains_nothing_and_writes_nothing(plan: Any, tmp_path: 
     assert " on 2 workers (a step of ln takes " in line and list(tmp_path.iterdir()) == []
 
 
-def test_of_a_large_model_a_part_of_the_batch_is_measured(
-    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkeypatch):
     cell, used = plan().manifest.cells[0], list[tuple[int, int]]()
 
     class Watched(sweep_time.Trainer):
@@ -125,9 +123,7 @@ def test_a_process_that_takes_too_long_is_ended() -> None:
         apart(partial(time.sleep, 1000), 0.1)
 
 
-def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(
-    plan: Any, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(plan, tmp_path, asked, monkeypatch):
     before, seen = set(children()), list[int]()
 
     def speed(cell: Any, folder: Path) -> Speed:

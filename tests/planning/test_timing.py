@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,9 +88,7 @@ def test_tuning_is_no_matter_of_speed(plan: Any) -> None:
     assert {run.path for run in timed.manifest.runs} == {run.path for run in shared.manifest.runs}
 
 
-def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_path, monkeypatch, capsys):
     words = [*small, "norm=ln,rms", "seeds=2", "train.parallel=1"]
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))  # or sweeps of other tests would be waited for
     assert sweep_here(*words) == 0 and "speed not compared" in capsys.readouterr().out

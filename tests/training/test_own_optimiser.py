@@ -10,12 +10,11 @@ import pytest
 import torch
 import yaml
 from conftest import latest
-from one_run import rows_of, train
+from one_run import rows_of, trained_anew
 from test_docs import code
 
 from ablate.config.errors import PlanError
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 
 CANNOT = {"LBFGS": "closure", "SparseAdam": "dense", "Muon": "2D"}
 CLASSES = [
@@ -52,16 +51,6 @@ def settings_of(name: str) -> dict[str, Any]:
     return {"_target_": f"torch.optim.{name}", "betas": betas, "weight_decay": 0.1 * ("weight_decay" in taken)}
 
 
-def ended(plan: Any, *stops: int) -> list[dict[str, Any]]:
-    write_plan(plan)
-    for asked in stops:
-        left = iter(range(asked))
-        assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
-    status, run = train(plan)
-    assert status == "done", run.result()
-    return rows_of(run)
-
-
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_class_of_torch_trains_from_its_yaml_alone_or_is_refused(name: str, own: Any) -> None:
     if name in CANNOT:
@@ -69,24 +58,25 @@ def test_a_class_of_torch_trains_from_its_yaml_alone_or_is_refused(name: str, ow
             own(settings_of(name))
         return
     plan = own(settings_of(name), "train.steps=4")
-    losses = [row["train/loss"] for row in ended(plan) if "train/loss" in row]
+    losses = [row["train/loss"] for row in rows_of(trained_anew(plan)) if "train/loss" in row]
     assert len({*losses}) == len(losses) > 0
 
 
-def test_the_nadam_of_the_how_to_page_goes_on_exactly(own: Any, tmp_path: Path) -> None:
-    settings = yaml.safe_load(code("own-step.md", "yaml")[-1])
-    whole = ended(own(settings, f"results_dir={tmp_path / 'whole'}"))
-    assert ended(own(settings, f"results_dir={tmp_path / 'parted'}"), 3) == whole
+def test_the_nadam_of_the_how_to_page_goes_on_exactly(own: Any) -> None:
+    settings = yaml.safe_load(code("own-step.md", "yaml")[2])
+    plan = own(settings)
+    whole = rows_of(trained_anew(plan))
+    assert rows_of(trained_anew(plan, 3)) == whole
     swept = own(settings, "optim.momentum_decay=0.004,0.01")
     assert swept.manifest.factors == {"optim.momentum_decay": [0.004, 0.01]}
 
 
-def test_two_optimisers_for_two_groups_of_parameters(own: Any, tmp_path: Path) -> None:
+def test_two_optimisers_for_two_groups_of_parameters(own: Any) -> None:
     settings = {"_target_": "MINE.split", "betas": [0.9, 0.99], "weight_decay": 0.1, "table_lr": 10.0}
-    whole = ended(own(settings, f"results_dir={tmp_path / 'whole'}"))
-    assert ended(own(settings, f"results_dir={tmp_path / 'parted'}"), 3) == whole
-    other = own(settings | {"table_lr": 5.0}, f"results_dir={tmp_path / 'other'}")
-    assert ended(other)[-1]["test/loss"] != whole[-1]["test/loss"]
+    plan = own(settings)
+    whole = rows_of(trained_anew(plan))
+    assert rows_of(trained_anew(plan, 3)) == whole
+    assert rows_of(trained_anew(own(settings | {"table_lr": 5.0})))[-1]["test/loss"] != whole[-1]["test/loss"]
 
 
 @pytest.mark.parametrize(

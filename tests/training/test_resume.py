@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import latest
 from crashing_norm import hazard, session_is_gone, start, training, wait_for, workers
-from one_run import rows_of, train
+from one_run import after, rows_of, train
 from units import run_unit
 
 from ablate.execution.signals import DiskFull, Terminated
@@ -33,12 +33,6 @@ def planned(small, tmp_path):
     plan = plan_study(tuple(latest("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG)))
     write_plan(plan)
     return plan
-
-
-def after(calls: int):
-    """A request to stop that comes at the n-th time of asking."""
-    left = iter(range(calls))
-    return lambda: next(left, None) is None
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +69,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     assert (again.final, again.documents) == (first.final, first.documents)
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 9, 18, 24])
+@pytest.mark.parametrize("steps", [0, 1, 9, 24])
 def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps):
     status, run = train(planned, after(steps))
     assert status == "interrupted" and run.result() is None and run.checkpoint_file.exists() == (steps > 0)
@@ -94,13 +88,11 @@ def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbe
     assert (rows_of(run), run.result().final) == undisturbed
 
 
-@pytest.mark.parametrize("damage", ["cut", "noise", "empty", "other", "metrics gone", "a bit", "a logged bit"])
+@pytest.mark.parametrize("damage", ["cut", "metrics gone", "a bit", "a logged bit"])
 def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
     _, run = train(planned, after(12))
     data = run.checkpoint_file.read_bytes()
-    if damage == "other":
-        torch.save({"not": "ours"}, run.checkpoint_file)
-    elif damage == "metrics gone":
+    if damage == "metrics gone":
         run.metrics_file.unlink()
     elif damage in ("a bit", "a logged bit"):
         file = run.checkpoint_file if damage == "a bit" else run.metrics_file
@@ -108,7 +100,7 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
         data[len(data) // 3] ^= 1
         file.write_bytes(data)
     else:
-        run.checkpoint_file.write_bytes({"cut": data[: len(data) // 2], "noise": b"\x00" * 999, "empty": b""}[damage])
+        run.checkpoint_file.write_bytes(data[: len(data) // 2])
     assert train(planned)[0] == "done"
     assert (rows_of(run), run.result().final) == undisturbed
     said = capfd.readouterr().err
@@ -149,7 +141,7 @@ def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkey
     assert status == "done" and (rows_of(run), run.result().final) == undisturbed
 
 
-@pytest.mark.parametrize("content", ["{", "", "[1]", '{"status": "lost"}'])
+@pytest.mark.parametrize("content", ["{", '{"status": "lost"}'])
 def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
     _, run = train(planned)
     run.result_file.write_text(content)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import latest
-from one_run import rows_of, sweep_here, train
+from one_run import rows_of, sweep_here, train, trained_anew
 from test_docs import code
 from torch import Tensor, nn
 
@@ -134,18 +134,9 @@ def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statisti
 
 @pytest.mark.parametrize("variant", ["noise", "sharp", "alternating"])
 def test_steps_of_the_how_to_page_train_and_go_on_exactly(variant: str, own: list[str], tmp_path: Path) -> None:
-    found = []
-    for stops in ([], [3]):
-        words = [f"step={variant}", "seeds=1", "train.checkpoint_seconds=0", "model.dropout=0.1"]
-        plan = planned(own, tmp_path, *words, f"results_dir={tmp_path / f'results{len(stops)}'}")
-        write_plan(plan)
-        for asked in stops:
-            left = iter(range(asked))
-            assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
-        status, run = train(plan)
-        assert status == "done"
-        found.append(rows_of(run))
-    assert found[0] == found[1]
+    plan = planned(own, tmp_path, f"step={variant}", "seeds=1", "train.checkpoint_seconds=0", "model.dropout=0.1")
+    whole = rows_of(trained_anew(plan))
+    assert rows_of(trained_anew(plan, 3)) == whole
     assert all(len(text.splitlines()) <= 40 for text in (NOISE, SHARP, ALTERNATING))
 
 
@@ -177,18 +168,15 @@ def test_equal_training_flops_give_sam_half_the_steps(plan: Any) -> None:
     assert (plain.config.train.steps, sam.config.train.steps) == (300, 150)
 
 
-@pytest.mark.parametrize(("variant", "passes"), [("half", 0.5), ("fourth", 1.5), ("alternating", 1.0)])
-def test_passes_are_measured(variant: str, passes: float, own: list[str], tmp_path: Path) -> None:
-    cells = planned(own, tmp_path, f"step=default,{variant}", "seeds=1").manifest.cells
-    assert cells[1].flops_per_token / cells[0].flops_per_token == pytest.approx(passes)
-    told = f"takes {passes:.3g} gradients of a batch in a step"
-    assert any(told in note for note in cells[1].notes) == (passes != 1)
-
-
-def test_steps_that_move_a_copy_alike_are_one_network(own: list[str], tmp_path: Path) -> None:
+def test_passes_are_measured_and_steps_that_move_a_copy_alike_are_one_network(own: list[str], tmp_path: Path) -> None:
+    passes = {"half": 0.5, "fourth": 1.5, "alternating": 1.0, "unclipped": 1.0}  # that clips less often, alone
+    plain, *cells = planned(own, tmp_path, f"step=default,{','.join(passes)}", "seeds=1").manifest.cells
+    for cell, taken in zip(cells, passes.values(), strict=True):
+        assert cell.flops_per_token / plain.flops_per_token == pytest.approx(taken)
+        told = f"takes {taken:.3g} gradients of a batch in a step"
+        assert any(told in note for note in cell.notes) == (taken != 1)
     with pytest.raises(PlanError, match="step=default and step=plain make the same network"):
         planned(own, tmp_path, "step=default,plain", "seeds=1")
-    planned(own, tmp_path, "step=default,fourth,unclipped", "seeds=1")  # one acts seldom, one in clipping alone
 
 
 def test_a_step_that_cannot_run_is_refused(own: list[str], tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import latest
-from one_run import rows_of, train
+from conftest import SHAPE, STEPS, latest
+from one_run import rows_of, train, trained_anew
 
 import ablate
 from ablate.data.metrics import loss
@@ -63,9 +63,20 @@ def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
     assert all(torch.equal(own[name], run.model.state_dict()[name]) for name in counts)
 
 
-def test_training_itself_is_undisturbed_and_none_measures_the_last_step(small, tmp_path):
-    runs = {kind: train(planned(small, f"train.average={kind}"))[1] for kind in ("none", "ema")}
-    none, ema = (rows_of(run) for run in runs.values())
+@pytest.fixture(scope="module")
+def runs(text, tmp_path_factory):
+    """The same run without an average, with one, and with diagnostics beside it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weight_averaging, "HORIZON", 0.2)
+        common = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "model.tie_embeddings=true", "eval.lengths=[8]"]
+        kinds = {"none": ["train.average=none"], "ema": ["train.average=ema"]}
+        kinds["shown"] = [*kinds["ema"], "train.diagnostics=true"]
+        folders = {kind: f"results_dir={tmp_path_factory.mktemp(kind)}" for kind in kinds}
+        return {kind: trained_anew(planned(common, folders[kind], *words)) for kind, words in kinds.items()}
+
+
+def test_training_itself_is_undisturbed_and_none_measures_the_last_step(runs, small, tmp_path):
+    none, ema = (rows_of(runs[kind]) for kind in ("none", "ema"))
     for key in ("train/loss", "grad_norm"):
         assert [row.get(key) for row in none] == [row.get(key) for row in ema]
     assert none[0] == ema[0] and none[-1]["test/loss"] != ema[-1]["test/loss"]
@@ -74,38 +85,29 @@ def test_training_itself_is_undisturbed_and_none_measures_the_last_step(small, t
 
 
 @pytest.mark.parametrize("kind", ["none", "ema"])
-def test_what_is_kept_is_what_was_scored(kind, small):
-    status, run = train(planned(small, f"train.average={kind}", "model.tie_embeddings=true", "eval.lengths=[8]"))
-    assert status == "done"
-    loaded = ablate.load(run.folder)
-    scores = score(loaded.model(), loaded.task().held_out("test", 256), torch.device("cpu"), "fp32")
-    assert loss(scores) == loaded.result.final["test/loss"]
-    shorter = score(loaded.model(), loaded.task().held_out("test", 256, 8), torch.device("cpu"), "fp32")
-    assert loss(shorter) == loaded.result.final["test/loss@8"]
+def test_what_is_kept_is_what_was_scored(kind, runs):
+    loaded = ablate.load(runs[kind].folder)
+    for length, suffix in ((None, ""), (8, "@8")):
+        scores = score(loaded.model(), loaded.task().held_out("test", 256, length), torch.device("cpu"), "fp32")
+        assert loss(scores) == loaded.result.final[f"test/loss{suffix}"]
 
 
 @pytest.mark.parametrize("stops", [[1], [21, 10]])
-def test_a_stopped_run_continues_to_the_same_numbers(stops, small, tmp_path):
-    whole = train(planned(small, "train.average=ema", f"results_dir={tmp_path / 'whole'}"))[1]
-    plan = planned(small, "train.average=ema")
-    for steps in stops:
-        left = iter(range(steps))
-        assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
-    status, run = train(plan)
-    assert status == "done" and run.result().resumed == len(stops)
+def test_a_stopped_run_continues_to_the_same_numbers(stops, runs, small):
+    whole = runs["ema"]
+    words = ["train.average=ema", "model.tie_embeddings=true", "eval.lengths=[8]"]
+    run = trained_anew(planned(small, *words), *stops)
+    assert run.result().resumed == len(stops)
     assert rows_of(run) == rows_of(whole) and run.result().final == whole.result().final
     assert run.weights_file.read_bytes() == whole.weights_file.read_bytes()
 
 
-def test_recalibration_and_diagnostics_are_of_the_average(small, tmp_path):
-    off = train(planned(small, "train.average=ema"))[1]
-    on = train(planned(small, "train.average=ema", "train.diagnostics=true"))[1]
-    last = rows_of(on)[-1]
+def test_recalibration_and_diagnostics_are_of_the_average(runs):
+    last = rows_of(runs["shown"])[-1]
     assert any(key.startswith("diag/grad_norm/") and value > 0 for key, value in last.items())
-    assert {key: value for key, value in last.items() if not key.startswith("diag/")} == rows_of(off)[-1]
-    live = train(planned(small, "train.average=none"))[1]
+    assert {key: value for key, value in last.items() if not key.startswith("diag/")} == rows_of(runs["ema"])[-1]
     for name in ("test/loss_recalibrated", "test/loss_batch"):
-        assert off.result().final[name] != live.result().final[name]
+        assert runs["ema"].result().final[name] != runs["none"].result().final[name]
 
 
 def test_a_live_loss_that_is_no_number_ends_the_run(small, tmp_path):

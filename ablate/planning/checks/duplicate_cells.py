@@ -166,10 +166,11 @@ def same_data(checked: list[Checked]) -> Iterator[Pair]:
 
 
 def contents(cell: Checked) -> str:
-    """Hash of a cell's first batches, its held-out examples, and what else its task is to a model."""
+    """Hash of some of a cell's batches, its held-out examples, and what else its task is to a model."""
     task = build_task(cell.config) if isinstance(cell.task, Described) else cell.task
     size, tokens = cell.config.train.batch_size, cell.config.eval.tokens
-    parts = [task.batch(0, step, size) for step in range(3)]
+    last = cell.config.train.steps - 1
+    parts = [task.batch(0, step, size) for step in sorted({0, 1, 2, last // 2, last})]
     parts += [task.held_out(split, tokens) for split in ("val", "test")]
     found = hashlib.sha256(json.dumps([task.kind, task.vocab, task.outputs, task.context, task.metrics]).encode())
     for part in parts:

@@ -16,6 +16,7 @@ from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
 from ablate.planning.checks.checked import Checked
+from ablate.results.stored_targets import is_foreign
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
 LAYERS = 2  # sharing layers, and scaling by depth, need two
@@ -77,10 +78,10 @@ def whole_numbers(config: Config) -> set[int]:
     return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
 
 
-def facts_of(task: Any) -> dict[str, Any]:
-    """What a stand-in knows of a task; large vocabularies are cut."""
-    vocab = min(task.vocab, VOCAB)
-    outputs = vocab if task.outputs == task.vocab else min(task.outputs, VOCAB)
+def facts_of(task: Any, largest: int = VOCAB) -> dict[str, Any]:
+    """What a stand-in knows of a task; vocabularies are cut at the largest."""
+    vocab = min(task.vocab, largest)
+    outputs = vocab if task.outputs == task.vocab else min(task.outputs, largest)
     inputs = {name: [list(x.shape[1:]), x.is_floating_point()] for name, x in task.blank().items()}
     facts = {"kind": task.kind, "vocab": vocab, "outputs": outputs, "features": task.features}
     return facts | {"context": task.context, "inputs": inputs}
@@ -124,7 +125,9 @@ def full(cell: Checked, positions: int, least: int = LAYERS) -> Spec:
 
 def fit(cell: Checked, config: Config, positions: int) -> Spec:
     """A copy with batches as long as its size allows, at least `positions`, where the task has as many."""
-    model, facts = config.model, facts_of(cell.task)
+    # An objective of the user's own may hold a teacher, whose logits are those of the whole vocabulary.
+    whole = cell.task.vocab + cell.task.outputs if is_foreign(config.objective) else VOCAB
+    model, facts = config.model, facts_of(cell.task, whole)
     widths = [node.get("hidden") for node in variants_of(config.ffn)]
     width = max(hidden if isinstance(hidden, int) else 4 * model.dim for hidden in widths)
     parameters = model.layers * model.dim * (4 * model.dim + 3 * width) + facts["vocab"] * model.dim

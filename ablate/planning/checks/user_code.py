@@ -114,6 +114,7 @@ def facts_of(task: Task, config: Config) -> dict[str, Any]:
     seen = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
     found = {name: getattr(task, name) for name in FACTS}
+    found["changes"] = task.changes_length(config.train.batch_size, config.train.steps)
     return found | {"inputs": blank, "seen": seen, "metric_facts": task.metric_facts()}
 
 
@@ -122,11 +123,16 @@ class Described(Task):
 
     def __init__(self, facts: dict[str, Any]):
         self.inputs, self.seen, self.told = facts["inputs"], facts["seen"], facts["metric_facts"]
+        self.changes = facts["changes"]
         vars(self).update({name: facts[name] for name in FACTS})
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
         """See Task, as its own process told it."""
         return self.told
+
+    def changes_length(self, size: int, steps: int) -> bool:
+        """See Task, as its own process told it."""
+        return bool(self.changes)
 
     def trained_on(self, length: int, examples: int) -> float:
         """The share of a length's test examples that training has seen, as it was asked for."""

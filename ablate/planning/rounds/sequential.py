@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablate.config.errors import PlanError, Problem
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Manifest
@@ -17,11 +18,15 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
     if study.settings.seeds != "auto":
         yield plan_runs(study)
         return
-    from ablate.evidence import looks_until  # SciPy takes a while, and no other study plans with it
+    # SciPy takes a while, and no other study plans with it.
+    from ablate.evidence import described, looks_until
 
     planned = looks_until(study.settings.seeds_max)
     for n in planned:
         plan = plan_runs(dataclasses.replace(study.set(seeds=n), looks=planned, more=n < planned[-1]))
+        if described(plan.manifest) and not any(entry.registered for entry in plan.manifest.claims.values()):
+            said = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
+            raise PlanError([Problem("seeds", said)])
         yield plan
         if decided(plan.results, plan.manifest):
             return

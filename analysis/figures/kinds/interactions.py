@@ -99,13 +99,13 @@ def _difference(
     signed = [(cell, 1 / len(ids)) for cell in ids] + [(cell, -1 / len(base)) for cell in base]
     if len({batches[cell] for cell in [*ids, *base]}) == 1:
         one, other = (values[side].mean(axis=1, skipna=False) for side in (ids, base))
-        parts = [(one - other).dropna().to_numpy()]
-        change, weights = evidence.paired(parts[0]), [[weight for _, weight in signed]]
+        change, groups = evidence.paired((one - other).dropna().to_numpy()), [signed]
     else:
-        parts = [values[cell].dropna().to_numpy() * weight for cell, weight in signed]
-        change, weights = evidence.welch(parts), [[weight] for _, weight in signed]
+        change = evidence.welch([values[cell].dropna().to_numpy() * weight for cell, weight in signed])
+        groups = [[each] for each in signed]
     if solved:
-        exact = change._replace(exact=evidence.counted(parts, weights, 1))
+        parts = [values[[cell for cell, _ in group]].to_numpy() for group in groups]
+        exact = change._replace(exact=evidence.counted(parts, [[w for _, w in group] for group in groups], 1))
         least, most = evidence.interval(exact, evidence.ALPHA)
         return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
     least, most = evidence.interval(change, evidence.ALPHA)

@@ -79,19 +79,22 @@ def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[e
     metric = evidence.endpoints(study.manifest)[cells[0].id]  # one mean is of one metric
     values = evidence.scores(study, metric)[[cell.id for cell in cells]]
     if len({cell.batches for cell in cells}) > 1:
-        parts = [[values[cell].dropna().to_numpy() / len(ids) for cell in ids] for ids in groups]
-        found = [evidence.welch(each) for each in parts]
-        shares = [[[1 / len(each)]] * len(each) for each in parts]
-        return [_exact(metric, *each) for each in zip(found, parts, shares, strict=True)]
+        found = []
+        for ids in groups:
+            parts = [values[[cell]].dropna().to_numpy() for cell in ids]
+            estimate = evidence.welch([part[:, 0] / len(ids) for part in parts])
+            found.append(_exact(metric, estimate, parts, [[1 / len(ids)]] * len(ids)))
+        return found
     complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}
     if not len(complete):
         return [evidence.paired(np.array([]))] * len(groups)
     grand, scale = complete.mean(axis=1), math.sqrt(len(groups) / max(1, len(groups) - 1))
     found = []
     for ids in groups:
-        mean = complete[:, [place[cell] for cell in ids]].mean(axis=1)
+        own = complete[:, [place[cell] for cell in ids]]
+        mean = own.mean(axis=1)
         centred = evidence.paired((mean - grand) * scale)
-        found.append(_exact(metric, centred._replace(mean=float(mean.mean())), [mean], [[1 / len(ids)] * len(ids)]))
+        found.append(_exact(metric, centred._replace(mean=float(mean.mean())), [own], [[1 / len(ids)] * len(ids)]))
     return found
 
 

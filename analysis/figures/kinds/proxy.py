@@ -27,9 +27,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per level of each claim that levels rank as published numbers do (`facet`: its name).
 
     published, mean: the published number and our mean over seeds, each less that of the level `base`: the reference, or
-    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted; NaN where the two lost
-    different shares of runs to divergence.  rho and verdict are those of the claim: Spearman within seeds,
-    with its interval.
+    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted, of a share of runs solved the exact
+    one; NaN where the two lost different shares of runs to divergence, and of what a task solved or not measures
+    beside that share.  rho and verdict are those of the claim: Spearman within seeds, with its interval.
     """
     entries = case.study.manifest.claims or {}
     ranked = [row for row in case.claims.itertuples(index=False) if row.relation == RELATION]
@@ -52,11 +52,16 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = format.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
+    solved, clumps = evidence.is_solved(metric), any(task.clumps(metric) for task in study.manifest.tasks.values())
     rows = []
-    for level, mean, number, share in zip(levels, means, numbers, lost, strict=True):
+    for level, own, mean, number, share in zip(levels, cells, means, numbers, lost, strict=True):
         known = (mean - means[base]).dropna().to_numpy()
-        estimate = evidence.paired(known if share == lost[base] else known[:0])
-        low, high = evidence.interval(estimate, evidence.ALPHA)
+        estimate = evidence.paired(known if solved or share == lost[base] else known[:0])
+        if solved and own != cells[base]:
+            weights = [1 / len(own)] * len(own) + [-1 / len(cells[base])] * len(cells[base])
+            counts = evidence.counted([values[own + cells[base]].to_numpy()], [weights], 1)
+            estimate = estimate._replace(exact=counts)
+        low, high = (math.nan, math.nan) if clumps else evidence.interval(estimate, evidence.ALPHA)
         row: dict[str, Any] = {"level": format.show(level), "name": naming.named(study.manifest, level)}
         row |= {"published": number - numbers[base], "mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
         rows.append(row)
@@ -74,9 +79,12 @@ def _lost(study: Study, cells: list[str]) -> float:
 def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
     known = made.loc[made["n"] > 0, "n"]
     n = captions.seeds(known) if len(known) else "no seed has every run"
-    band = f"bars: 95 % t-intervals within seeds, {n}, not corrected for their number"
+    own = (study.manifest.claims[name].claim.metrics or [evidence.endpoint(study.manifest)] for name in made["facet"])
+    kinds = {"exact 95 % intervals" if evidence.is_solved(metric) else "95 % t-intervals" for metric, *_ in own}
+    how = format.listed(sorted(kinds))
+    band = f"bars: {how} within seeds, {n}, not corrected for their number"
     return [
-        f"our difference against the published one; {band if len(known) and known.max() > 1 else n + ', no interval'}",
+        f"our difference against the published one; {band if made['low'].notna().any() else n + ', no interval'}",
         "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
         evidence.unadjusted(study.manifest),
     ]

@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 
 from ablate import evidence
 from ablate.config.errors import Refused
+from ablate.results.records import Manifest
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -154,6 +155,12 @@ def test_a_page_of_effects_holds_48_and_the_others_are_left_out_and_said(tmp_pat
     assert len(table) == 48 and "48 of 55 effects shown" in " ".join(table.attrs["caption"])
 
 
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """That of a study with these factors."""
+    return made(tmp_path_factory.mktemp("results")).study.manifest
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -183,8 +190,9 @@ def test_a_page_of_effects_holds_48_and_the_others_are_left_out_and_said(tmp_pat
         ("- a", "the file must be entries"),
     ],
 )
-def test_mistakes_are_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_mistakes_are_refused_in_one_line(tmp_path: Path, manifest: Manifest, text: str, said: str) -> None:
+    file = tmp_path / "figures.yaml"
+    file.write_text(text + "\n")
     with pytest.raises(Refused) as refused:
-        figures.tables(made(tmp_path, text + "\n"))
-    assert said in str(refused.value) and "\n" not in str(refused.value)
-    assert str(tmp_path / "figures" / "fabricated" / "figures.yaml") in str(refused.value)
+        edits_of(file, manifest, list(figures.KINDS))
+    assert said in str(refused.value) and "\n" not in str(refused.value) and str(file) in str(refused.value)

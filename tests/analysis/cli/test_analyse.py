@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas
 import pytest
-from fake_studies import fabricate
+from fake_studies import draw_effects_alone, fabricate
 
 from ablate.results.manifest import study_folder
 from analysis.cli.main import main
@@ -22,9 +22,7 @@ FIGURES = [f"{name}.{kind}" for name in ("curves", "effects", "seeds") for kind 
 TABLES = ["runs.csv", "cells.csv", "effects.csv", "cells.md", "effects.md"]
 
 
-def test_everything_is_written_and_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_is_written_and_listed(tmp_path, capsys, monkeypatch):
     fabricate(tmp_path, GRID)
     monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path))
     assert main([]) == 0
@@ -38,11 +36,10 @@ def test_everything_is_written_and_listed(
     assert any(line.startswith("ffn: swiglu − mlp  −0.05") and line.endswith(end) for line in said)
 
 
-def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(tmp_path, capsys):
     lost = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 0) else "done"  # noqa: E731
     name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(5), status=lost)
+    draw_effects_alone(tmp_path)
     assert main(["--results-dir", str(tmp_path)]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     reason = "withheld: 1 run diverged against 0; diverged ranked worst: lower 4, higher 1"
@@ -51,14 +48,13 @@ def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(
     assert written[["mean", "sd", "low", "high", "d_z", "p"]].isna().all(axis=None)
 
 
-def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(tmp_path, capsys):
     from ablate.config.study_keys import TAKEN
     from analysis.cli.main import COMMANDS
 
     assert set(TAKEN) == set(COMMANDS)
     fabricate(tmp_path, {"norm": ["ln"]}, study="export", seeds=[0])
+    draw_effects_alone(tmp_path, "export")
     assert main(["--results-dir", str(tmp_path), "--", "export"]) == 0
     assert "files in" in capsys.readouterr().out and (tmp_path / "figures" / "export" / "report.md").exists()
 
@@ -125,13 +121,10 @@ def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: py
     assert "removed" not in analysed()
 
 
-def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(tmp_path, capsys, monkeypatch):
     fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
+    draw_effects_alone(tmp_path)
     folder = tmp_path / "figures" / "fabricated"
-    folder.mkdir(parents=True)
-    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
     assert main(["--results-dir", str(tmp_path)]) == 0
     capsys.readouterr()
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
@@ -211,6 +204,7 @@ def test_a_file_where_the_folder_should_be(tmp_path: Path, capsys: pytest.Captur
 
 def test_torn_and_corrupt_results_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fabricate(tmp_path, GRID)
+    draw_effects_alone(tmp_path)
     folders = sorted((tmp_path / "runs").glob("*/*"))
     (folders[0] / "result.json").write_text('{"status": ')
     with open(folders[1] / "metrics.jsonl", "a") as file:

@@ -21,7 +21,6 @@ from ablate.results.tables import Columns, parse_lines
 from analysis import sources
 from analysis.case import case_of
 from analysis.cli import arguments
-from analysis.cli.main import main
 from analysis.sources import read
 from analysis.writing.sections import sections
 from analysis.writing.tables import remarks
@@ -159,14 +158,6 @@ def test_a_metric_that_is_no_number_counts_for_nothing(results: Path) -> None:
     study = read(results, None)
     assert int(evidence.scores(study).notna().sum().sum()) == 9
     assert case_of(study, results).cells["n"].sum() == 9
-
-
-@pytest.mark.slow
-def test_the_command_goes_through_without_any_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.rmtree(results / "runs")
-    assert main(["--results-dir", str(results)]) == 0
-    said = capsys.readouterr().out
-    assert "12 runs missing: " in said and "one seed" not in said and "no seed has every run it needs" in said
 
 
 def test_a_run_that_is_planned_twice_counts_once(results: Path) -> None:

@@ -42,9 +42,7 @@ def test_runs_and_curves_are_written_where_one_says(tmp_path: Path, capsys: pyte
     assert said[0] == f"{tmp_path}/figures/fabricated/runs.csv  12 runs" and said[1].endswith("252 logged steps")
 
 
-def test_nothing_is_written_without_what_parquet_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_written_without_what_parquet_needs(tmp_path, capsys, monkeypatch):
     fabricate(tmp_path, GRID)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert export(tmp_path) == 2 and not (tmp_path / "figures").exists()

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from fake_studies import fabricate
+from fake_studies import draw_effects_alone, fabricate
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -29,9 +29,8 @@ Capture = pytest.CaptureFixture[str]
 def drawn(tmp_path: Path) -> Path:
     """The folder of a study's figures: only the effects."""
     name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
+    draw_effects_alone(tmp_path)
     folder = tmp_path / "figures" / name
-    folder.mkdir(parents=True)
-    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
     figures.write(case_of(load_study(tmp_path, name), folder), folder)
     return folder
 
@@ -83,9 +82,7 @@ def test_edits_that_came_later_are_told_from_runs(drawn: Path, tmp_path: Path, c
     assert code == 1 and "figures.yaml has changed since; no run has changed" in said
 
 
-def test_other_code_with_the_same_table(
-    drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_code_with_the_same_table(drawn, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stamp, "source_hash", lambda: "0" * 16)
     assert verify(drawn / "effects.pdf", tmp_path, capsys)[1].endswith(
         "made by other analysis code; it gives the same table\n"
@@ -146,9 +143,7 @@ def test_comments_are_no_other_code() -> None:
     assert stamp._code(code) != stamp._code(code.replace("+ 1", "+ 2"))
 
 
-def test_a_figure_is_held_against_the_results_that_it_lies_in(
-    drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_held_against_the_results_that_it_lies_in(drawn, tmp_path, capsys, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert main(["verify", str(drawn / "effects.pdf")]) == 0
@@ -187,9 +182,7 @@ FORGED: list[tuple[dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize(("said", "told"), FORGED)
-def test_a_stamp_is_compared_and_never_carried_out(
-    said: dict[str, object], told: str, drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stamp_is_compared_and_never_carried_out(said, told, drawn, tmp_path, capsys, monkeypatch):
     read = list[str]()
     monkeypatch.setattr("analysis.sources.csv_file.read_csv", lambda file, asked: read.append(file))
     code, line = verify(forged(drawn, **said), tmp_path, capsys)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from fake_studies import fabricate
+from fake_studies import TASK, fabricate
 from matplotlib.figure import Figure
 
 from ablate.results.study import load_study
@@ -51,6 +51,17 @@ def test_runs_that_shared_the_machine_are_not_drawn_over_seconds(tmp_path: Path)
     assert found and list(found["axes"]) == ["step", "tokens"]
 
 
+def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path) -> None:
+    task = TASK | {"metrics": {"accuracy": "max"}, "shares": ["accuracy"]}
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(2), tasks={"f0": task}))
+    study.curves["val/accuracy"] = study.curves["seed"].map({0: 1.0, 1: 0.5})
+    table = curves.table(case_of(study, tmp_path))
+    assert table is not None and set(table["mean"]) == {0.75} and set(table["high"]) == {1.0}
+    study.curves["val/accuracy"] *= 100
+    table = curves.table(case_of(study, tmp_path))
+    assert table is not None and table["high"].min() > 100, "in per cent"
+
+
 def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
     first = drawn(evaluated(tmp_path, [0, 50, 100, 200, 400])).axes[0]
     assert first.get_xscale() == "log" and first.get_xlabel().endswith("log scale")
@@ -76,9 +87,7 @@ def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
         ([0, 25, 50, 100], 3, [25, 50, 100], "enlarged: the end"),
     ],
 )
-def test_the_end_is_enlarged_only_where_it_is_not_the_whole(
-    tmp_path: Path, steps: list[int], panels: int, shown: list[int], said: str
-) -> None:
+def test_the_end_is_enlarged_only_where_it_is_not_the_whole(tmp_path, steps, panels, shown, said):
     figure = drawn(evaluated(tmp_path, steps))
     assert len(figure.axes) == panels and any(said in text for text in texts(figure))
     assert any(text.endswith("the end") for text in texts(figure)) == (panels == 3)

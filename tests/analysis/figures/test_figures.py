@@ -94,9 +94,7 @@ def check_no_text_leaves(study: Study, width: float) -> None:
 
 
 @pytest.mark.parametrize(("factors", "options"), EACH)
-def test_no_figure_warns_and_no_text_leaves_it(
-    tmp_path: Path, factors: dict[str, list[Any]], options: dict[str, Any]
-) -> None:
+def test_no_figure_warns_and_no_text_leaves_it(tmp_path, factors, options):
     check_no_text_leaves(made(tmp_path, factors, **options), 5.5)
 
 
@@ -135,11 +133,11 @@ def test_curves_are_means_of_the_validation_loss_over_seeds(tmp_path: Path) -> N
     study = made(tmp_path)
     logged = study.curves[study.curves["cell"] == "c0"].dropna(subset="val/loss")
     expected = logged.groupby("tokens")["val/loss"].mean()
-    whole = figure("curves", study).axes[0]
+    made_of = figure("curves", study)
+    whole, said = made_of.axes[0], texts(made_of)
     drawn = next(each for each in whole.lines if np.allclose(each.get_ydata(), expected.to_numpy()))
     assert np.allclose(drawn.get_xdata(), expected.index.to_numpy() / 1e3)
-    assert "thousands" in texts(figure("curves", study))
-    assert "mean over 3 seeds, band ± 1 SD over seeds" in texts(figure("curves", study))
+    assert "thousands" in said and "mean over 3 seeds, band ± 1 SD over seeds" in said
 
 
 def test_the_band_is_one_standard_deviation_where_every_seed_was_evaluated(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import warnings
 from pathlib import Path
@@ -180,17 +179,6 @@ def test_a_study_gets_the_figures_of_what_it_contains_and_they_fit(tmp_path: Pat
         assert used.x0 >= -0.01 and used.y0 >= -0.01 and used.x1 <= 3.31 and used.y1 <= height + 0.01, name
 
 
-@pytest.mark.slow
-def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
-    digests = []
-    for name in ("one", "two"):
-        given, folder = with_placebos(tmp_path / name), tmp_path / name
-        (folder / "figures.yaml").write_text("subset: {figures: [placebos]}\n")
-        files = figures.write(given, folder)
-        digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
-    assert digests[0] == digests[1] and len(digests[0]) == 3
-
-
 def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, design="cumulative", seeds=range(5))
     table = table_of("waterfall", given)
@@ -201,13 +189,13 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert list(table["name"][1:]) == ["+ rms", "+ swiglu", "+ post", "all steps together"]
     effects = given.effects
     assert np.allclose(table[["mean", "low", "high"]][1:], effects[["mean", "low", "high"]])
-    axis = drawn("waterfall", given).axes[0]
+    figure = drawn("waterfall", given)
+    axis, said = figure.axes[0], texts(figure)
     bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches]
     assert np.allclose(sorted(bars[1]), sorted([means[1], means[2]])) and len(bars) == 4
     whisker = [table["start"][2] + table["low"][2], table["start"][2] + table["high"][2]]
     assert line(axis, whisker, [2, 2])
-    assert "all steps together: exploratory" in texts(drawn("waterfall", given))
-    assert "family of 3" in texts(drawn("waterfall", given)) and "5 seeds" in texts(drawn("waterfall", given))
+    assert "all steps together: exploratory" in said and "family of 3" in said and "5 seeds" in said
 
 
 def test_a_step_that_diverged_has_no_bar(tmp_path: Path) -> None:
@@ -269,10 +257,12 @@ def test_levels_with_other_counts_of_diverged_runs_are_withheld(tmp_path: Path) 
     shown = tables(given)
     main = shown["main_effects"].set_index("level")
     assert main.loc[["ln", "rms"], "mean"].isna().all() and main.loc[["mlp", "swiglu"], "mean"].notna().all()
-    assert "(2/6 div.)" in texts(drawn("main_effects", given)) and "withheld" in texts(drawn("main_effects", given))
+    said = texts(drawn("main_effects", given))
+    assert "(2/6 div.)" in said and "withheld" in said
     cells = shown["interactions"].query("one == 'rms'")
     assert cells["difference"].isna().all() and list(cells["diverged"]) == [1, 1]
-    assert "1/3 div." in texts(drawn("interactions", given)) and "hatched" in texts(drawn("interactions", given))
+    said = texts(drawn("interactions", given))
+    assert "1/3 div." in said and "hatched" in said
 
 
 def test_a_difference_that_is_undecided_has_no_colour_in_the_map_however_large(tmp_path: Path) -> None:
@@ -504,7 +494,7 @@ def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
     for name in ("main_effects", "interactions", "placebos"):
         figure = drawn(name, given, colours={("ffn", "swiglu"): "#ff00ff"})
         assert "SwiGLU" in texts(figure) and "swiglu" not in texts(figure), name
-    assert "#ff00ff" in colours(drawn("main_effects", given, colours={("ffn", "swiglu"): "#ff00ff"}).axes[1])
+        assert name != "main_effects" or "#ff00ff" in colours(figure.axes[1])
 
 
 def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:

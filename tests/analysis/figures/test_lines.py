@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from fake_studies import TASK, fabricate
 from matplotlib.axes import Axes
@@ -36,9 +37,13 @@ def made(results: Path, factors: dict[str, list[Any]], **options: Any) -> Case:
     return case_of(load_study(results, fabricate(results, factors, **options)), results)
 
 
+def table_of(name: str, case: Case) -> pandas.DataFrame:
+    """The table of one figure."""
+    return figures.tables(case, figures.Edits(figures=[name]))[name]
+
+
 def draw(name: str, case: Case) -> Figure:
-    table = figures.tables(case)[name]
-    return KINDS[name].draw(table, page_of(case.study.manifest, figures.Edits()))
+    return KINDS[name].draw(table_of(name, case), page_of(case.study.manifest, figures.Edits()))
 
 
 def points(axis: Axes) -> list[list[tuple[float, float]]]:
@@ -49,7 +54,7 @@ def points(axis: Axes) -> list[list[tuple[float, float]]]:
 
 def test_a_sweep_of_rates_is_a_line_per_variant_with_its_best_and_its_sensitivity(tmp_path: Path) -> None:
     case = made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley)
-    table, drawn = figures.tables(case)["sensitivity"], draw("sensitivity", case)
+    table, drawn = table_of("sensitivity", case), draw("sensitivity", case)
     ln = table[table["label"].str.startswith("ln")]
     assert list(ln["x"]) == RATES and ln["mean"].tolist() == pytest.approx([2.31, 2.01, 2.31])
     assert (ln["high"] - ln["mean"]).tolist() == pytest.approx([0.01] * 3)
@@ -67,7 +72,7 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
         score=valley,
         status=lambda v, s: "diverged" if v["optim.lr"] == 1e-2 and v["norm"] == "rms" and s < 2 else "done",
     )
-    table, drawn = figures.tables(case)["sensitivity"], draw("sensitivity", case)
+    table, drawn = table_of("sensitivity", case), draw("sensitivity", case)
     rms = table[table["label"].str.startswith("rms")]
     first = case.study.curves.query("step == 0").groupby("cell")["val/loss"].mean()[rms["cell"].iloc[-1]]
     expected = np.mean([0.3, 0, (2 * first + 2.42) / 3 - 2.11])
@@ -82,7 +87,7 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
 
 def test_a_best_rate_at_the_edge_is_flagged(tmp_path: Path) -> None:
     case = made(tmp_path, {"optim.lr": RATES}, score=lambda v, s: 2 + v["optim.lr"])
-    table = figures.tables(case)["sensitivity"]
+    table = table_of("sensitivity", case)
     assert table["label"].str.contains("best at the edge").all()
     assert "at the edge: wider values may be better" in " ".join(table.attrs["caption"])
     assert table["best"].tolist() == [True, False, False]
@@ -93,7 +98,7 @@ def test_a_tuned_study_shows_what_was_tried(tmp_path: Path) -> None:
     cells["c1"] = {"value": 1e-2, "scores": [2.3, 2.1, 1.9], "edge": True}
     tuning = {"key": "optim.lr", "values": RATES, "seeds": 2, "study": "fabricated-tune", "cells": cells}
     case = made(tmp_path, {"norm": ["ln", "rms"]}, tuning=tuning)
-    table = figures.tables(case)["sensitivity"]
+    table = table_of("sensitivity", case)
     assert table["mean"].tolist()[:2] == [2.2, 2.0] and math.isnan(table["mean"][2])
     assert table.loc[table["best"], "x"].tolist() == [1e-3, 1e-2]
     assert table["label"].tolist() == ["ln"] * 3 + ["rms (best at the edge)"] * 3
@@ -109,7 +114,7 @@ def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:
     assert set(figures.tables(deep)) >= {"depth"} and "sensitivity" not in figures.tables(deep)
     assert [text.get_text() for text in draw("depth", deep).axes[0].texts] == ["× 3 of 3"] * 2
     wide = made(tmp_path / "wide", {"ffn": ["mlp", "swiglu"], "model.dim": [32, 64], "data.context": [16, 32]})
-    table = figures.tables(wide)["width"]
+    table = table_of("width", wide)
     assert set(table["facet"]) == {"data.context=16", "data.context=32"} and set(table["label"]) == {"mlp", "swiglu"}
     assert "sensitivity" not in figures.tables(wide) and len(draw("width", wide).axes) == 2
 
@@ -126,7 +131,7 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
         metrics = {f"test/loss@{n}": 2 + far * (n > 64) + 0.01 * run.seed for n in (32, 64, 128, 256)}
         Run(tmp_path, run.path).evaluation_file.write_text(json.dumps({"metrics": metrics}))
     case = case_of(load_study(tmp_path, name), tmp_path)
-    table, axis = figures.tables(case)["extrapolation"], draw("extrapolation", case).axes[0]
+    table, axis = table_of("extrapolation", case), draw("extrapolation", case).axes[0]
     rope = table[table["label"].str.startswith("rope")]
     assert rope["x"].tolist() == [32, 64, 128, 256]
     assert rope["mean"].tolist() == pytest.approx([2.01, 2.01, 2.51, 2.51])
@@ -148,7 +153,7 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
             "data": ["stdlib", "dates"],
         }
         case = made(tmp_path / name, factors, score=valley, tasks=tasks, task=task)
-        table, drawn = figures.tables(case)[name], draw(name, case)
+        table, drawn = table_of(name, case), draw(name, case)
         panels = [axis for axis in drawn.axes if axis.get_visible()]
         assert [axis.get_title() for axis in panels] == ["data=stdlib", "data=dates"]
         assert [axis.get_ylabel() for axis in panels] == ["test/loss, nats per byte", "test/accuracy"]

@@ -81,6 +81,23 @@ def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(t
     assert "the side of its exact 95 % interval towards zero" in table.attrs["caption"][0]
 
 
+def test_a_share_beside_a_published_number_has_its_exact_interval(tmp_path: Path) -> None:
+    ranked = {"rank_correlates": [{"ffn": ["mlp", "swiglu"]}, [1.0, 2.0]]}
+    entry = {"claim": ranked, "written": "2026-01-01", "registered": True}
+    given = shared(tmp_path, claims={"theirs": entry})
+    table, _ = drawn("proxy", given)
+    # Of norm × ffn the difference of two means takes −1, −1/2, … 1: a bound for each of four steps, at each end.
+    bounds = [clopper_pearson(count, N, 0.05 / 8) for count in (0, 2, 12, 12)]
+    low, high = np.sum(bounds, axis=0) / 2 - 1
+    found = table.set_index("level").loc["swiglu"]
+    assert found["mean"] == pytest.approx(1 / 12), "a run that diverged did not solve it"
+    assert (found["low"], found["high"]) == pytest.approx((low, high))
+    assert "bars: exact 95 % intervals within seeds, 12 seeds" in table.attrs["caption"][0]
+    beside = {"theirs": entry | {"claim": ranked | {"metric": "test/accuracy"}}}
+    table, _ = drawn("proxy", shared(tmp_path / "beside", claims=beside))
+    assert table["low"].isna().all() and "no interval" in table.attrs["caption"][0]
+
+
 def test_axes_captions_and_words_name_the_share(tmp_path: Path) -> None:
     given = shared(tmp_path)
     for name in ("effects", "seeds"):

@@ -94,9 +94,7 @@ def test_without_a_study_the_pages_say_what_was_not_run(root: Path, capsys: Capt
     assert "Not run yet: glu_variants, alone." in (root / "docs" / "gallery.md").read_text()
 
 
-def test_a_study_is_drawn_told_and_left_alone_the_second_time(
-    root: Path, train: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsys, monkeypatch):
     folder = train(figure="curves", claims={"gated": CLAIM})
     before = (folder / "curves.csv").read_bytes()
     (folder / "finding.md").write_text("2026-11-22: As *published*.\n")
@@ -118,9 +116,7 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(
     assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
 
 
-def test_a_criterion_leads_in_the_gallery_in_the_findings_and_in_the_readme(
-    root: Path, train: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_criterion_leads_in_the_gallery_in_the_findings_and_in_the_readme(root, train, capsys, monkeypatch):
     worse = CLAIM | {"claim": {"greater": CLAIM["claim"]["less"]}}
     criterion = {"value": {"of": ["gated", "worse"]}, "registered": True, "remark": "in words"}
     train(figure="curves", claims={"gated": CLAIM, "worse": worse}, replicated=criterion)
@@ -137,9 +133,7 @@ def test_a_criterion_leads_in_the_gallery_in_the_findings_and_in_the_readme(
     assert f"curves.png)\n\nReplicated: partly met; {why}.\n" in (root / "README.md").read_text()
 
 
-def test_what_is_plotted_stands_beside_its_figure_and_the_stamp_vouches_for_it(
-    root: Path, train: Callable[..., Path], capsys: Capture
-) -> None:
+def test_what_is_plotted_stands_beside_its_figure_and_the_stamp_vouches_for_it(root, train, capsys):
     folder = train()
     gallery(root, capsys)
     trained = next(each for file in study_files(root) for each in file.trained)
@@ -154,9 +148,7 @@ def test_what_is_plotted_stands_beside_its_figure_and_the_stamp_vouches_for_it(
     assert main(["verify", str(folder / "figures" / "effects.png")]) == 0
 
 
-def test_a_figure_is_drawn_anew_only_for_other_data_or_other_drawing_code(
-    root: Path, train: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_drawn_anew_only_for_other_data_or_other_drawing_code(root, train, capsys, monkeypatch):
     file = train() / "figures" / "effects.png"
     gallery(root, capsys)
     with Image.open(io.BytesIO(file.read_bytes())) as image:
@@ -173,9 +165,7 @@ def test_a_figure_is_drawn_anew_only_for_other_data_or_other_drawing_code(
     assert "effects.png" in gallery(root, capsys)[1] and file.read_bytes() != of_another_machine
 
 
-def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(
-    root: Path, train: Callable[..., Path], capsys: Capture
-) -> None:
+def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train, capsys):
     lost = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("gelu", 0) else "done"  # noqa: E731
     late, everything = CLAIM | {"registered": False}, {"value": "all", "registered": True}
     train(status=lost, claims={"gated": CLAIM, "late": late}, effects=everything)
@@ -193,9 +183,7 @@ def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(
     assert "1 run diverged" in text and "In words: nothing yet" in text
 
 
-def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(
-    root: Path, train: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(root, train, capsys, monkeypatch):
     train(claims={"gated": CLAIM})
     train("alone")
     monkeypatch.setattr(evidence, "given", lambda manifest: "tuned" * (manifest.study == "alone"))
@@ -206,18 +194,14 @@ def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(
     assert "Left out of that sum: 1 decided verdict of studies that were tuned." in text and "in 10 to 36 % of" in text
 
 
-def test_seeds_that_were_added_after_a_look_are_not_promised_for(
-    root: Path, train: Callable[..., Path], capsys: Capture
-) -> None:
+def test_seeds_that_were_added_after_a_look_are_not_promised_for(root, train, capsys):
     train(looks=[{"seeds": [0, 1, 2], "when": "2025-01-01"}])
     gallery(root, capsys)
     text = findings(root)
     assert "are to be expected" not in text and "1 decided verdict of studies that went on after" in text
 
 
-def test_of_many_effects_the_answer_names_those_that_are_better(
-    root: Path, train: Callable[..., Path], capsys: Capture
-) -> None:
+def test_of_many_effects_the_answer_names_those_that_are_better(root, train, capsys):
     ffn = {"ffn": ["mlp", "swiglu", *(f"f{i}" for i in range(9))]}
     train(factors=ffn)
     gallery(root, capsys)
@@ -225,9 +209,7 @@ def test_of_many_effects_the_answer_names_those_that_are_better(
     assert re.search(r"^of 10 effects 1 better and 9 undecided; better: ffn: swiglu − mlp\.$", page, re.MULTILINE)
 
 
-def test_a_study_that_the_command_line_changed_is_told_with_its_own_command(
-    root: Path, train: Callable[..., Path], capsys: Capture
-) -> None:
+def test_a_study_that_the_command_line_changed_is_told_with_its_own_command(root, train, capsys):
     train("glu_variants-1a2b3c", experiment="glu_variants", command="ablate +experiment=glu_variants optim.lr=1e-2")
     gallery(root, capsys)
     assert "**Command**: `ablate +experiment=glu_variants optim.lr=1e-2`" in findings(root)
@@ -241,9 +223,7 @@ def test_a_file_of_an_earlier_version_of_a_study_goes(root: Path, train: Callabl
     assert f"removed {old}" in gallery(root, capsys)[1] and not old.exists()
 
 
-def test_the_noise_of_every_study_comes_with_the_package(
-    root: Path, train: Callable[..., Path], capsys: Capture
-) -> None:
+def test_the_noise_of_every_study_comes_with_the_package(root, train, capsys):
     train(seeds=range(8))
     gallery(root, capsys)
     table = pandas.read_csv(root / "ablate" / "evidence" / "noise_atlas.csv")
@@ -265,9 +245,7 @@ def no_marks(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("harm", "named"), [(torn, "runs.csv"), (no_study, "stray"), (no_marks, "README.md")])
-def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(
-    root: Path, train: Callable[..., Path], capsys: Capture, harm: Callable[[Path], None], named: str
-) -> None:
+def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(root, train, capsys, harm, named):
     harm(train())
     before = contents(root)
     code, said = gallery(root, capsys)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import fabricate, plain_score
+from fake_studies import draw_effects_alone, fabricate, plain_score
 
 from ablate import evidence, format
 from ablate.config.errors import Refused
@@ -111,6 +111,7 @@ def test_the_command_line_writes_figures_and_prints_a_page(tmp_path: Path, capsy
     file = write(
         tmp_path / "glu.csv", rows({"mlp": 2.1, "swiglu": 2.0}, 5, "ffn,seed,test/loss", "{cell},{seed},{loss}")
     )
+    draw_effects_alone(tmp_path / "results", "glu")
     assert main(["--runs", str(file), "--results-dir", str(tmp_path / "results")]) == 0
     said = capsys.readouterr().out.splitlines()
     folder = tmp_path / "results" / "figures" / "glu"
@@ -193,6 +194,8 @@ def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path)
     (note,) = study.notes
     assert note.startswith("1 run that stopped before the last step of their cell") and "b seed 3" in note
     assert evidence.effects(study)["n"].item() == 3
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "figures.yaml").write_text("subset: {figures: [curves]}")
     assert main(["--runs", str(file), "--to", str(tmp_path / "here")]) == 0
     assert (tmp_path / "here" / "curves.png").exists() and not (tmp_path / "results").exists()
 
@@ -206,20 +209,6 @@ def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path: Path, li
     lost = study.runs[(study.runs["label"] == "b") & (study.runs["seed"] == 1)]
     assert list(lost["status"]) == ["missing"] and lost["loss"].isna().all()
     assert len(study.runs) == 6 and evidence.effects(study)["n"].item() == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        *((f"b,{seed},2.2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
-        ("b,1,two", "line 6: loss is “two”, which is not a number"),
-        ("b,1,2,3", "Expected 3 fields in line 6, saw 4"),
-    ],
-)
-def test_a_field_that_cannot_be_read_is_refused_with_its_line(tmp_path: Path, line: str, said: str) -> None:
-    text = "\n".join(["ffn,seed,loss", *[f"a,{seed},2.{seed}" for seed in range(4)], line])
-    with pytest.raises(Refused, match=said):
-        read_csv(write(tmp_path / "runs.csv", text), Asked())
 
 
 @pytest.mark.parametrize("last", ["nan", "inf", "-inf"])
@@ -257,67 +246,6 @@ def test_statuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is no tidy CSV .*; write a row per run"),
-        (b"\n \n", "is no tidy CSV"),
-        (b"\x00\x01\x02PK\x03\x04", "is no tidy CSV|no column seed"),
-        (b"\xff\xfea\x00,\x00", "is no CSV: it is not text in UTF-8"),
-        (b'{"a": 1}\n', "no column seed, but .*; write a row per run"),
-        (b"just words\nmore\n", "no column seed, but just, words; write a row per run"),
-        (b"ffn,sead,loss\na,0,1\n", "no column seed, but ffn, sead, loss; write a row per run"),
-        (b"ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn"),
-        (b"ffn,seed,loss\n", "there are no rows below the names of the columns"),
-        (b"ffn,seed,loss\na,0,1\nb,0,1,2,3\n", "Expected 3 fields in line 3, saw 5"),
-        (b"ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
-        (b"ffn,seed,loss\na,x,1\nb,y,2\n", "line 2: seed is “x”, which is not a whole number"),
-        (b"ffn,seed,loss\na,0,1\na,0,2\nb,0,2\n", "line 2 and line 3 are both a, seed 0; name the columns in which"),
-        (
-            b"seed,loss,note\n0,1,x\n1,2,y\n",
-            "no column is a factor; name those that are with --factors; there are seed, loss, note$",
-        ),
-        (b"cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
-        (b"ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),
-    ],
-)
-def test_wrong_files_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
-) -> None:
-    import re
-
-    (tmp_path / "runs.csv").write_bytes(content)
-    assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == "" and shown.err.count("\n") == 1 and re.search(said, shown.err), shown.err
-    assert "runs.csv" in shown.err and not (tmp_path / "out").exists()
-
-
-def test_wrong_options_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path / "a.csv", rows({"a": 2.0, "b": 2.1}, 3, "ffn,seed,status,loss", "{cell},{seed},done,{loss}"))
-    for options, said in [
-        (["--runs", "none.csv"], "none.csv: it cannot be read (No such file or directory)"),
-        (["--runs", str(tmp_path)], "cannot be read (Is a directory)"),
-        (["--runs", str(file), "STUDY"], "STUDY and --runs are different runs"),
-        (
-            ["--runs", str(file), "--factors", "nrm"],
-            "--factors nrm: there is no such column; there are ffn\n",
-        ),
-        (
-            ["--runs", str(file), "--factors", "status"],
-            "--factors status: status says which run it is or how it ended; there are ffn\n",
-        ),
-        (["--runs", str(file), "--metric", "bpb"], "--metric bpb: there is no such column; there are ffn, loss\n"),
-        (["--runs", str(file), "--reference", "ffn=c"], "--reference ffn=c: there is no such level; there are a, b"),
-        (["--runs", str(file), "--reference", "norm=c"], "norm is no factor of these runs; the factors are ffn"),
-        (["--runs", str(file), "--within", "ffn"], "no factor is left to compare"),
-        (["--factors", "ffn"], "need --runs or --wandb"),
-    ]:
-        assert main([*options, "--results-dir", str(tmp_path)]) == 2
-        shown = capsys.readouterr().err
-        assert said in shown and shown.count("\n") == 1, shown
-
-
-@pytest.mark.parametrize(
     "change",
     [
         lambda text: "\ufeff" + text,
@@ -347,9 +275,3 @@ def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
     assert study.manifest.factors == {"norm": ["ln", "rms"], "dim": [32, 64]}
     assert study.notes == ["columns that are neither factor nor metric, left out: host, hidden, elapsed"]
     assert study.manifest.design == "grid"
-
-
-def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("ffn,seed,loss\na,0,2.0\n\na,1,2.1\nb,0,2.2\nb,1,odd\n")
-    with pytest.raises(Refused, match="line 6: loss is “odd”"):
-        read_csv(tmp_path / "a.csv", Asked())

@@ -106,11 +106,6 @@ def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
     assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
 
 
-def test_rows_that_are_there_twice_are_named(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="line 2 and line 12 are both a, seed 0"):
-        read(tmp_path, PLAIN + PLAIN.splitlines()[1])
-
-
 def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
     first = 1_700_000_000_123_456_789  # of a clock, in nanoseconds: as floats these would be one
     text = "\n".join(
@@ -126,36 +121,56 @@ def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
 CHART = '"Step","mlp-s0 - test/loss","mlp-s0 - test/loss__MIN"\n1,2.5,2.5\n'
 TABLE = '"Name","State","config.ffn","config.seed","test/loss"\n"r0","finished","mlp","0","2.5"\n'
 TIDY = "write a row per run (or per run and step) with the columns seed, cell or one per factor, and a metric"
-REFUSED = [
+FIELDS = "ffn,seed,loss\na,0,2.0\n\na,1,2.1\nb,0,2.2\n"  # with an empty line, which counts
+REFUSED: list[tuple[str | bytes, str]] = [
     (PLAIN.replace("seed", "Seed"), f"there is no column seed, but ffn, Seed, test/loss; {TIDY}"),
     (CHART, f"there is no column seed, but Step, mlp-s0 - test/loss, mlp-s0 - test/loss__MIN; {TIDY}"),
     (TABLE, "of runs on W&B write --wandb ENTITY/PROJECT"),
+    ("", "is no tidy CSV (Could not determine delimiter); write a row per run"),
+    ("\n \n", "is no tidy CSV"),
+    (b"\x00\x01\x02PK\x03\x04", "write a row per run"),
+    (b"\xff\xfea\x00,\x00", "is no CSV: it is not text in UTF-8"),
+    ("just words\nmore\n", "no column seed, but just, words; write a row per run"),
+    ("ffn,seed,loss\n", "there are no rows below the names of the columns"),
+    ("ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
+    ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn, seed"),
+    ("seed,loss,note\n0,1,x\n1,2,y\n", "is a factor; name those that are with --factors; there are seed, loss, note\n"),
+    (table("epoch,seed,loss", "{c},{s},{v}", ("1", "2")), "no column is a factor; name those that are with --factors"),
+    *((f"{FIELDS}b,{seed},2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
+    (f"{FIELDS}b,1,odd", "line 6: loss is “odd”, which is not a number"),
+    (f"{FIELDS}b,1,2,3", "Expected 3 fields in line 6, saw 4"),
     (PLAIN.replace(",", ";").replace(".", ","), "line 2: test/loss is “2,0”, which is not a number; write a decimal"),
     (table("ffn,seed,test/acc", "{c},{s},9{i}.{s}%"), "line 2: test/acc is “90.0%”, which is not a number; write a"),
-    (table("ffn,seed,loss", "{c},{s},{v} nats"), "line 2: loss is “2.0 nats”, which is not a number"),
     (table("ffn,seed,loss,params", '{c},{s},{v},"1,234"'), "line 2: params is “1,234”, which is not a number"),
     (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "line 2: step is “inf”, which is not a number"),
     (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
-    (table("epoch,seed,loss", "{c},{s},{v}", ("1", "2")), "no column is a factor; name those that are with --factors"),
+    (PLAIN + PLAIN.splitlines()[1], "line 2 and line 12 are both a, seed 0; name the columns in which"),
+    ("ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),
     (table("ffn,seed,epoch,loss", "{c},{s},1,{v}\n{c},{s},2,{v}1"), "; if epoch counts what was trained, call it step"),
+    ("cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
-def test_what_cannot_be_meant_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
-    (tmp_path / "runs.csv").write_text(text)
+@pytest.mark.parametrize(("content", "said"), REFUSED, ids=[said[:30] for _, said in REFUSED])
+def test_what_cannot_be_meant_is_one_line(tmp_path, capsys, content, said):
+    (tmp_path / "runs.csv").write_bytes(content.encode() if isinstance(content, str) else content)
     assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1 and said in shown.err, shown.err
-    assert not (tmp_path / "out").exists()
+    assert "runs.csv" in shown.err and not (tmp_path / "out").exists()
 
 
 def test_a_column_is_a_factor_by_what_it_holds_whatever_its_name(tmp_path: Path) -> None:
     study = read(tmp_path, table("lr,host,seed,loss", "{c},h{i}{s},{s},{v}", ("1e-3", "1e-2")))
     assert study.manifest.factors == {"lr": [0.001, 0.01]}
     assert study.notes == ["columns that are neither factor nor metric, left out: host"]
+
+
+def test_a_column_of_an_axis_is_a_factor_where_it_is_named(tmp_path: Path) -> None:
+    text = table("tokens,seed,loss", "{c},{s},{v}", ("1000", "2e3"))
+    assert read(tmp_path, text, Asked(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
+    with pytest.raises(Refused, match="no column is a factor"):
+        read(tmp_path, text)
 
 
 def test_a_text_of_several_lines_is_one(tmp_path: Path) -> None:
@@ -210,23 +225,35 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--factors", "test/loss"], "--factors test/loss: test/loss is a metric"),
-        (["--factors", "ffn,hits", "--metric", "hits"], "--factors hits: hits is a metric"),
+        (["--runs", "none.csv"], "none.csv: it cannot be read (No such file or directory)"),
+        (["--runs", "."], ".: it cannot be read (Is a directory)"),
+        (["--runs", "runs.csv", "STUDY"], "STUDY and --runs are different runs"),
+        (["--factors", "ffn"], "need --runs or --wandb"),
         *(
-            (["--metric", name], f"--metric {name}: {name} says which run")
-            for name in ("seed", "status", "cell", "params")
+            (["--runs", "runs.csv", *options.split()], said)
+            for options, said in {
+                "--factors nrm": "--factors nrm: there is no such column; there are ffn, cell, hits, note\n",
+                "--factors status": "status says which run it is or how it ended; there are ffn, cell, hits, note\n",
+                "--factors test/loss": "--factors test/loss: test/loss is a metric",
+                "--factors ffn,hits --metric hits": "--factors hits: hits is a metric",
+                "--metric bpb": "--metric bpb: there is no such column; there are ffn, hits, note, test/loss\n",
+                **{f"--metric {name}": f"{name} says which run" for name in ("seed", "status", "cell", "params")},
+                "--metric note": "note is “text”, which is not a number",
+                "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b",
+                "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
+                "--within ffn": "no factor is left to compare",
+            }.items()
         ),
-        (["--metric", "note"], "note is “text”, which is not a number"),
     ],
 )
-def test_a_column_in_the_wrong_place_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
-) -> None:
+def test_wrong_options_are_one_line(tmp_path, monkeypatch, capsys, options, said):
+    monkeypatch.chdir(tmp_path)
     head = "ffn,cell,seed,params,status,hits,note,test/loss"
-    (tmp_path / "runs.csv").write_text(table(head, "{c},{c},{s},9,done,{s},text,{v}"))
-    assert main(["--runs", str(tmp_path / "runs.csv"), *options, "--results-dir", str(tmp_path / "results")]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert said in line and not (tmp_path / "results").exists()
+    Path("runs.csv").write_text(table(head, "{c},{c},{s},9,done,{s},text,{v}"))
+    assert main(options) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.err.count("\n") == 1 and not shown.out, shown.err
+    assert not Path("results").exists()
 
 
 @pytest.mark.parametrize("metric", ["seconds", "tokens"])

@@ -80,9 +80,7 @@ ORDERED = {"rank_correlates": [{"ffn": ["mlp", "glu", "swiglu"]}, [-1, -2, 3.5]]
     ],
     ids=["grid", "diverged", "strata", "one at a time", "leave one out", "cumulative", "fractional"],
 )
-def test_a_native_study_with_claims_and_margin_reads_back_equal(
-    tmp_path: Path, factors: dict[str, list[Any]], design: str, claims: dict[str, Any], more: dict[str, Any]
-) -> None:
+def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factors, design, claims, more):
     """Effects, claims, cells and figures; registered aside: who reads runs of others cannot know it."""
     name = fabricate(tmp_path, factors, design=design, seeds=range(6), every=200, **more)
     native = judged_as(load_study(tmp_path, name), claims, 0.03)
@@ -166,9 +164,7 @@ def test_the_command_line_from_end_to_end(tmp_path: Path, runs: Path, capsys: py
     assert main(["verify", str(folder / "claims.png"), "--runs", str(runs), "--study", str(study)]) == 1
 
 
-def test_runs_of_other_programs_do_not_take_the_place_of_a_study(
-    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, runs, capsys):
     own = fabricate(tmp_path / "results", GRID, range(3), plain_score)
     (tmp_path / "study.yaml").write_text(f"study: {own}")
     options = ["--runs", str(runs), "--study", str(tmp_path / "study.yaml")]
@@ -281,9 +277,7 @@ MISTAKES: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES, ids=[said[:30] for _, said in MISTAKES])
-def test_a_mistake_is_one_line_and_writes_nothing(
-    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
+def test_a_mistake_is_one_line_and_writes_nothing(tmp_path, runs, capsys, text, said):
     (tmp_path / "study.yaml").write_text(text)
     assert run(tmp_path, "--runs", str(runs), "--study", str(tmp_path / "study.yaml")) == 2
     shown = capsys.readouterr()

@@ -10,9 +10,9 @@ import pytest
 from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.results.study import Study
-from analysis.sources.manifest import Origin
+from analysis.sources.logged import Origin, study_of
 from analysis.sources.request import Asked
-from analysis.sources.tracked_runs import Tracked, study_of_runs
+from analysis.sources.tracked_runs import Tracked, logged_runs
 
 PLAIN = {"ffn": ["mlp", "glu"]}
 
@@ -27,7 +27,7 @@ def tracked(i: int, config: dict[str, Any], **more: Any) -> Tracked:
 def read(settings: list[dict[str, Any]], **more: Any) -> Study:
     """The study of eight runs: of two cells, with four seeds where the settings do not say others."""
     runs = [tracked(i, {"seed": i // 2} | each, **more) for i, each in enumerate(settings)]
-    return study_of_runs(runs, Asked(), Origin("s", "W&B", "2025", "-"), [])
+    return study_of(logged_runs(runs, "", []), Asked(), Origin("s", "W&B", "2025", "-"))
 
 
 def eight(**settings: list[Any]) -> list[dict[str, Any]]:
@@ -67,6 +67,12 @@ def test_rows_without_a_step_are_counted(step: Any) -> None:
     history = [{"_step": step, "test/loss": value} for value in (3.0, 2.5)]
     study = read(eight(**PLAIN), history=history)
     assert study.curves["step"].tolist() == [0, 1] * 8 and set(study.runs["test/loss"]) == {2.5}
+
+
+def test_settings_that_vary_and_are_not_compared_are_said() -> None:
+    study = read(eight(**PLAIN, host=list("abcdefgh"), dim=[1, 2]))
+    assert study.manifest.factors == PLAIN
+    assert study.notes == ["columns that are neither factor nor metric, left out: host, dim"]
 
 
 def test_an_unknown_state_is_said() -> None:

@@ -68,9 +68,7 @@ def online(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return Api.recorded
 
 
-def test_the_server_is_the_users_and_never_the_folders(
-    online: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_is_the_users_and_never_the_folders(online, tmp_path, monkeypatch):
     """W&B reads `wandb/settings` of the current folder when its API is made; what is kept goes where it should."""
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "settings").write_text("[default]\nbase_url = http://127.0.0.1:9\n")
@@ -102,9 +100,7 @@ def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> Non
     assert len(study.curves) == sum(len(run["history"]) for run in online)
 
 
-def test_a_study_file_judges_runs_of_a_project(
-    online: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_file_judges_runs_of_a_project(online, tmp_path, capsys):
     file = tmp_path / "study.yaml"
     file.write_text(
         "study: gated\nreference: {ffn.kind: swiglu}\nmargin: 0.5\nclaims:\n"
@@ -153,9 +149,7 @@ def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> N
     assert Api.scanned == [online[2]["id"]]  # the one that goes on
 
 
-def test_nothing_prompts_hangs_or_crashes(
-    online: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_prompts_hangs_or_crashes(online, tmp_path, monkeypatch, capsys):
     def refused(*arguments: str) -> str:
         assert main([*arguments, "--results-dir", str(tmp_path)]) == 2
         said = capsys.readouterr()
@@ -245,9 +239,7 @@ def test_a_damaged_offline_run_is_named_and_stops_no_other(odd: dict[str, str], 
     assert (found.runs["status"] == "done").sum() == 6 and found.manifest.factors == {"norm": ["ln", "rms"]}
 
 
-def test_names_of_others_do_nothing_where_they_are_shown(
-    wandb: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_others_do_nothing_where_they_are_shown(wandb, tmp_path, capsys):
     for seed in range(3):
         for norm in ("ln", "rms"):
             offline(tmp_path / "runs", seed, norm, name=f"\x1b[2J{norm}{seed}", loss="NaN" if seed else "1")

@@ -205,10 +205,6 @@ def test_a_study_without_a_number_has_its_report(tmp_path: Path, status: str) ->
     assert ("No learning curves" in "".join(found.texts["p"])) == (status != "diverged")
 
 
-def test_one_cell_has_its_report(tmp_path: Path) -> None:
-    assert "mlp" in written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp"]}))
-
-
 def foreign(results: Path) -> Case:
     """A study as a CSV gives it: no configurations, no budgets, no paths, no curves."""
     found = load_study(results, fabricate(results, GRID))
@@ -278,8 +274,11 @@ def test_claims_come_first_as_sentences_and_what_they_say_is_no_column(tmp_path:
 
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
     fabricate(tmp_path, GRID, claims={"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)})
+    folder = tmp_path / "figures" / "fabricated"
+    folder.mkdir(parents=True)
+    (folder / "figures.yaml").write_text("subset: {figures: [claims]}")
     assert main(["--results-dir", str(tmp_path)]) == 0
-    text = (tmp_path / "figures" / "fabricated" / "report.html").read_text(encoding="utf-8")
+    text = (folder / "report.html").read_text(encoding="utf-8")
     help, others = text.split('<section id="help"')[1].split("</section>", 1)
     assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims", "Effects"]
     assert '<li class="decided">gated (registered): supported.' in help

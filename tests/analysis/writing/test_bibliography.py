@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from fake_studies import a_manifest
 from pybtex.database import parse_string
@@ -103,9 +99,7 @@ def test_marks_become_citations_and_foreign_marks_stay_text() -> None:
     )
 
 
-def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(
-    plan: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(plan, tmp_path):
     manifest = plan("norm=ln,rms").manifest
     assert list(manifest.papers["norm=ln"]) == ["ba2016layer"]
     assert manifest.papers["norm=rms"]["zhang2019root"]["year"] == "2019"

@@ -18,7 +18,7 @@ from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.study import load_study
 from ablate.training.divergence import DIVERGED
 from analysis.case import Case, case_of
-from analysis.writing import methods, methods_training
+from analysis.writing import methods
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 FULL = {
@@ -105,9 +105,7 @@ PLAIN = {"change": lambda manifest: [in_cells("train", "average", "none")(manife
 
 
 @pytest.mark.parametrize(("name", "options", "sentence"), FEATURES, ids=[name for name, _, _ in FEATURES])
-def test_what_was_done_is_said_and_what_was_not_is_not(
-    tmp_path: Path, name: str, options: dict[str, Any], sentence: str
-) -> None:
+def test_what_was_done_is_said_and_what_was_not_is_not(tmp_path, name, options, sentence):
     assert re.search(sentence, said(tmp_path, **options)), methods.markdown(case(tmp_path, study="again", **options))
     assert not re.search(sentence, said(tmp_path, study="plain", **PLAIN))
 
@@ -203,7 +201,7 @@ def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
     found = case(tmp_path, factors={}, seeds=[0], change=change)
     assert "The one run ended with a number." in methods.markdown(found)
     runs = found.study.runs.assign(device="cpu", torch="2.13", commit="0123456789abcdef", dirty=False)
-    text = " ".join(methods_training.machine(found._replace(study=dataclasses.replace(found.study, runs=runs))))
+    text = " ".join(methods.methods(found._replace(study=dataclasses.replace(found.study, runs=runs))))
     assert "commit 0123456789ab, beside my_package, whose version is not recorded." in text
 
 
@@ -249,7 +247,7 @@ def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
         device="cpu x86_64", torch="2.6.0", commit="f75e98ff2e4d0a64", dirty=False, seconds=90.0
     )
     runs = runs.assign(dirty=[True] + [False] * (count - 1))
-    text = " ".join(methods_training.machine(found._replace(study=replace(found.study, runs=runs))))
+    text = " ".join(methods.methods(found._replace(study=replace(found.study, runs=runs))))
     assert "on cpu x86_64 with PyTorch 2.6.0 and Python 3.11.4." in text
     assert "The code is that of commit f75e98ff2e4d with changes that were not committed." in text
     flops = count * 250_000 * 1024 * 800

@@ -83,6 +83,9 @@ def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -
     mean = found.effects.query("kind != 'cell'").set_index("label")["mean"]
     both = found.effects.set_index("label").loc["rms + swiglu against ln + mlp", "mean"]
     assert mean["norm: rms − ln"] + mean["ffn: swiglu − mlp"] == pytest.approx(both)
+    cell = found.cells.set_index("label")["mean"]
+    with_rms, with_ln = (cell[f"{norm} + swiglu"] - cell[f"{norm} + mlp"] for norm in ("rms", "ln"))
+    assert mean["norm × ffn"] == pytest.approx(with_rms - with_ln)
     numbers: dict[str, Any] = {"mean": -0.01, "low": -0.015, "high": -0.005}
     said = about(found, "norm × ffn", verdict="better", **numbers)
     assert said.startswith(
@@ -94,16 +97,6 @@ def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -
         "interaction of rms and swiglu: undecided, test loss +0.010 nats per byte [−0.010, +0.030]: the difference "
         "that swiglu in place of mlp makes with rms, minus that with ln ("
     ), said
-
-
-def test_the_number_of_an_interaction_is_the_difference_of_the_two_differences_that_it_is_told_as(
-    tmp_path: Path,
-) -> None:
-    found = case(tmp_path, seeds=range(5))
-    mean = found.cells.set_index("label")["mean"]
-    with_rms, with_ln = (mean[f"{norm} + swiglu"] - mean[f"{norm} + mlp"] for norm in ("rms", "ln"))
-    row = found.effects.set_index("label").loc["norm × ffn"]
-    assert row["mean"] == pytest.approx(with_rms - with_ln)
 
 
 def test_what_an_effect_is_worth_comes_with_what_must_be_known_of_it(tmp_path: Path) -> None:

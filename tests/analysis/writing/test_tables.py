@@ -16,7 +16,6 @@ from analysis.case import case_of
 from analysis.writing import tables
 from analysis.writing.sentences import sentence
 
-NORMAL = "if differences are roughly normal"  # which fewer than twelve seeds cannot show
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 

@@ -93,9 +93,11 @@ def notes(small: list[str], conf: str, *words: str) -> list[str]:
     return plan_study(tuple(latest(*small, "user=[sparse_parts]", *words)), conf).notes
 
 
-def test_dispatch_by_the_data_is_counted_on_an_example(small: list[str], conf: str) -> None:
-    cell = plan_study(tuple(latest(*small, "user=[sparse_parts]", "ffn=dispatching")), conf).manifest.cells[0]
+def test_dispatch_by_the_data_is_counted_on_an_example_and_experts_that_few_tokens_reach_are_not_accused(small, conf):
+    plan = plan_study(tuple(latest(*small, "user=[sparse_parts]", "ffn=dispatching")), conf)
+    [cell] = plan.manifest.cells
     assert [note for note in cell.notes if "one random example" in note] and cell.flops_per_token
+    assert not [note for note in plan.notes if "never uses" in note]
 
 
 def test_a_part_that_nothing_reads_is_no_expert_for_having_a_number(small: list[str], conf: str) -> None:
@@ -103,10 +105,6 @@ def test_a_part_that_nothing_reads_is_no_expert_for_having_a_number(small: list[
         notes(small, conf, "ffn=idle")
     [line] = map(str, caught.value.problems)
     assert "never uses" in line and "maps.2.weight" in line and "maps.1" not in line
-
-
-def test_experts_that_few_tokens_reach_are_not_accused(small: list[str], conf: str) -> None:
-    assert not [note for note in notes(small, conf, "ffn=dispatching", "model.layers=1") if "never uses" in note]
 
 
 def test_layers_that_are_dropped_rarely_are_another_network(small: list[str], conf: str) -> None:

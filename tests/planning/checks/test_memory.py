@@ -105,9 +105,7 @@ def test_a_frozen_table_has_neither_gradient_nor_moments(small: list[str]) -> No
         ("muon", "n * m", 2),
     ],
 )
-def test_an_optimiser_keeps_what_its_paper_says(
-    optimiser: str, of_matrix: str, of_vector: int, small: list[str]
-) -> None:
+def test_an_optimiser_keeps_what_its_paper_says(optimiser, of_matrix, of_vector, small):
     """Of a matrix (n, m), and of each number of a vector; muon leaves the table, which is the head, to AdamW."""
     cell = checked(small, *f"optim={optimiser}".split())
     expected, count = 0, 0
@@ -120,9 +118,7 @@ def test_an_optimiser_keeps_what_its_paper_says(
     assert trained == cell.budget.params and expected <= moments <= expected + count, "and each parameter's step"
 
 
-def test_an_optimiser_that_looks_at_numbers_is_taken_for_adam(
-    small: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_optimiser_that_looks_at_numbers_is_taken_for_adam(small, monkeypatch):
     class Looking(torch.optim.SGD):
         def step(self, closure: Any = None) -> None:
             assert float(next(iter(self.param_groups[0]["params"])).detach().sum()) > -1e9

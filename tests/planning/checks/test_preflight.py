@@ -14,7 +14,6 @@ from conftest import latest
 from empty_task import Blank
 from model.test_variants import ALONE, CONTEXT, IN_FORMS, LM, SETTINGS, VOCAB, configuration, in_a_test, read
 
-from ablate.config.groups import groups
 from ablate.config.schema import typed
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, kept, preflight, small_models, validate
@@ -48,28 +47,30 @@ def refused(small: list[str], conf: str | None, *overrides: str) -> list[str]:
 
 
 MISTAKES = {
-    "position=fixedbase position.base=100.0,500.0": ["position.base=100 and position.base=500", SAME],
-    "position=rope,fixedbase": ["position=rope and position=fixedbase", SAME],
-    "ffn=mlp,gateofone": ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
-    "attention=offbyone": ["attention: mistakes_of_mine.OffByOne looks ahead"],
-    "attention=odd": ["attention: mistakes_of_mine.Odd looks ahead"],
-    "attention=edge": ["attention: mistakes_of_mine.Edge looks ahead"],
-    "residual=forgetful": ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
-    "norm=overtime": ["norm: mistakes_of_mine.OverTime looks ahead"],
-    "norm=overbatch": ["norm: mistakes_of_mine.OverBatch mixes rows"],
-    "norm=counting": ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
-    "norm=far eval.lengths=[24]": ["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"],
-    "norm=idle": ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
-    "norm=unread": ["norm.strength: Unread never reads it"],
+    "position=rope,fixedbase": [["position=rope and position=fixedbase", SAME]],
+    "position=fixedbase position.base=100.0,500.0": [["position.base=100 and position.base=500", SAME]],
+    "ffn=mlp,gateofone": [["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"]],
+    "attention=offbyone,odd,edge": [
+        [f"attention: mistakes_of_mine.{name} looks ahead"] for name in ("OffByOne", "Odd", "Edge")
+    ],
+    "residual=forgetful": [["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"]],
+    "norm=overtime,overbatch,counting,idle,unread": [
+        ["norm: mistakes_of_mine.OverTime looks ahead"],
+        ["norm: mistakes_of_mine.OverBatch mixes rows"],
+        ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
+        ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
+        ["norm.strength: Unread never reads it"],
+    ],
+    "norm=far eval.lengths=[24]": [["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"]],
 }
 
 
 @pytest.mark.parametrize("overrides", MISTAKES)
-def test_a_seeded_mistake_is_found(overrides: str, small: list[str], conf: str) -> None:
+def test_seeded_mistakes_are_found_a_line_each(overrides: str, small: list[str], conf: str) -> None:
     found = refused(small, conf, MINE, *overrides.split())
-    assert len(found) == 1 and "\n" not in found[0], found
-    for word in MISTAKES[overrides]:
-        assert word in found[0]
+    assert len(found) == len(MISTAKES[overrides]), found
+    for line, words in zip(found, MISTAKES[overrides], strict=True):
+        assert "\n" not in line and all(word in line for word in words), found
 
 
 MUP = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32")
@@ -101,19 +102,6 @@ def test_attention_that_ignores_the_padding_mask(form: str, small: list[str], co
     assert len(found) == 1 and found[0].startswith("attention: mistakes_of_mine.Blind reads padding")
     notes = planned(small, conf, MINE, "attention=blind").notes
     assert [note for note in notes if "Blind reads padding" in note and "pads nothing" in note]
-
-
-@pytest.mark.slow
-def test_mistakes_from_the_command_line(cli: Any, small: list[str], conf: str, tmp_path: Path) -> None:
-    """All at once, exit code 2, nothing on disk."""
-    own = str(Path(conf).parent)
-    done = cli(
-        "--config-dir", conf, "-m", *small, MINE, "norm=overtime,overbatch", "attention=offbyone", PYTHONPATH=own
-    )
-    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
-    for word in ("OverTime looks ahead", "OverBatch mixes rows"):
-        assert word in done.stderr
-    assert not (tmp_path / "results").exists()
 
 
 def test_a_part_that_does_not_fit_the_copy_is_not_accused(small: list[str], conf: str) -> None:
@@ -211,9 +199,7 @@ def test_what_differs_is_not_accused(overrides: str, small: list[str]) -> None:
     assert len(planned(small, None, *overrides.split()).manifest.cells) > 1
 
 
-def test_a_dropout_that_never_drops_is_the_network_without_it(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dropout_that_never_drops_is_the_network_without_it(small, tmp_path, monkeypatch):
     """Though with dropout the attention is computed in another order: its last bits are others."""
     monkeypatch.setattr(kept, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
@@ -295,35 +281,19 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
 
 
 @pytest.mark.parametrize("group", ALONE)
-def test_every_variant_beside_all_others_passes_at_scale_tiny(group: str, tmp_path: Path) -> None:
+def test_every_variant_beside_all_others_passes(group: str, tmp_path: Path) -> None:
+    """At sizes at which a window, groups of heads and pairs of features are still others."""
     untied = ["model.tie_embeddings=false"] * (group == "embedding")  # one of which is frozen, and so no head
-    plan = planned([f"results_dir={tmp_path}", "track=none", *untied], None, f"{group}=glob(*)")
+    sizes = ["model.dim=32", "model.heads=4", "model.layers=1", "data.context=40"]
+    plan = planned([f"results_dir={tmp_path}", "track=none", *sizes, *untied], None, f"{group}=glob(*)")
     loud = [note for note in plan.notes if "loss at initialisation" in note]
     assert len(loud) == (group == "init"), "torch's embeddings, tied, give logits of size 8"
 
 
-TASKS = {"decoder": "stdlib", "bert": "mlm", "encoder_decoder": "copy"}
-
-
-QUICK = ("gpt2", "llama", "bert", "albert", "bart", "t5", "t5_v1_1", "transformer")
-FORM_OF = {
-    name: next(form for form in TASKS if f"override /model: {form}\n" in file.read_text())
-    for name, file in groups()["preset"].items()
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in FORM_OF],
-)
-def test_every_preset_passes_without_a_word(name: str, tmp_path: Path) -> None:
-    task = f"data={TASKS[FORM_OF[name]]}"
-    assert planned([f"results_dir={tmp_path}", "track=none"], None, f"+preset={name}", task).notes == []
-
-
-@pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS} - {LM}), ids=in_a_test)
+@pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS if form[0] != "bert"} - {LM}), ids=in_a_test)
 def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
-    """But the decoder, which is half of an encoder-decoder; alone it is tried out above, at scale=tiny."""
+    """But the decoder, which is half of an encoder-decoder and is tried out above, and BERT, an encoder but for its
+    head."""
     task = Blank(VOCAB, CONTEXT, form[1], 5 if form[1] == "classification" else VOCAB)
     seen: list[tuple[Signature, dict[str, str]]] = []
     for cell in [cell for one, cell in IN_FORMS if one == form]:
@@ -350,9 +320,7 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
     return (len(texts) == 2 and texts[0] == texts[1]) or "relu" in (*first.values(), *second.values())
 
 
-def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(small, tmp_path, monkeypatch):
     folder, made, counted, real, count = tmp_path / "cache", [], [], examine.examine, validate.count
     folder.mkdir()
     monkeypatch.setattr(kept, "cache_folder", lambda: folder)

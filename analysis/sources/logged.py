@@ -1,4 +1,4 @@
-"""Runs that no sweep of ours has left, as a study: the manifest that a plan would have written for them."""
+"""Runs that no sweep of ours has left: as two tables, which any reader fills, and as the study that they make."""
 
 from __future__ import annotations
 
@@ -6,25 +6,48 @@ import dataclasses
 import datetime
 import math
 import shlex
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.format import first_of, show
+from ablate.format import counted, first_of, show
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
-from analysis.sources.columns import SHAPE, STEPS, direction, plain
+from analysis.sources.columns import SHAPE, STEPS, choose_factors, choose_metrics, direction, few, levels, plain
 from analysis.sources.design import arrange, label_of, labels_of, outside
-from analysis.sources.endpoints import ends, with_missing
+from analysis.sources.endpoints import CARRIED, ends, with_missing
 from analysis.sources.request import Asked
 from analysis.sources.study_file import judged
 
+STATUSES = ("done", "diverged", "failed", "missing")
+AXES = ("step", "tokens", "seconds")
 TASK = "runs"
+NUMBER = "a number; write a decimal point and no other sign"
 NAMED = 6  # columns
 Levels = dict[str, Any]
+
+
+class Logged(NamedTuple):
+    """Runs as another program has logged them.
+
+    runs       a row per run, indexed by what messages call it: `seed` (int), settings as texts, "" where a run has
+               none; optionally `status` (one of STATUSES; without it all are done), `cell`, `label`, `batches`,
+               `params`, `flops_per_token`, `path`, `error`, None where not known.  Settings that vary are factors.
+    curves     a row per logged step, indexed by the row number of its run: metrics, optionally `step`, `tokens`,
+               `seconds`; infinite where a number was not finite, NaN where nothing was logged.  A run's last row is
+               its end.  In a table with a row per run and step rows of equal factors and seed are one run.
+    created    when each run began, where runs may have been repeated: of equal factors and seed the newest counts
+    notes      what was left out
+    """
+
+    runs: pandas.DataFrame
+    curves: pandas.DataFrame
+    created: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 class Origin(NamedTuple):
@@ -53,34 +76,34 @@ def when(file: Path) -> str:
     return datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).isoformat(timespec="seconds")
 
 
-def assemble(
-    table: pandas.DataFrame, factors: list[str], metrics: list[str], asked: Asked, origin: Origin, notes: list[str]
-) -> Study:
-    """The study of a table with a row per run, or per run and step.
-
-    Columns: seed, status, factors, metrics (the endpoint first); optionally cell, step, batches, params,
-    flops_per_token, path, error.  Infinite metrics stand for logged numbers that are not finite, NaN for what was not
-    logged; the index says in which line a row stood.  Raises Refused.
-    """
+def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
+    """The study that logged runs make: the manifest that a plan would have written.  Raises Refused."""
+    metrics = choose_metrics(list(logged.curves), asked)
+    factors, left = choose_factors(logged.runs, metrics, asked)
+    own = {name: logged.runs[name] if name == "cell" else levels(logged.runs[name]) for name in factors}
+    given = logged.runs.assign(status=logged.runs.get("status", "done"))
+    given = given.assign(**{name: pandas.Series([*own[name]], given.index, dtype=object) for name in own})
+    newest, again = _newest(given, logged.created, factors)
+    table = _joined(given, logged.curves[logged.curves.index.isin(newest)], factors, metrics)
     lower = asked.lower if asked.lower is not None else direction(metrics[0])
     if lower is None:
         raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
     rows = list(zip(*(table[name] for name in factors), strict=True))
     ids = _ids(table, rows)
-    levels = {ids[row]: dict(zip(factors, row, strict=True)) for row in ids}
+    by_cell = {ids[row]: dict(zip(factors, row, strict=True)) for row in ids}
     table = table.assign(cell=[ids[row] for row in rows])
-    own = table.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in table else {}
-    table["label"] = table["cell"].map({name: label_of(each) for name, each in levels.items()})
+    called = table.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in table else {}
+    table["label"] = table["cell"].map({name: label_of(each) for name, each in by_cell.items()})
     table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
-    _refuse_repeated(table)
-    plan = arrange(levels, asked)
-    labels = labels_of(plan, own)
+    _refuse_repeated(table, logged.curves)
+    plan = arrange(by_cell, asked)
+    labels = labels_of(plan, called)
     table["label"] = table["cell"].map(labels)
     runs, lost = ends(table, metrics)
     shown, pairing = _batches(runs, asked.unpaired)
     cells = _cells(plan, labels, runs, shown)
     runs, missing = with_missing(runs)
-    runs = _whole(runs, cells, levels)
+    runs = _whole(runs, cells, by_cell)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
     manifest = dataclasses.replace(
         plan,
@@ -97,10 +120,53 @@ def assemble(
         endpoint=metrics[0],
         **judged(asked.described, factors, plan.factors, cells, ways),
     )
-    axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
+    axes = [name for name in ("path", *AXES) if name in table]
     told = dict.fromkeys(["cell", "label", "seed", *axes, *metrics, *factors])  # a factor may be the cell itself
     curves = table[[*told]] if "step" in table else table[["cell", "seed"]][:0]
-    return Study(manifest, runs, curves.reset_index(drop=True), [*notes, *lost, *missing])
+    return Study(manifest, runs, curves.reset_index(drop=True), [*logged.notes, *left, *again, *lost, *missing])
+
+
+def _newest(runs: pandas.DataFrame, created: Sequence[str], factors: list[str]) -> tuple[set[int], list[str]]:
+    """The row numbers of the runs that count, of a cell and seed the newest, done if any is; a note on the others."""
+    every = set(range(len(runs)))
+    if not created:
+        return every, []
+    done = (runs["status"] == "done").tolist()
+    order = sorted(every, key=lambda row: (done[row], created[row]))
+    keys = list(zip(*(runs[name] for name in (*factors, "seed")), strict=True))
+    newest = set({keys[row]: row for row in order}.values())
+    lost = few(runs.index[row] for row in sorted(every - newest))
+    told = f"{counted(len(every - newest), 'run')} left out, whose cell and seed were run again: {lost}"
+    return newest, [told] * bool(lost)
+
+
+def _joined(
+    runs: pandas.DataFrame, curves: pandas.DataFrame, factors: list[str], metrics: list[str]
+) -> pandas.DataFrame:
+    """Every logged step with what is known of its run, indexed by what messages call the run; metrics as numbers."""
+    known = [name for name in ("cell", "label", "seed", *CARRIED, *factors) if name in runs]
+    table = runs.iloc[curves.index][list(dict.fromkeys(known))]
+    logged = [name for name in dict.fromkeys([*AXES, *metrics]) if name in curves and name not in factors]
+    return table.assign(**{name: read_column(curves[name].set_axis(table.index), number, NUMBER) for name in logged})
+
+
+def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) -> pandas.Series:
+    """A column with every text as `read` takes it.  Raises Refused with the first that it does not take."""
+    if pandas.api.types.is_numeric_dtype(column):
+        return column
+    found = []
+    for where, text in column.items():
+        try:
+            found.append(read(text))
+        except (ValueError, KeyError):
+            raise Refused(f"{where}: {column.name} is “{text[:20]}”, which is not {wanted}") from None
+    return pandas.Series(found, column.index)
+
+
+def number(text: str) -> float:
+    """The number that a text is, infinite where it is not finite, NaN where nothing is."""
+    value = float(text or "nan")
+    return value if not text or math.isfinite(value) else math.inf
 
 
 def _whole(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
@@ -137,23 +203,19 @@ def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any
     return {row: f"c{i}" for i, row in enumerate(combinations)}
 
 
-def _refuse_repeated(table: pandas.DataFrame) -> None:
+def _refuse_repeated(table: pandas.DataFrame, logged: Iterable[str]) -> None:
     keys = ["cell", "seed", *(["step"] if "step" in table else [])]
     again = table[table.duplicated(keys, keep=False)]
     if len(again):
         first = again.iloc[0]
         same = again[(again[keys] == first[keys]).all(axis=1)]
+        axis = next((name for name in logged if plain(name) in STEPS), "")  # rows may be steps of one run
+        uncounted = f"; if {axis} counts what was trained, call it step" if axis and "step" not in keys else ""
         what = f"{first['label']}, seed {first['seed']}" + (f", step {first['step']:g}" if "step" in keys else "")
         raise Refused(
             f"{same.index[0]} and {same.index[1]} are both {what}; name the columns in which they differ with "
-            "--factors, or give each run a seed of its own" + _uncounted(table)
+            "--factors, or give each run a seed of its own" + uncounted
         )
-
-
-def _uncounted(table: pandas.DataFrame) -> str:
-    """What to say of rows that may be steps of one run."""
-    axis = next((name for name in table if plain(str(name)) in STEPS), "")
-    return f"; if {axis} counts what was trained, call it step" if axis and "step" not in table else ""
 
 
 def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:

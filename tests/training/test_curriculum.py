@@ -1,0 +1,99 @@
+"""Tokens are counted from the batches: in logs, results, plans and budgets, of the curriculum of the how-to page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import latest
+from one_run import rows_of, train
+from test_docs import code
+from units import run_unit
+
+from ablate.config.errors import PlanError
+from ablate.planning.plan import plan_study
+from ablate.planning.units import write_plan
+from ablate.results.study import load_study
+
+ROWS, LONG = 4, 16  # of the small study: rows of a batch, and data.context
+LENGTHS = [4, 4, 8, 8, 16, 16]  # of its six steps, from `start` 4 doubling each second
+
+
+@pytest.fixture
+def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command line that has the curriculum of the how-to page, and one that halves its windows later."""
+    name = f"curriculum_{tmp_path.name.replace('-', '_')}"
+    text = code("own-step.md", "python")[6]
+    halved = "self.context // (1 + (step >= self.period))"
+    late = text.replace("class Growing", "class Late").replace("self.start << step // self.period", halved)
+    (tmp_path / f"{name}.py").write_text(text + late)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    settings = yaml.safe_load(code("own-step.md", "yaml")[3])
+    for variant, period in {"growing": 2, "late": 15}.items():
+        settings |= {"_target_": f"{name}.{variant.title()}", "start": 4, "period": period}
+        (tmp_path / "conf" / "data" / f"{variant}.yaml").write_text(f"# Mine.\n{yaml.safe_dump(settings)}")
+    return [*small, f"user=[{name}]"]
+
+
+def planned(own: list[str], tmp_path: Path, *words: str) -> Any:
+    return plan_study(tuple(latest(*own, *words)), str(tmp_path / "conf"))
+
+
+def test_tokens_are_those_that_were_seen_also_when_continued(own: list[str], tmp_path: Path) -> None:
+    found = []
+    for stops in ([], [3]):
+        plan = planned(own, tmp_path, "data=growing", "seeds=1", "train.checkpoint_seconds=0", "train.log_every=1",
+                       f"results_dir={tmp_path / f'results{len(stops)}'}")  # fmt: skip
+        write_plan(plan)
+        for asked in stops:
+            left = iter(range(asked))
+            assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
+        status, run = train(plan)
+        assert status == "done"
+        found.append(rows_of(run))
+        seen = {row["step"]: row["tokens"] for row in found[-1]}
+        assert seen == {step: ROWS * sum(LENGTHS[:step]) for step in range(7)}
+        result = run.result()
+        assert result.tokens == ROWS * sum(LENGTHS)
+        assert result.tokens_per_second == pytest.approx(result.tokens / 6 / result.step_seconds)
+    assert found[0] == found[1]
+    [cell] = plan.manifest.cells
+    assert cell.tokens_per_step == pytest.approx(ROWS * sum(LENGTHS) / 6)
+
+
+def test_a_curriculum_is_compared_with_the_whole_windows(own: list[str], tmp_path: Path) -> None:
+    words = [*own, "data=text,growing", "seeds=[0,1]", "study=grown"]
+    plan = planned(words, tmp_path)
+    write_plan(plan)
+    for unit in plan.manifest.units:
+        run_unit(plan.results, "grown", unit, True, lambda: False, plan.manifest.cells[0].config.user)
+    study = load_study(tmp_path / "results", "grown")
+    text, growing = study.manifest.cells
+    assert text.task == growing.task and text.batches == growing.batches and text.shared_draws == 1
+    assert (text.tokens_per_step, growing.tokens_per_step) == (ROWS * LONG, pytest.approx(ROWS * sum(LENGTHS) / 6))
+    ends = study.curves.groupby("cell")["tokens"].max()
+    assert ends[text.id] == 6 * ROWS * LONG and ends[growing.id] == ROWS * sum(LENGTHS)
+
+
+def test_equal_flops_are_counted_over_the_batches(own: list[str], tmp_path: Path) -> None:
+    words = ("data=text,growing", "match=flops_total", "train.steps=20")
+    text, growing = planned(own, tmp_path, *words).manifest.cells
+    assert text.flops_per_token == growing.flops_per_token
+    # Two steps of 4 tokens and two of 8 lack as many as 2.5 steps have: 22 and 23 are as near, and 22 are fewer.
+    assert growing.config.train.steps == 22
+    assert growing.tokens_per_step * 22 == ROWS * (sum(LENGTHS[:4]) + 18 * LONG)
+
+
+def test_equal_seconds_of_changing_lengths_are_refused(own: list[str], tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"match: seconds are measured at one length.*match=flops_total"):
+        planned(own, tmp_path, "data=text,growing", "match=seconds")
+
+
+def test_data_that_differ_late_in_training_are_not_the_same(own: list[str], tmp_path: Path) -> None:
+    planned(own, tmp_path, "data=text,late", "train.steps=20")
+    with pytest.raises(PlanError, match="data=text and data=late"):
+        planned(own, tmp_path, "data=text,late", "train.steps=12")
