@@ -7,7 +7,6 @@ study = api.train(planned)
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import time
@@ -64,7 +63,7 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """
     ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
     folder = os.path.abspath(config_dir) if config_dir else config_dir
-    planned = (None if hydras else finished(ours, folder)) or plan_anew(ours, hydras, folder)
+    planned = (None if hydras else finished(ours, folder)) or plan_anew(words, ours, folder)
     if is_local(hydras) and (problem := device_problem(planned)):
         raise PlanError([problem])
     if not is_local(hydras) and planned.manifest.timing:
@@ -73,17 +72,14 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     return planned
 
 
-def plan_anew(ours: Sequence[str], hydras: Sequence[str], folder: str | None) -> Plan:
-    """See `plan`, with words that are about Hydra apart.  Loads torch, which a study that has ended does without."""
-    from ablate.execution.launcher import launcher_problems
+def plan_anew(words: Sequence[str], ours: Sequence[str], folder: str | None) -> Plan:
+    """See `plan`, with the words apart that are not about Hydra.  Loads torch, which an ended study does without."""
     from ablate.planning.plan import plan_study
 
-    if problems := launcher_problems(hydras):
-        raise PlanError(problems)
-    kept_at, planned = place(ours, folder), plan_study(ours, folder)
+    kept_at, planned = place(ours, folder), plan_study(words, folder)
     if planned.asked and not planned.dry_run:
         keep(kept_at, planned.asked)
-    return dataclasses.replace(planned, launcher=list(hydras))
+    return planned
 
 
 def train(planned: Plan, reporter: Reporter | None = None) -> Study:

@@ -48,6 +48,7 @@ MAPPING = {
         "tests/evidence",
         "tests/planning/test_step_equivalents.py",
         "tests/planning/test_placebo.py",
+        "tests/planning/test_tuning.py",
         "tests/test_recorded.py",
         "tests/analysis/test_pages.py",
     ],
@@ -327,9 +328,13 @@ class Session:
 
     def __init__(self, mutants: list[Mutant], notes: Path, log: Path):
         self.mutants, self.notes, self.log, self.said = mutants, notes, log, os.dup(1)
+        found = {str(file) for name in MAPPING for file in Path(name).rglob("*.py")}
+        self.paths = sorted(path for path in found if not path.endswith("__init__.py"))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Any) -> bool:
+        for path in self.paths:  # or what tests import late would keep its own code
+            importlib.import_module(path.removesuffix(".py").replace("/", "."))
         items, loaded = {item.nodeid: item for item in session.items}, functions()
         if not self.notes.exists() and copied_process(lambda: self.record(session, loaded), 7200):
             raise RuntimeError("the tests fail without any mutant: see last.txt")
@@ -352,7 +357,7 @@ class Session:
     def record(self, session: Any, loaded: dict[str, list[FunctionType]]) -> bool:
         ran = Ran()
         builtins.__ran__ = ran.note  # type: ignore[attr-defined]
-        for path in sorted({str(file) for name in MAPPING for file in Path(name).rglob("*.py")}):
+        for path in self.paths:
             source, file = Path(path).read_bytes(), str(Path(path).resolve())
             run_instead(loaded[file], source, noting(path, source), file)
         session.config.pluginmanager.register(ran)

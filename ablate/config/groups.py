@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.plain_yaml import read_plain
+from ablate.config.regular_files import read_regular
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
@@ -87,8 +89,9 @@ def default_settings(group: str) -> dict[str, Any]:
 
 
 def first_line(file: Path) -> str:
-    """What a variant's YAML says it is: its first comment."""
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") and "@package" not in line:
-            return line.lstrip("# ").rstrip()
+    """What a variant's YAML says it is: its first comment; nothing of a file that cannot be read."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        for line in read_regular(file).decode().splitlines():
+            if line.startswith("#") and "@package" not in line:
+                return line.lstrip("# ").rstrip()
     return ""

@@ -99,7 +99,7 @@ def exact_interval(found: Counted, alpha: float) -> tuple[float, float]:
 
 def exact_p(found: Counted) -> float:
     """The least level at which the exact interval leaves out zero; 1 where none does."""
-    return least_level(lambda alpha: not np.prod(exact_interval(found, alpha)) <= 0)
+    return least_level(lambda alpha: np.prod(exact_interval(found, alpha)) > 0)
 
 
 def least_level(decides: Callable[[float], object]) -> float:

@@ -19,8 +19,11 @@ from ablate.format.numbers import remainder as remainder
 from ablate.format.numbers import scientific as scientific
 from ablate.format.numbers import span as span
 
-# What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
-ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+# What a terminal obeys, what turns the direction of a line, the ends of lines that few programs know, and what has no
+# width: a name could pass for another, and of U+FEFF a PDF by matplotlib is an IndexError.
+ACTING = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
 OPEN = ("undecided", "withheld", "none", "descriptive")  # verdicts that say nothing
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # how the unit of a trend begins

@@ -22,6 +22,7 @@ from ablate.config.components import bind
 from ablate.config.designs import Aliases
 from ablate.config.errors import BadComponent, PlanError
 from ablate.config.groups import CONF, EXPERIMENTS
+from ablate.config.regular_files import read_regular
 from ablate.config.schema import typed
 from ablate.config.typed_json import Record, optional, parse, record
 from ablate.planning.cells import Cells
@@ -137,7 +138,7 @@ def place(words: Sequence[str], config_dir: str | None) -> Path:
 def content(file: Path) -> str | None:
     """Hash of a file; None of one that cannot be read, such as an editor's link to nowhere, of which checks tell."""
     try:
-        return digest(file.read_bytes())
+        return digest(read_regular(file))
     except OSError:
         return None
 

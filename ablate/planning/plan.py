@@ -18,6 +18,8 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
 from ablate.config.margin import without_unit
 from ablate.config.study_keys import idle_problems, study_problems
+from ablate.execution.launcher import launcher_problems
+from ablate.execution.launcher_words import is_hydras
 from ablate.planning.budget_matching import contradictions, match_cells
 from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.preflight import one_thread, try_out
@@ -37,8 +39,11 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
 
     Raises PlanError.  A round is a study of its own: tuning, placebos, the study that was asked for, its exchange runs.
     """
+    ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
+    if problems := launcher_problems(hydras):
+        raise PlanError(problems)
     with one_thread():
-        return next_round(check_study(words, config_dir))
+        return dataclasses.replace(next_round(check_study(ours, config_dir)), launcher=hydras)
 
 
 def plan_again(plan: Plan) -> Plan:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ablate.config.regular_files import regular
 from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter
@@ -66,7 +67,8 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Stateful]) -> Pr
     if not path.exists():
         return Progress()
     try:
-        archive = io.BytesIO(unsealed_archive(path.read_bytes()))
+        with open(path, "rb", opener=regular) as file:
+            archive = io.BytesIO(unsealed_archive(file.read()))
         state = torch.load(archive, map_location=device, weights_only=True)
         progress = Progress(**state["progress"])
         check_logged(run.metrics_file, progress)
@@ -85,7 +87,7 @@ def check_logged(metrics: Path, progress: Progress) -> None:
     """Raise ValueError where the logged steps that a checkpoint goes on from are gone, DamagedLog where they differ."""
     if not metrics.exists():
         raise ValueError(f"{metrics.name} is gone")
-    with open(metrics, "rb") as file:
+    with open(metrics, "rb", opener=regular) as file:
         found = file.read(progress.offset)
     if len(found) < progress.offset:
         raise DamagedLog(f"{metrics.name} has been cut: it is shorter than when the checkpoint was written")

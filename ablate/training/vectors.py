@@ -17,6 +17,7 @@ from torch import nn
 
 from ablate.config.components import resolve
 from ablate.config.groups import default_settings
+from ablate.config.regular_files import read_regular
 from ablate.config.schema import Config
 from ablate.data.corpus import DAMAGED, alone, cache_folder
 from ablate.model.placebo import perturbed
@@ -131,6 +132,6 @@ def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: 
 
 def kept(file: Path) -> Vectors | None:
     """The vectors of a file; None where there is none, or what there is is damaged."""
-    with contextlib.suppress(*DAMAGED), np.load(io.BytesIO(unsealed_archive(file.read_bytes()))) as archive:
+    with contextlib.suppress(*DAMAGED), np.load(io.BytesIO(unsealed_archive(read_regular(file)))) as archive:
         return Vectors(archive["rows"], float(archive["cpu_seconds"]))
     return None

@@ -74,6 +74,8 @@ def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
     subset = _mapping(entries.get("subset"), "subset")
     _known(subset, SUBSET, "subset.")
     cells = [written(cell) for cell in manifest.cells]
+    if not isinstance(caption := entries.get("caption", False), bool):
+        raise ValueError(f"caption is {_shown(caption)}; write true or false")
     edits = Edits(
         _width(entries.get("width")),
         _labels(_mapping(entries.get("labels"), "labels"), manifest),
@@ -82,7 +84,7 @@ def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
         _names(subset.get("figures"), "subset.figures", kinds),
         _levels(subset.get("levels"), "subset.levels", manifest),
         _names(subset.get("cells"), "subset.cells", cells),
-        _caption(entries.get("caption", False)),
+        caption,
     )
     if not shown_cells(manifest, edits):
         raise ValueError("subset leaves no cell; name levels and cells that go together")
@@ -124,12 +126,6 @@ def _width(value: Any) -> float:
         return float(value)
     allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
     raise ValueError(f"width is {_shown(value)}; {allowed}")
-
-
-def _caption(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"caption is {_shown(value)}; write true or false")
-    return value
 
 
 def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
@@ -222,7 +218,7 @@ def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, keep_trailing_newline=True
     )
-    templates.filters |= {"yaml": _yaml, "row": _row}
+    templates.filters |= {"yaml": _yaml, "row": lambda names: f"[{', '.join(map(_yaml, names))}]"}
     cells = [cell.label for cell in manifest.cells[:24]]
     content = {"widths": WIDTHS, "factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
     write_atomic(file, templates.get_template(FILE).render(content).encode())
@@ -232,7 +228,3 @@ def _yaml(text: str) -> str:
     """A text as YAML reads it back as that text, on one line."""
     plain = yaml.safe_dump(text, width=10**6, allow_unicode=True, default_flow_style=True).split("\n")[0]
     return json.dumps(text) if any(mark in text for mark in ",[]{}#\n") else plain
-
-
-def _row(names: Iterable[str]) -> str:
-    return f"[{', '.join(map(_yaml, names))}]"

@@ -9,7 +9,6 @@ import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ablate import format
 from ablate.results.records import Cell
@@ -59,7 +58,9 @@ def cell_label(cell: Cell, labels: Labels) -> str:
     parts: dict[str, str] = {}
     for factor, level in cell.levels.items():
         parts |= _parts(factor, format.show(level), labels)
-        parts |= {text: parts[key] for key, text in _spellings(factor, level).items() if key in parts}
+        plain, text = format.show(level), str(level)  # a label may spell it as Python does: True, 1e-05
+        spellings = {plain: text, f"{factor}={plain}": f"{factor}={text}"} if text != plain else {}
+        parts |= {text: parts[key] for key, text in spellings.items() if key in parts}
     if not parts:
         return str(cell.label)
     either = "|".join(map(re.escape, sorted(parts, key=len, reverse=True)))
@@ -76,9 +77,3 @@ def _parts(factor: str, level: str, labels: Labels) -> dict[str, str]:
         forms = [(value, f"{member}={value}") for member, value in zip(members, values, strict=True)]
         found |= {", ".join(mix): name for mix in itertools.product(*forms)}
     return found
-
-
-def _spellings(factor: str, level: Any) -> dict[str, str]:
-    """Other spellings of a level in labels, by how `words.show` has it: True, 1e-05."""
-    plain, text = format.show(level), str(level)
-    return {plain: text, f"{factor}={plain}": f"{factor}={text}"} if text != plain else {}

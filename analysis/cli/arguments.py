@@ -32,10 +32,11 @@ def case(place: Path, study: Study, folder: Path) -> Case:
 
 
 def add_arguments(parser: Parser) -> None:
-    """The arguments that say which runs are meant: a study, or runs that no sweep of ours has left."""
+    """The arguments that say which runs are meant, a study's or those of other programs, and where to write."""
     said = "its name, or a folder with its tables; without one the newest"
     parser.add_argument("study", nargs="?", metavar="STUDY", help=said)
     add_foreign(parser)
+    parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
 
 
 def add_foreign(parser: Parser) -> None:

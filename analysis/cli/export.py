@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from pathlib import Path
-
-import pandas
 
 from ablate import format
 from ablate.config.errors import Refused
@@ -19,7 +16,6 @@ from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
 from ablate.format import show
 from ablate.results.atomic import write_atomic
-from ablate.results.study import Study
 from analysis.cli import arguments as arguments_
 from analysis.escape import written
 from analysis.writing.runs_table import runs_table
@@ -29,7 +25,6 @@ def main(arguments: list[str] | None = None) -> int:
     """Write a study's runs and curves; the exit code."""
     parser = Parser("ablate analyse export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
     arguments_.add_arguments(parser)
-    parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
     return conclude(parser.prog, given.json, lambda: _export(given))
 
@@ -44,15 +39,11 @@ def _export(given: argparse.Namespace) -> Outcome:
     if study.curves.empty:
         print("no curves: nothing was logged")
     else:
-        write_atomic(folder / "curves.parquet", _levels_as_typed(study).to_parquet(index=False))
+        curves = study.curves  # levels of several types become texts: a column has one type
+        mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
+        curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
+        write_atomic(folder / "curves.parquet", curves.to_parquet(index=False))
         print(f"{folder / 'curves.parquet'}  {format.counted(len(study.curves), 'logged step')}")
     print("\n".join(f"damaged: {note}" for note in study.notes), end="\n" * bool(study.notes))
     files = [folder / "runs.csv", *[folder / "curves.parquet"] * (not study.curves.empty)]
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})
-
-
-def _levels_as_typed(study: Study) -> pandas.DataFrame:
-    """The curves; levels that are not all numbers, or all true and false, as they are typed: a column has one type."""
-    curves = study.curves
-    mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
-    return curves.assign(**{name: curves[name].map(show) for name in mixed})

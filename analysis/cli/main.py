@@ -41,7 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("ablate analyse", "Figures, tables and report of a study.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
     arguments_.add_arguments(parser)
-    parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
     return conclude(parser.prog, given.json, lambda: _analyse(given))
 

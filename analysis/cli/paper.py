@@ -14,7 +14,9 @@ from analysis.writing.sheet import paragraph
 
 def write(case: Case, folder: Path) -> list[Path]:
     """Write macros.tex, figures.tex, references.bib, methods.md, methods.tex and report.md, unless they are empty."""
-    shown = pictures(case)
+    shown = [
+        Picture(name, captioned(KINDS[name].says, []), table.attrs["caption"]) for name, table in case.drawn.items()
+    ]
     texts = {
         "macros.tex": latex_macros.page(case),
         "figures.tex": "\n".join(latex.figure(each.name, captioned(each.says, each.caption)) for each in shown),
@@ -28,11 +30,3 @@ def write(case: Case, folder: Path) -> list[Path]:
             files.append(folder / name)
             write_atomic(files[-1], text.encode())
     return [*files, markdown.write(case, folder, shown)]
-
-
-def pictures(case: Case) -> list[Picture]:
-    """The figures that were drawn, in the order in which a reader wants them, with their captions."""
-    return [
-        Picture(name, captioned(KINDS[name].says, []), table.attrs["caption"], [f"{name}.png", f"{name}.pdf"])
-        for name, table in case.drawn.items()
-    ]

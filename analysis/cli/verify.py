@@ -149,10 +149,7 @@ def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
         "new": [run for run in after if run not in before],
         "gone": [run for run in before if run not in after],
     }
-    said = [f"{format.counted(len(runs), 'run')} {how}: {_names(runs, labels)}" for how, runs in kinds.items() if runs]
+    parts = {how: [run.rpartition("/") for run in runs] for how, runs in kinds.items() if runs}
+    names = {how: [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in runs] for how, runs in parts.items()}
+    said = [f"{format.counted(len(runs), 'run')} {how}: {format.few(runs, SHOWN)}" for how, runs in names.items()]
     return f"; {'; '.join(said)}" if said else "; no run has changed"
-
-
-def _names(runs: list[str], labels: dict[str, str]) -> str:
-    parts = [run.rpartition("/") for run in runs]
-    return format.few((f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in parts), SHOWN)

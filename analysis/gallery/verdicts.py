@@ -10,6 +10,7 @@ import pandas
 from ablate import evidence, format
 from ablate.results import naming
 from analysis.case import Case
+from analysis.writing.prose import prose
 from analysis.writing.sheet import markdown, sheet_of
 
 KINDS = {
@@ -63,10 +64,6 @@ def decided(verdicts: Iterable[str]) -> int:
     return sum(map(is_decided, verdicts))
 
 
-def _said(found: Iterable[Judged]) -> str:
-    return format.counted(sum(decided(each.verdicts) for each in found), "decided verdict")
-
-
 def page(cases: Iterable[Case]) -> str:
     """The counts as a table, and what they mean in words; nothing where nothing was judged."""
     cases = list(cases)
@@ -100,60 +97,15 @@ def _row(kind: str, found: list[Judged]) -> dict[str, str]:
 
 def _words(found: list[Judged]) -> list[str]:
     """What is to be expected, and what that rests on."""
-    families = [each for each in found if each.kind in IN_FAMILIES]
-    kept, open_ = [each for each in families if each.adjusted], [each for each in found if not each.adjusted]
-    tuned, kept = [each for each in kept if each.tuned], [each for each in kept if not each.tuned]
-    alone = [each for each in found if each.kind not in IN_FAMILIES and each.adjusted]
-    said = [_expected(kept) if kept else "", _tuned(tuned) if tuned else "", _unadjusted(open_) if open_ else ""]
-    return [*said, _exploratory(alone), _grounds(found)]
-
-
-def _expected(kept: list[Judged]) -> str:
-    level = evidence.ALPHA
-    most, families = f"{level * len(kept):.2g}", "family" if len(kept) == 1 else "families"
-    return (
-        f"In a family the chance of any false verdict is at most {format.rough(level)}, however many it holds: each of "
-        f"its m intervals misses the truth with a chance of at most {level:g}/m, and a verdict is false only where its "
-        f"interval misses. So {level:g} × {len(kept)} = {most} false ones at most are to be expected among the "
-        f"{_said(kept)} of {len(kept)} {families}: an expectation, not a bound; "
-        f"chance may make more of them, or fewer. What is undecided or withheld says nothing, and cannot be false; it "
-        f"is no evidence of equality either."
-    )
-
-
-def _tuned(tuned: list[Judged]) -> str:
-    return (
-        f"Left out of that sum: {_said(tuned)} of studies that were tuned. Their intervals "
-        f"cover scored seeds, and not the few tuning seeds that chose each side's value: by simulation, equal variants "
-        f"are called different in {TUNED_ERRORS} of such studies."
-    )
-
-
-def _unadjusted(open_: list[Judged]) -> str:
-    return (
-        f"Not counted here: {_said(open_)} of studies that went on after an unplanned look "
-        f"at their results: more of them may be false than 5 %."
-    )
-
-
-def _exploratory(alone: list[Judged]) -> str:
-    said = sum(decided(each.verdicts) for each in alone)
-    if not said:
-        return ""
-    return (
-        f"Of what only looks so (exploratory), 5 % at most are false on average (false discovery and false coverage "
-        f"rate, by study): about {evidence.ALPHA * said:.2g} of {said}."
-    )
-
-
-def _grounds(found: list[Judged]) -> str:
-    assumed = sum(each.assumed for each in found)
-    normal = (
-        f" {format.counted(assumed, 'verdict')} hold{'s' * (assumed == 1)} only if differences over seeds are roughly "
-        f"normal, which so few seeds cannot show, or about which the check raised a doubt."
-    ) * bool(assumed)
-    return (
-        f"These are errors by the chance of seeds alone, at the sizes, steps and data that each study names.{normal} "
-        f"Whether a difference holds elsewhere, or comes from a learning rate that suits one side better, is no matter "
-        f"of chance, and no such number covers it."
+    families = [each for each in found if each.kind in IN_FAMILIES and each.adjusted]
+    return prose(
+        "verdicts.txt",
+        ALPHA=evidence.ALPHA,
+        TUNED_ERRORS=TUNED_ERRORS,
+        decided=lambda those: sum(decided(each.verdicts) for each in those),
+        kept=[each for each in families if not each.tuned],
+        tuned=[each for each in families if each.tuned],
+        unadjusted=[each for each in found if not each.adjusted],
+        alone=[each for each in found if each.kind not in IN_FAMILIES and each.adjusted],
+        assumed=sum(each.assumed for each in found),
     )

@@ -28,6 +28,7 @@ AXES = ("step", "tokens", "seconds")
 TASK = "runs"
 NUMBER = "a number; write a decimal point and no other sign"
 NAMED = 6  # columns
+LONGEST = 500  # characters of a name or a level
 Levels = dict[str, Any]
 
 
@@ -89,6 +90,7 @@ def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
     if lower is None:
         raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
     rows = list(zip(*(table[name] for name in factors), strict=True))
+    _refuse_long(table, rows, [*factors, *metrics])
     ids = _ids(table, rows)
     by_cell = {ids[row]: dict(zip(factors, row, strict=True)) for row in ids}
     table = table.assign(cell=[ids[row] for row in rows])
@@ -201,6 +203,18 @@ def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any
         if len({cells[0] for cells in named.values()}) == len(combinations):
             return {row: cells[0] for row, cells in named.items()}
     return {row: f"c{i}" for i, row in enumerate(combinations)}
+
+
+def _refuse_long(table: pandas.DataFrame, rows: list[tuple[Any, ...]], names: list[str]) -> None:
+    """Raise Refused for a column's name, or a level of a run, of which no figure could be drawn in a lifetime."""
+    labels = table["label"] if "label" in table else [""] * len(rows)
+    told = [
+        ("", names),
+        *((f"{at}: ", (*row, label)) for at, row, label in zip(table.index, rows, labels, strict=True)),
+    ]
+    for at, texts in told:
+        if long := next((text for text in map(str, texts) if len(text) > LONGEST), ""):
+            raise Refused(f"{at}“{long[:20]}…” has {len(long):,} characters; names and levels have at most {LONGEST}")
 
 
 def _refuse_repeated(table: pandas.DataFrame, logged: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.config.errors import Corrupt, Refused
+from ablate.config.errors import Corrupt, Refused, one_line
 from ablate.config.wandb_login import nowhere, wandb_credentials
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
@@ -31,8 +31,11 @@ def read_wandb(target: str, asked: Asked, results: Path) -> Study:
     """The study of a project ENTITY/PROJECT, or of a folder of offline runs.  Raises `Refused`, and never prompts."""
     try:
         import wandb  # noqa: F401
-    except ImportError:
-        raise Refused("--wandb needs wandb, which is missing: pip install wandb") from None
+        from wandb.proto import wandb_internal_pb2  # noqa: F401
+    except Exception as error:  # a protobuf of another version raises anything
+        why = f"which cannot be imported ({one_line(error)}): pip install --upgrade wandb"
+        lost = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
+        raise Refused(f"--wandb needs wandb, {'which is missing: pip install wandb' if lost else why}") from None
     try:
         if Path(target).is_dir():
             (runs, notes), name = read_offline(Path(target)), Path(target).resolve().name

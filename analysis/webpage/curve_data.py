@@ -9,7 +9,6 @@ import numpy as np
 import pandas
 
 from ablate.results import naming
-from ablate.results.records import Manifest
 from analysis import figures
 from analysis.case import Case
 from analysis.case.learning_curves import AXES, logged, metrics_of, over_seeds
@@ -19,6 +18,7 @@ from analysis.figures.draw.page import page_of
 POINTS = 400  # of a mean line: about two pixels each
 NUMBERS = 400_000  # of all single runs together, so that a page of 10,000 runs still opens
 FEWEST = 24  # points of a single run
+TITLES = {"tokens": "training tokens", "seconds": "seconds of training steps"}
 
 Series = dict[str, Any]
 Columns = dict[str, np.ndarray]
@@ -39,12 +39,13 @@ def series(case: Case) -> Series | None:
     nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value"]}, []
     for row in case.cells.itertuples():
         encoding = drawn.encodings[row.cell]
+        dash = encoding.dash  # which SVG says in other words
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
         cells.append(
             {
                 "name": with_losses(row),
                 "colour": encoding.colour,
-                "dash": _dash(encoding.dash),
+                "dash": "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1]),
                 "n": done,
                 "mean": _kept(means.get(row.cell, nothing), POINTS, shelf),
                 "runs": [run | _kept(run.pop("columns"), points, shelf) for run in runs.get(row.cell, [])],
@@ -53,12 +54,8 @@ def series(case: Case) -> Series | None:
     longest = int(rows.groupby(["cell", "seed"]).size().max())
     known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
     label = " or ".join(metric + naming.unit(manifest, metric) for metric in known)
-    shown = {"metric": " or ".join(known), "label": label, "axes": {axis: _title(manifest, axis) for axis in axes}}
+    shown = {"metric": " or ".join(known), "label": label, "axes": {axis: TITLES.get(axis, axis) for axis in axes}}
     return shown | {"cells": cells, "columns": [column for _, column in shelf.values()], "thinned": longest > points}
-
-
-def _title(manifest: Manifest, axis: str) -> str:
-    return {"tokens": "training tokens", "seconds": "seconds of training steps"}.get(axis, axis)
 
 
 def _put(shelf: Shelf, values: np.ndarray) -> int:
@@ -113,8 +110,3 @@ def _places(values: np.ndarray, points: int) -> np.ndarray:
     edges = np.linspace(0, n, points // 2 + 1).astype(int).tolist()
     extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
     return np.unique([0, *extremes, n - 1])
-
-
-def _dash(dash: Any) -> str:
-    """A dash of the figures in the words of SVG."""
-    return "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1])

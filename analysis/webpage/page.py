@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,13 +27,11 @@ def render(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests |= {kind.__name__.lower(): _is(kind) for kind in get_args(Block)}
+    environment.tests |= {
+        kind.__name__.lower(): lambda block, kind=kind: isinstance(block, kind) for kind in get_args(Block)
+    }
     environment.tests["short"] = _short
     return environment.get_template(template).render(**content)
-
-
-def _is(kind: type) -> Callable[[object], bool]:
-    return lambda block: isinstance(block, kind)
 
 
 def _short(text: str) -> bool:

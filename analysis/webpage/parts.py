@@ -49,18 +49,14 @@ def parts(case: Case, folder: Path) -> list[Part]:
                 place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
                 found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, said)
     found["compared"] += _sheet(common(case.study.manifest), said, folded=True)
-    found["made"] += [Facts(_hashes(folder))]
+    sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.csv"))}
+    hashes = {f"SHA-256 of {name}": digest for name, digest in sums.items()}
+    hashes["hash of the analysis"] = f"{source_hash()} (also in the metadata of every figure)"
+    found["made"] += [Facts(list(hashes.items()))]
     for name, figure in pictures(case, folder).items():
         found[FIGURES.get(name, "figures")].append(figure)
     found["help"].sort(key=lambda block: isinstance(block, Table))  # what is said and drawn comes before the numbers
     return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
-
-
-def _hashes(folder: Path) -> list[tuple[str, str]]:
-    """SHA-256 of every table in the folder of a study, and of the analysis itself."""
-    files = sorted(folder.glob("*.csv"))
-    tables = [(f"SHA-256 of {file.name}", hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
-    return [*tables, ("hash of the analysis", f"{source_hash()} (also in the metadata of every figure)")]
 
 
 def warnings(case: Case) -> list[str]:
@@ -111,15 +107,11 @@ def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block
     notes = [note for note in sheet.notes if note not in said]
     said.update(notes)
     if sheet.name == "claims":  # the sentences above it say what was found, and a column of them is all that is seen
-        sheet = _without(sheet, "found")
+        place = sheet.head.index("found")
+        head, *rows = ([*row[:place], *row[place + 1 :]] for row in (sheet.head, *sheet.rows))
+        sheet = sheet._replace(head=head, rows=rows)
     if sheet.rows:
         yield Table(sheet, notes, folded or (len(sheet.rows) > LONG and sheet.name != "losses"))
-
-
-def _without(sheet: Sheet, column: str) -> Sheet:
-    place = sheet.head.index(column)
-    rows = [[text for i, text in enumerate(row) if i != place] for row in sheet.rows]
-    return sheet._replace(head=[name for name in sheet.head if name != column], rows=rows)
 
 
 def _runs(case: Case, sheet: Sheet) -> Runs:

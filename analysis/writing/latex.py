@@ -116,7 +116,8 @@ def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:
 def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[str]:
     """One table of all or of some rows; the last has the notes."""
     widths = [max(map(len, texts)) for texts in zip(*sheet.rows, strict=True)] or [0] * len(sheet.head)
-    last, later = number == count, number > 1
+    last, later, more = number == count, number > 1, len(sheet.notes) - NOTES
+    notes = [*map(_cut, sheet.notes[:NOTES]), *[f"{more} more in {sheet.name}.md"] * (more > 0)]
     star = "*" * (sum(min(max(width, 10), LINE) + 2 for width in widths) > NARROW)  # the same as without in one column
     return [
         rf"\begin{{table{star}}}",
@@ -127,22 +128,22 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
         r"\medskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         _body(sheet, rows, widths) + "}",
-        *(_notes(sheet) if last else []),
+        *[rf"\par\smallskip{{\footnotesize\raggedright {escape(note)}\par}}" for note in notes if last],
         rf"\end{{table{star}}}",
     ]
 
 
 def _body(sheet: Sheet, rows: list[list[str]], widths: list[int]) -> str:
     """The rows under their heads between booktabs' rules, every text escaped by `escape`."""
-    columns = f"@{{}}{''.join(map(_column, sheet.numeric, widths))}@{{}}"
+    lines = ["l" if width <= LONG else r">{\raggedright\arraybackslash}p{15em}" for width in widths]
+    columns = "".join("r" if right else line for right, line in zip(sheet.numeric, lines, strict=True))
     heads = list(map(_head, sheet.head, sheet.numeric, widths))
     styler = pandas.DataFrame(rows, columns=range(len(heads))).style.hide(axis="index").format(_cell)
-    return styler.format_index(heads.__getitem__, axis="columns").to_latex(column_format=columns, hrules=True).rstrip()
-
-
-def _column(right: bool, width: int) -> str:
-    """How a column is set: numbers flush right, sentences in lines."""
-    return "r" if right else r">{\raggedright\arraybackslash}p{15em}" if width > LONG else "l"
+    return (
+        styler.format_index(heads.__getitem__, axis="columns")
+        .to_latex(column_format=f"@{{}}{columns}@{{}}", hrules=True)
+        .rstrip()
+    )
 
 
 def _head(text: str, right: bool, width: int) -> str:
@@ -158,12 +159,6 @@ def _cell(text: str) -> str:
     """An escaped text; in braces where a row would take its bracket for an argument of the row above."""
     escaped = escape(_cut(text))
     return f"{{{escaped}}}" if escaped.startswith("[") or escaped.startswith("*") else escaped
-
-
-def _notes(sheet: Sheet) -> list[str]:
-    more = len(sheet.notes) - NOTES
-    shown = [*map(_cut, sheet.notes[:NOTES]), *[f"{more} more in {sheet.name}.md"] * (more > 0)]
-    return [rf"\par\smallskip{{\footnotesize\raggedright {escape(note)}\par}}" for note in shown]
 
 
 def _cut(text: str) -> str:

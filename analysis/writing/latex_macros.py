@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from ablate import evidence, format
@@ -40,7 +41,9 @@ def macros(case: Case) -> list[Macro]:
     found: list[Macro] = []
     taken: set[str] = set()
     for stem, about, fields in _groups(case):
-        end = next(end for end in _endings() if not {f"{stem}{end}{field}" for field in fields} & taken)
+        # names that would be equal end on nothing, B, C, … Z, BB, …
+        ends = (letter * length for length in range(1, 99) for letter in ascii_uppercase[1:])
+        end = next(end for end in ("", *ends) if not {f"{stem}{end}{field}" for field in fields} & taken)
         taken |= {f"{stem}{end}{field}" for field in fields}
         found += [Macro(f"{stem}{end}{field}", about, field, text) for field, text in fields.items()]
     return found
@@ -72,13 +75,6 @@ def spelled(text: str) -> str:
     plain = re.sub(r"(?<![A-Za-z0-9])-(?=\d)|(?<=\de)-(?=\d)", " Minus ", plain)
     plain = re.sub(r"\d", lambda digit: f" {DIGITS[int(digit[0])]} ", plain)
     return "".join(part[0].upper() + part[1:] for part in re.findall(r"[A-Za-z]+", plain))
-
-
-def _endings() -> Iterator[str]:
-    """What tells names apart that would be equal: nothing for the first, then B, C, … Z, BB, …"""
-    yield ""
-    for length in range(1, 99):
-        yield from (letter * length for letter in "BCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:

@@ -42,10 +42,5 @@ def _parts(section: Section) -> Iterator[str]:
             yield f"### {inline(each.title)}"
         yield sheet.markdown(each).rstrip("\n")
     for picture in section.pictures:
-        yield _picture(picture)
-
-
-def _picture(picture: Picture) -> str:
-    shown = next((file for file in picture.files if file.endswith(".png")), picture.files[0])
-    caption = "  \n".join(paragraph(line) for line in [picture.says, *picture.caption] if line)
-    return f"![{inline(picture.name)}]({quote(shown)})\n\n{caption}"
+        yield f"![{inline(picture.name)}]({quote(picture.name)}.png)"
+        yield "  \n".join(paragraph(line) for line in [picture.says, *picture.caption] if line)

@@ -10,23 +10,22 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import jinja2
 import pandas
 
 from ablate import evidence, format
 from ablate.config.citations import Entry
 from ablate.config.depth import is_patterned, names_of, spelled, variants_of
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
-from ablate.format import counted, listed, ranged, said_metric
+from ablate.format import listed, ranged, said_metric
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.speed import is_timed
 from ablate.results.tables import planned_cells
 from analysis.case import Case
-from analysis.case.figures_yaml import TEMPLATES
 from analysis.writing import tables
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
+from analysis.writing.prose import prose
 
 DESIGNS = {
     "grid": "in all combinations",
@@ -53,19 +52,10 @@ FALLS = {
 
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, papers as the marks of `bibliography.mention`."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        line_statement_prefix="%",
-        finalize=lambda value: str(value).replace("\n", " "),
-    )
-    environment.globals |= {"listed": lambda texts: listed(map(str, texts)), "ranged": ranged, "counted": counted}
-    environment.globals |= {"mention": mention, "naming": naming, "evidence": evidence, "BY_STEPS": BY_STEPS}
-    environment.globals |= {"DESIGNS": DESIGNS, "COMPARED": COMPARED}
-    environment.filters["sentence"] = _sentence
+    manifest = case.study.manifest
+    words = {"mention": mention, "naming": naming, "evidence": evidence, "DESIGNS": DESIGNS, "COMPARED": COMPARED}
     facts = _design(case) | _models(case) | _training(case) | _seeds(case) | _statistics(case) | _runs(case)
-    text = environment.get_template("methods.txt").render(m=case.study.manifest, **facts)
-    return [line for line in text.split("\n") if line.strip()]
+    return prose("methods.txt", m=manifest, BY_STEPS=BY_STEPS, **words, **facts)
 
 
 def markdown(case: Case) -> str:
@@ -282,12 +272,6 @@ def _packages(config: Any) -> set[str]:
     inner = config.items() if isinstance(config, dict) else ()
     own = {str(value).partition(".")[0] for key, value in inner if key == "_target_"}
     return own.union(*(_packages(value) for _, value in inner))
-
-
-def _sentence(text: str) -> str:
-    """A remark as a sentence of its own; a key that it begins with stays as it is written."""
-    said = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
-    return f"{said.rstrip('.')}." if text else ""
 
 
 def configured(cells: Iterable[Cell], section: str, key: str) -> str:

@@ -13,7 +13,7 @@ from ablate.config.schema import STUDY_KEYS
 from ablate.format import listed, ranged
 from ablate.format.settings import flat
 from ablate.results import naming
-from ablate.results.records import Manifest, Tuning
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import planned_cells
 from analysis.case import Case
@@ -28,12 +28,11 @@ WIDE = 6  # cells beside each other; more go below each other
 
 
 class Picture(NamedTuple):
-    """A figure that was written: its name, what it shows, its caption, and its files."""
+    """A figure that was written as NAME.png and NAME.pdf: what it shows, and its caption."""
 
     name: str
     says: str
     caption: list[str]
-    files: list[str]
 
 
 def captioned(says: str, caption: Sequence[str]) -> str:
@@ -107,6 +106,10 @@ def plan(case: Case) -> Section:
     seeds, cells = manifest.seeds, manifest.cells
     count = f"{format.counted(len(cells), 'cell')} × {format.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.tuning, manifest.sequential
+    tried = ""
+    if tuned:
+        values, each = ", ".join(map(format.setting, tuned.values)), format.counted(tuned.seeds, "tuning seed")
+        tried = f"{tuned.key} at {values}, {each} each" + ", anew for each scored seed" * tuned.per_seed
     known = [cell for cell in planned_cells(manifest) if cell.config.known]
     rate = configured(known, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr")
     metrics = [f"{metric}{naming.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
@@ -123,17 +126,11 @@ def plan(case: Case) -> Section:
         ("learning rate", rate),
         ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
         ("held equal", naming.matched(manifest)),
-        ("tuning", _tuning(tuned) if tuned else ""),
+        ("tuning", tried),
         ("placebos", manifest.placebos),
         ("exchange runs", manifest.exchange),
     ]
     return Section("plan", "Plan", manifest.remarks, facts=[(name, str(text)) for name, text in facts if text])
-
-
-def _tuning(tuned: Tuning) -> str:
-    values = ", ".join(map(format.setting, tuned.values))
-    anew = ", anew for each scored seed" * tuned.per_seed
-    return f"{tuned.key} at {values}, {format.counted(tuned.seeds, 'tuning seed')} each{anew}"
 
 
 def results(case: Case) -> Section:

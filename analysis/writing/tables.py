@@ -153,7 +153,7 @@ def _p(row: Any) -> str:
     return format.p_text(row.p_holm if row.family else row.p_bh)
 
 
-COLLAPSES = "collapses at most [95 %]"
+FINE = ("smallest", "margin")  # in the unit of the differences
 PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
     "d_z": "d_z",
     "correlation": "pair correlation",
@@ -174,8 +174,13 @@ def particulars_sheet(case: Case) -> Sheet | None:
         difference = "–" if row.verdict == "withheld" else format.number(row.mean, places, signed=True) + spread
         texts = {"effect": row.label, "difference, mean ± SD": difference}
         texts |= {"seeds": "paired" if row.paired else "unpaired"}
-        texts |= {head: _particular(name, getattr(row, name), places) for name, head in known.items()}
-        rows.append(texts | {COLLAPSES: _unseen(row)})
+        texts |= {
+            head: format.number(getattr(row, name), places if name in FINE else 2, signed=name == "d_z")
+            for name, head in known.items()
+        }
+        cost = f": {row.collapse_cost:.2g}" * math.isfinite(row.collapse_cost)
+        most = f"{math.ceil(100 * row.collapse_share - 1e-9)} %{cost}" if math.isfinite(row.collapse_share) else "–"
+        rows.append(texts | {"collapses at most [95 %]": most})
     told = {
         "d_z": "d_z: mean / SD of the paired differences",
         "smallest": "found afresh: what a fresh study of as many seeds finds four times in five",
@@ -187,16 +192,6 @@ def particulars_sheet(case: Case) -> Sheet | None:
     unseen += "difference by, from the best cell's score to that of a guess; better and worse know nothing of it."
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
     return sheet_of("particulars", title, rows, [*[f"{said}."] * bool(said), unseen]) if rows else None
-
-
-def _unseen(row: Any) -> str:
-    """The share of seeds that may collapse, and what that would cost, where it is known."""
-    cost = f": {row.collapse_cost:.2g}" * math.isfinite(row.collapse_cost)
-    return f"{math.ceil(100 * row.collapse_share - 1e-9)} %{cost}" if math.isfinite(row.collapse_share) else "–"
-
-
-def _particular(name: str, value: float, places: int) -> str:
-    return format.number(value, places if name in ("smallest", "margin") else 2, signed=name == "d_z")
 
 
 def lost_runs(row: Any) -> int:

@@ -8,6 +8,8 @@ import pytest
 from conftest import SHAPE, STEPS, latest
 
 from ablate.cli.main import command
+from ablate.config.errors import PlanError
+from ablate.planning.plan import plan_study
 
 HUGE = "734543839430499934233706"
 
@@ -31,6 +33,7 @@ def typed(text, tmp_path, monkeypatch, capsys):
 
 REFUSED = [
     (["hydra/launcher=slurm"], "hydra/launcher=slurm: no such launcher; there are ablate, basic, joblib"),
+    (["hydra/launcher=[1,2]"], "hydra/launcher=[1,2]: no such launcher; there are ablate, basic, joblib"),
     (["hydra.launcher=[1,2]"], "hydra.launcher=[1,2]: Hydra cannot read this"),
     (["-m", "norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration; leave out -m"),
     (["norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration"),
@@ -81,3 +84,10 @@ def test_the_largest_that_there_can_be_are_planned(typed):
 
 def test_one_configuration_is_shown_whatever_the_order(typed):
     assert typed("norm=rms", "--cfg", "job", "optim.lr=0.25") == (0, [])
+
+
+@pytest.mark.parametrize("words", [words for words, _ in REFUSED if words[0].startswith("hydra")])
+def test_hydras_words_are_refused_in_python_as_on_the_command_line(typed, words):
+    with pytest.raises(PlanError) as told:
+        plan_study(words)
+    assert [f"ablate: {problem}" for problem in told.value.problems] == typed(*words)[1]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from fake_studies import fabricate
 from scipy import stats
@@ -73,7 +74,9 @@ def test_exact_tests_err_no_more_often_than_they_say() -> None:
 
 def test_a_variant_that_diverges_more_is_found_and_counted(tmp_path: Path) -> None:
     lost = {(f"none + {ffn}".replace(" + ", "+"), seed) for ffn in ("mlp", "swiglu") for seed in range(7)}
-    table = evidence.divergence(made(tmp_path, lost | {("ln+mlp", 0)}, 8)).set_index("label")
+    table = evidence.divergence(made(tmp_path, lost | {("ln+mlp", 0)}, 8))
+    assert table.index.equals(pandas.RangeIndex(len(table))), "contrasts without a diverged run leave no gap"
+    table = table.set_index("label")
     found = table.loc["norm: none − ln"]
     assert (found["diverged"], found["ended"], found["diverged_reference"], found["ended_reference"]) == (14, 16, 1, 16)
     assert (found["low"], found["high"]) == pytest.approx(evidence.wilson(14, 16))

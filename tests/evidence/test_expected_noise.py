@@ -79,6 +79,16 @@ def test_what_seeds_find_is_what_statsmodels_says() -> None:
         assert power == pytest.approx(0.8, abs=0.002)
 
 
+def within(margin: float, sd: float, n: int, alpha: float, both: bool) -> float:
+    """`bounded` by quadrature over s² ~ σ²χ²/ν."""
+
+    def chance(q: float) -> float:
+        z = margin * math.sqrt(n) / sd - stats.t.isf(alpha / 2, n - 1) * math.sqrt(stats.chi2.ppf(q, n - 1) / (n - 1))
+        return max(0.0, 2 * stats.norm.cdf(z) - 1) if both else float(stats.norm.cdf(z))
+
+    return float(np.mean([chance((i + 0.5) / 4000) for i in range(4000)]))
+
+
 @pytest.mark.parametrize("both", [True, False])
 def test_seeds_that_show_a_difference_to_be_small_do(both: bool) -> None:
     """Of 40,000 simulated studies of so many seeds; one seed fewer is too few."""
@@ -90,6 +100,7 @@ def test_seeds_that_show_a_difference_to_be_small_do(both: bool) -> None:
     high = values.mean(1) + half < margin
     share = (high & (values.mean(1) - half > -margin)).mean() if both else high.mean()
     assert share == pytest.approx(bounded(margin, sd, n, alpha, both), abs=0.01)
+    assert bounded(0.03, sd, 3, 0.05, both) == pytest.approx(within(0.03, sd, 3, 0.05, both), abs=2e-3)
     assert seeds_to_bound(10, sd, alpha) == 5 and seeds_to_bound(1e-6, sd, alpha) is None
 
 

@@ -76,7 +76,9 @@ def test_after_an_alarm_the_other_rows_name_what_they_assume(tmp_path: Path) -> 
     shapes = {"ln": 0 * QUANTILES[20], "rms": np.exp(QUANTILES[20]), "scale": 5 + np.roll(QUANTILES[20], 7)}
     score = lambda levels, seed: 2.0 + 0.01 * float(shapes[levels["norm"]][seed])  # noqa: E731
     name = fabricate(tmp_path, {"norm": list(shapes)}, range(20), score)
-    family = evidence.effects(load_study(tmp_path, name)).query("family")
+    read = load_study(tmp_path, name)
+    family = evidence.effects(read).query("family")
+    assert "(1 of 2)" in markdown(case_of(read, tmp_path))
     assert list(family["verdict"]) == ["withheld", "worse"] and list(family["assumes"]) == ["", NORMAL]
 
 

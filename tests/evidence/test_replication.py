@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from claimed_studies import SIDES, entry, made
+from fake_studies import with_manifest
 
 from ablate import evidence
 from ablate.cli.summary import summary
@@ -20,10 +21,16 @@ CLAIMS = {"yes": entry(TRUE), "too": entry(TRUE | {"at": {"norm": "ln"}}), "no":
 CLAIMS |= {"alike": entry(ALIKE)}
 
 
-def found(folder: Any, of: list[str], least: int | None = None, claims: dict[str, Any] = CLAIMS, **more: Any) -> Any:
-    value = {"of": of} | ({"at_least": least} if least else {})
-    study = made(folder, claims, replicated={"value": value, "written": "t", "registered": True} | more)
+def found(folder: Any, of: list[str], claims: dict[str, Any] = CLAIMS, **more: Any) -> Any:
+    study = made(folder, claims, replicated={"value": {"of": of}, "written": "t", "registered": True} | more)
     return evidence.replication(study.manifest, evidence.claims(study))
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory) -> Any:
+    """A study and the verdicts on its claims, which no criterion changes."""
+    study = made(tmp_path_factory.mktemp("judged"), CLAIMS)
+    return study, evidence.claims(study)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +50,11 @@ def found(folder: Any, of: list[str], least: int | None = None, claims: dict[str
          "of the 2 claims that it rests on 2 are supported; alike among seeds that trained only"),
     ],
 )  # fmt: skip
-def test_a_criterion_is_met_partly_met_or_not_met_and_says_why(tmp_path, of, least, verdict, why) -> None:
-    made_of = found(tmp_path, of, least)
+def test_a_criterion_is_met_partly_met_or_not_met_and_says_why(judged, of, least, verdict, why) -> None:
+    study, table = judged
+    value = Criterion(of=of, at_least=least)
+    criterion = CriterionEntry(value=value, written="t", registered=True)
+    made_of = evidence.replication(with_manifest(study, replicated=criterion).manifest, table)
     assert (made_of.verdict, made_of.why) == (verdict, why)
     assert made_of.sentence.startswith(f"replicated (registered): {verdict}. {why[0].upper()}{why[1:]}")
 

@@ -41,7 +41,7 @@ def test_one_look_spends_the_level_itself() -> None:
 
 @pytest.mark.parametrize(
     ("alpha", "looks", "critical"),  # Pocock's constants for a known variance: Jennison & Turnbull 2000, table 2.1
-    [(0.05, 2, 2.178), (0.05, 3, 2.289), (0.05, 4, 2.361), (0.05, 5, 2.413), (0.01, 2, 2.772), (0.01, 5, 2.986)],
+    [(0.05, 2, 2.178), (0.05, 4, 2.361), (0.01, 2, 2.772), (0.01, 5, 2.986)],
 )
 def test_many_seeds_come_to_the_published_constants(alpha: float, looks: int, critical: float) -> None:
     found = nominal(tuple(10**6 * k for k in range(1, looks + 1)), alpha)
@@ -77,13 +77,14 @@ def test_a_tiny_level_is_spent_once() -> None:
     assert chance.mean() == pytest.approx(0.05 / 28, abs=3 * error + 0.01 * 0.05 / 28)
 
 
-def test_a_level_and_its_p_are_each_others_inverse() -> None:
+@pytest.mark.parametrize("looks", [LOOKS, (5, 8)])
+def test_a_level_and_its_p_are_each_others_inverse(looks: tuple[int, ...]) -> None:
     p = np.geomspace(1e-14, 1, 400)
-    chances = np.array([overall(LOOKS, each) for each in p])
+    chances = np.array([overall(looks, each) for each in p])
     assert (np.diff(chances) > 0).all() and chances[-1] == pytest.approx(1)
-    assert (chances <= len(LOOKS) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()
+    assert (chances <= len(looks) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()
     for chance, each in zip(chances[:-1], p[:-1], strict=True):
-        assert nominal(LOOKS, chance) == pytest.approx(each, rel=1e-6)
+        assert nominal(looks, chance) == pytest.approx(each, rel=1e-6)
 
 
 def test_looks_are_cut_at_the_most_seeds() -> None:
@@ -141,7 +142,7 @@ def test_the_simulated_rule_is_the_rule_of_a_study(design: str, tmp_path: Path) 
     weights = contrasts_of(tmp_path / "w", DESIGNS[design])
     study, rng = template(tmp_path, DESIGNS[design]), np.random.default_rng(5)
     shift = np.linspace(0, 3, weights.shape[0])
-    for _ in range(3):
+    for _ in range(2):
         scores = 2 + rng.normal(size=(20, len(shift))) + shift
         low, high, seeds = carried_out((scores @ weights)[None])
         for n in LOOKS:
@@ -195,7 +196,7 @@ def test_unpaired_rows_with_the_paired_levels(spread: float) -> None:
 def test_intervals_and_p_allow_for_all_looks_and_agree(tmp_path: Path) -> None:
     study, rng = template(tmp_path, GRID), np.random.default_rng(1)
     agreed = 0
-    for shift in np.linspace(0, 3, 25):
+    for shift in np.linspace(0, 3, 13):
         scores = rng.normal(size=(20, 4)) + np.array([0, shift, 0, shift])
         table = evidence.effects(at_look(study, scores, 8))
         family = table[table["family"]]
@@ -207,7 +208,7 @@ def test_intervals_and_p_allow_for_all_looks_and_agree(tmp_path: Path) -> None:
         decided = table["verdict"].str.contains("better|worse")
         assert (decided == (table["p_holm"].fillna(table["p_bh"]) <= 0.05)).all(), "p contradicts the interval"
         agreed += int(decided.sum())
-    assert 10 < agreed < 150
+    assert 5 < agreed < 78
 
 
 def test_runs_without_a_number_make_the_looks_smaller(tmp_path: Path) -> None:

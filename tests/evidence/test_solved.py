@@ -139,6 +139,11 @@ def test_a_study_is_judged_by_the_share_that_its_runs_solve(tmp_path: Path) -> N
     assert "roughly normal" not in text and "may collapse" not in text
 
 
+def test_without_a_seed_there_is_no_interval() -> None:
+    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
+    assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
+
+
 def test_five_seeds_of_two_clumps_say_little(tmp_path: Path) -> None:
     assert row(study(tmp_path, 4, 5)).verdict == "undecided"
 

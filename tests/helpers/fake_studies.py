@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -201,11 +202,17 @@ def _write_run(
 
 def _logged(step: int, seed: int, final: float, status: str, last: int) -> dict[str, Any]:
     falling = final + (5.55 - final) * float(np.exp(-step / 90)) + 0.3 * float(np.exp(-step / 300))
-    wobble = float(np.random.default_rng([seed, step]).normal(0, 0.01))
     burst = 5.0 if status == "diverged" and step > 0.8 * last else 0.0
-    loss = None if status == "diverged" and step == last else falling + wobble + burst - 0.3 * float(np.exp(-8 / 3))
+    alive = falling + _wobble(seed, step) + burst - 0.3 * float(np.exp(-8 / 3))
+    loss = None if status == "diverged" and step == last else alive
     row = {"step": step, "tokens": step * 1024, "seconds": step / 50, "val/loss": loss}
     return row | ({"test/loss": final} if status == "done" and step == last else {})
+
+
+@functools.cache
+def _wobble(seed: int, step: int) -> float:
+    """Noise of a logged loss, the same in every cell."""
+    return float(np.random.default_rng([seed, step]).normal(0, 0.01))
 
 
 def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from ablate.cli.main import command
 from ablate.config.errors import Corrupt, PlanError
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.regular_files import read_regular
 from ablate.planning.plan import plan_study
+from ablate.results.checksum import sealed_archive
 from ablate.results.lease import Lease
 from ablate.results.run import Run
+from ablate.training.checkpoint import DamagedCheckpoint, Progress, restore
+from ablate.training.vectors import kept
 from hostile.conftest import Tried
 
 
@@ -74,6 +81,32 @@ def test_a_pipe_in_place_of_a_lease_is_a_damaged_one(tmp_path: Path, monkeypatch
     os.utime(run.lease_file, (0, 0))
     lease = Lease(run.lease_file, "cpu")
     assert run.holder() is None and lease.take(alone=False) and run.lease_file.is_file()
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl"])
+def test_a_pipe_that_came_after_a_run_was_looked_at_keeps_it_no_longer(name: str, place: Path) -> None:
+    """`carry_on` has set aside those that were there before."""
+    run = Run(place, "cell/s0")
+    run.folder.mkdir(parents=True)
+    torch.save({"progress": dataclasses.asdict(Progress(offset=1))}, packed := io.BytesIO())
+    run.checkpoint_file.write_bytes(sealed_archive(packed.getvalue()))
+    pipe_at(run.folder / name)
+    with pytest.raises(DamagedCheckpoint, match=r"it is no file.*set aside as checkpoint.pt.corrupt"):
+        restore(run, torch.device("cpu"), {})
+
+
+def test_a_pipe_in_place_of_a_variant_is_a_line(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
+    (place / "conf" / "norm").mkdir(parents=True)
+    pipe_at(place / "conf" / "norm" / "odd.yaml")
+    for words, code in ((["--help"], 0), (["dry_run=true"], 2)):
+        monkeypatch.setattr("sys.argv", ["ablate", *words])
+        assert command(["--config-dir", str(place / "conf"), *words]) == code
+        assert code == 0 or "odd.yaml" in capsys.readouterr().err  # type: ignore[attr-defined]
+
+
+def test_a_pipe_in_place_of_vectors_is_none(place: Path) -> None:
+    pipe_at(place / "vectors.npz")
+    assert kept(place / "vectors.npz") is None
 
 
 def test_devices_and_pipes_are_not_read(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
     assert "then exchange runs: 2 reference cells at 5 and 8 steps, with the same seeds" in shown
     code, done, trained = rounds(plan, *command, score=planted)
     study, exchange = done[-1].manifest, done[-1].ended[-1].manifest
+    assert "then exchange runs" not in " ".join(done[-1].notes), "they have been trained"
     assert code == 0 and trained == 4 * 3 + 2 * 2 * 3
     assert study.exchange == exchange.study == f"{study.study}-exchange"
     assert exchange.exchange_of == study.study and exchange.seeds == study.seeds

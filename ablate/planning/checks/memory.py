@@ -140,6 +140,13 @@ def estimate(params: int, trained: int, moments: int, kept: int, largest: int, o
     return PROCESS[train.device] + HEAP[train.device] * (held + max(stepping, evaluating))
 
 
+def counts(config: Config, task: Any, batch: int, device: str) -> dict[str, int]:
+    """What an estimate is made of."""
+    kept, largest = kept_bytes(config, task, batch, device)
+    trained, moments = numbers_trained(config, task)
+    return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
+
+
 def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs."""
     config, task = cell.config, cell.task
@@ -149,13 +156,8 @@ def needed(cell: Checked) -> float:
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
-    def make() -> dict[str, Any]:
-        kept, largest = beside(config, partial(kept_bytes, config, task, batch, device))
-        trained, moments = beside(config, partial(numbers_trained, config, task))
-        return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
-
     try:
-        found = kept_json("memory", depends, make)
+        found = kept_json("memory", depends, lambda: beside(config, partial(counts, config, task, batch, device)))
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
     return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)

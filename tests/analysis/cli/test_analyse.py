@@ -152,13 +152,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return said.err
 
 
-def test_no_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_results_folder_and_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"no study in {tmp_path}" in refused(capsys, "--results-dir", str(tmp_path))
     assert f"no results folder at {tmp_path}/none" in refused(capsys, "--results-dir", f"{tmp_path}/none")
     assert not (tmp_path / "none").exists()
-
-
-def test_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"no study in {tmp_path}" in refused(capsys, "--results-dir", str(tmp_path))
 
 
 def test_unknown_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

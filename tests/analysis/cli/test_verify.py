@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -25,14 +27,22 @@ from analysis.figures.draw.page import page_of
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with a study and its figures: only the effects."""
+    results = tmp_path_factory.mktemp("analysed")
+    name = fabricate(results, {"ffn": ["mlp", "swiglu"]})
+    draw_effects_alone(results)
+    folder = results / "figures" / name
+    figures.write(case_of(load_study(results, name), folder), folder)
+    return results
+
+
 @pytest.fixture
-def drawn(tmp_path: Path) -> Path:
-    """The folder of a study's figures: only the effects."""
-    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    draw_effects_alone(tmp_path)
-    folder = tmp_path / "figures" / name
-    figures.write(case_of(load_study(tmp_path, name), folder), folder)
-    return folder
+def drawn(analysed: Path, tmp_path: Path) -> Path:
+    """The folder of the study's figures, in a results folder of the test's own."""
+    shutil.copytree(analysed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "figures" / "fabricated"
 
 
 def verify(file: Path, results: Path, capsys: Capture, *words: str) -> tuple[int, str]:
@@ -74,6 +84,17 @@ def test_a_changed_run_is_named(drawn: Path, tmp_path: Path, capsys: Capture) ->
     write_json(result, content)
     code, said = verify(drawn / "effects.pdf", tmp_path, capsys)
     assert code == 1 and "the table differs" in said and "1 run changed: swiglu seed 1\n" in said
+
+
+def test_a_run_whose_curve_alone_changed_is_named(drawn: Path, tmp_path: Path) -> None:
+    before = stamp.run_hashes(load_study(tmp_path, "fabricated")).split(",")
+    study = load_study(tmp_path, "fabricated")
+    curves = study.curves.copy()
+    cell = study.manifest.cells[-1].id
+    curves.loc[(curves["cell"] == cell) & (curves["seed"] == 1), "val/loss"] += 1e-6
+    after = stamp.run_hashes(dataclasses.replace(study, curves=curves)).split(",")
+    changed = [old.partition(":")[0] for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == [f"{cell}/1"]
 
 
 def test_edits_that_came_later_are_told_from_runs(drawn: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -84,7 +84,7 @@ def score(given: Case, **levels: Any) -> np.ndarray:
     return runs.groupby("seed")["test/loss"].mean().to_numpy()
 
 
-def with_placebos(results: Path) -> Case:
+def with_placebos(results: Path, **options: Any) -> Case:
     kinds = {"seed.placebo": [None, "ffn", "chaos"]}
 
     def moved(levels: dict[str, Any], seed: int) -> float:
@@ -92,7 +92,7 @@ def with_placebos(results: Path) -> Case:
         return 2.0 + 0.01 * seed + spread * float(np.random.default_rng([seed, 7]).normal())
 
     fabricate(results, kinds, seeds=range(6), score=moved, study="fabricated-aa", placebo_of="fabricated")
-    return case(results, seeds=range(5), placebos="fabricated-aa")
+    return case(results, seeds=range(5), placebos="fabricated-aa", **options)
 
 
 def with_diagnostics(results: Path) -> Case:
@@ -110,11 +110,11 @@ def with_sizes(results: Path, **options: Any) -> Case:
     return case_of(with_cells(load_study(results, name), sizes), results)
 
 
-def with_solved(results: Path) -> Case:
+def with_solved(results: Path, seeds: Any = range(5)) -> Case:
     """rope solves its task at steps 200, 240, ..., alibi at none."""
     task = {"name": "mqar", "title": "MQAR", "kind": "classification", "token": "token", "metrics": {"accuracy": "max"}}
     tasks = {"f0": task | {"yardsticks": {}, "train_tokens": None}}
-    given = case(results, {"position": ["rope", "alibi"]}, seeds=range(5), score=lambda v, s: 0.5, tasks=tasks)
+    given = case(results, {"position": ["rope", "alibi"]}, seeds=seeds, score=lambda v, s: 0.5, tasks=tasks)
     curves = given.study.curves
     reached = (curves["cell"] == "c0") & (curves["step"] >= 200 + 40 * curves["seed"])
     curves = curves.assign(**{"val/accuracy": np.where(reached, 1.0, 0.3)})
@@ -265,6 +265,12 @@ def test_levels_with_other_counts_of_diverged_runs_are_withheld(tmp_path: Path) 
     assert "1/3 div." in said and "hatched" in said
 
 
+def test_means_that_are_missing_for_want_of_seeds_are_not_called_withheld(tmp_path: Path) -> None:
+    given = case(tmp_path, status=lambda v, s: "failed" if v["norm"] == "rms" else "done")
+    assert table_of("main_effects", given)["mean"].isna().any()
+    assert "withheld" not in texts(drawn("main_effects", given))
+
+
 def test_a_difference_that_is_undecided_has_no_colour_in_the_map_however_large(tmp_path: Path) -> None:
     def noisy(levels: dict[str, Any], seed: int) -> float:
         wild = (levels["norm"], levels["ffn"]) == ("rms", "mlp")
@@ -294,6 +300,12 @@ def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(
     assert np.isclose(estimate["mean"], by_hand.mean())
     figure = drawn("interactions", given)
     assert len(figure.axes) == 3 and estimate["verdict"] in texts(figure)
+
+
+def test_of_many_pairs_the_largest_interactions_are_shown(tmp_path: Path) -> None:
+    given = case(tmp_path, STEPS | {"position": ["rope", "none"]}, seeds=range(2))
+    assert table_of("interactions", given)["factor"].nunique() == 4
+    assert "4 of 6" in texts(drawn("interactions", given))
 
 
 def test_the_colours_of_a_map_are_centred_at_zero(tmp_path: Path) -> None:
@@ -374,6 +386,10 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     assert np.isclose(norm["floor"], (runs["c2"] - runs["c0"]).std())  # nothing of norm is drawn anew: chaos
     seeds = table[(table["role"] == "dot") & (table["factor"] == "ffn")]["value"]
     assert np.allclose(seeds, score(given, ffn="swiglu") - score(given, ffn="mlp"))
+    failed = lambda v, s: "failed" if v == {"norm": "rms", "ffn": "swiglu"} and s == 4 else "done"  # noqa: E731
+    lost = with_placebos(tmp_path / "lost", status=failed)
+    dots = table_of("placebos", lost).query("role == 'dot' and factor == 'norm'")
+    assert dots["seed"].tolist() == [0, 1, 2, 3], "a seed without every run has no difference"
     axis = drawn("placebos", given).axes[0]
     boxes = [patch.get_width() for patch in axis.patches]
     assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
@@ -455,6 +471,7 @@ def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
     spans = [proportion_confint(count, 5, method="wilson") for count in (0, 1, 2, 3, 4, 5, 5)]
     assert np.allclose(rope[["low", "high"]], spans, atol=1e-9)
     assert table[table["cell"] == "c1"]["share"].eq(0).all()
+    assert list(table_of("solved", with_solved(tmp_path / "one", [0]))["step"])[:3] == [0, 200, 800]
 
 
 def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
@@ -475,6 +492,9 @@ def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
     table = table_of("divergence", given)
     assert len(table) == 24 and table["diverged"].sum() == 6
     assert "24 of 36 cells shown, those that diverged most" in texts(drawn("divergence", given))
+    factors = {"norm": [f"n{i}" for i in range(6)], "ffn": [f"f{i}" for i in range(4)]}
+    whole = case(tmp_path / "whole", factors, seeds=[0, 1], status=lambda v, s: "diverged" if s else "done")
+    assert len(table_of("divergence", whole)) == 24 and "cells shown" not in texts(drawn("divergence", whole))
 
 
 def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:

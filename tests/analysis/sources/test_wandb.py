@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -13,6 +15,7 @@ import pytest
 from fake_studies import edit_manifest, fabricate
 
 from ablate import evidence
+from ablate.config.errors import Refused
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.study import load_study
 from analysis.cli.main import main
@@ -237,6 +240,20 @@ def test_a_damaged_offline_run_is_named_and_stops_no_other(odd: dict[str, str], 
     found = wandb_api.read_wandb(str(tmp_path / "runs"), Asked(), tmp_path)
     assert f"{bad.parent.name}/{bad.name} is no run that can be read; left out" in found.notes
     assert (found.runs["status"] == "done").sum() == 6 and found.manifest.factors == {"norm": ["ln", "rms"]}
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("wandb", "which is missing: pip install wandb"),
+        ("wandb.proto", "which cannot be imported (ModuleNotFoundError"),
+    ],
+)
+def test_a_wandb_that_cannot_be_imported_is_no_damage_of_the_runs(broken, said, tmp_path, monkeypatch):
+    offline(tmp_path / "runs", 0, "ln")
+    monkeypatch.setitem(sys.modules, broken, None)
+    with pytest.raises(Refused, match=f"--wandb needs wandb, {re.escape(said)}"):
+        wandb_api.read_wandb(str(tmp_path / "runs"), Asked(), tmp_path)
 
 
 def test_names_of_others_do_nothing_where_they_are_shown(wandb, tmp_path, capsys):

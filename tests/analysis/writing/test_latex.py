@@ -71,17 +71,8 @@ def tabular(text: str) -> list[list[str]]:
 
 
 def test_every_special_character_comes_out_as_it_went_in() -> None:
-    for text in (
-        SPECIAL,
-        SPECIAL[::-1],
-        "d'a ''b'' ,,c",
-        "l'été",
-        r"\input{/etc/passwd}",
-        "100 % & more_of $x^2$",
-        "a--b---c",
-        "{}" * 3,
-        "~~",
-    ):
+    plain = ["d'a ''b'' ,,c", "l'été", r"\input{/etc/passwd}", "100 % & more_of $x^2$", "a--b---c", "{}" * 3, "~~"]
+    for text in (SPECIAL, SPECIAL[::-1], *plain):
         assert read(latex.escape(text)) == text
     for text in ("−0.053 ± 0.004 × 2", "α = β² ≤ ε", "naïve Delétang", "≥ … ⊙ √"):
         assert read(latex.escape(text)) == text

@@ -104,10 +104,16 @@ PLAIN = {"change": lambda manifest: [in_cells("train", "average", "none")(manife
                                      in_cells("model", "dropout", 0.0)(manifest)]}  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The paragraph of a study without any of this."""
+    return said(tmp_path_factory.mktemp("plain"), **PLAIN)
+
+
 @pytest.mark.parametrize(("name", "options", "sentence"), FEATURES, ids=[name for name, _, _ in FEATURES])
-def test_what_was_done_is_said_and_what_was_not_is_not(tmp_path, name, options, sentence):
+def test_what_was_done_is_said_and_what_was_not_is_not(tmp_path, plain, name, options, sentence):
     assert re.search(sentence, said(tmp_path, **options)), methods.markdown(case(tmp_path, study="again", **options))
-    assert not re.search(sentence, said(tmp_path, study="plain", **PLAIN))
+    assert not re.search(sentence, plain)
 
 
 def test_a_plain_study_is_described_whole(tmp_path: Path) -> None:

@@ -180,8 +180,6 @@ BESIDE = {
     ("model", "encoder"): ["data=mlm"],
     ("model", "bert"): ["data=mlm"],
     ("model", "encoder_decoder"): ["data=copy"],
-    ("scale", "base"): ["model.layers=1"],
-    ("scale", "gpt2"): ["model.layers=1"],
 }
 ELSEWHERE = (
     {"preset": "tests/config/test_presets.py"} | dict.fromkeys(COMPONENTS, "globs in test_preflight.py"),
@@ -195,21 +193,26 @@ def test_every_variant_on_disk_passes(tmp_path):
         for variant in variants:
             if group in ELSEWHERE[0] or (group, variant) in ELSEWHERE[1]:
                 continue
-            plan = plan_study((f"{group}={variant}", *BESIDE.get((group, variant), ()), f"results_dir={tmp_path}"))
+            plan = plan_study(
+                (f"{group}={variant}", "model.layers=1", *BESIDE.get((group, variant), ()), f"results_dir={tmp_path}")
+            )
             assert plan.manifest.cells[0].params > 0
             count += 1
     assert count > 20
 
 
+SIZES = ("model.dim=32", "model.heads=4", "model.layers=1", "data.context=40")  # those of test_preflight.py: tried once
+
+
 def test_a_glob_names_no_variant_twice(tmp_path):
     """relu is another name of mlp: named by hand the two are refused as one cell, a pattern means one of them."""
     assert problems("ffn=mlp,relu")[0].startswith("relu is the same cell as mlp")
-    plan = plan_study(("ffn=glob(*)", f"results_dir={tmp_path}"))
+    plan = plan_study(("ffn=glob(*)", *SIZES, f"results_dir={tmp_path}"))
     assert {*plan.manifest.factors["ffn"]} == {*groups()["ffn"]} - {"relu"}
 
 
 def test_glob_and_ranges_make_factors(tmp_path):
-    plan = plan_study(("attention=glob(*)", "optim.lr=choice(1e-3,3e-3)", f"results_dir={tmp_path}"))
+    plan = plan_study(("attention=glob(*)", "optim.lr=choice(1e-3,3e-3)", *SIZES, f"results_dir={tmp_path}"))
     assert sorted(plan.manifest.factors["attention"]) == sorted(groups()["attention"])
     assert plan.manifest.factors["optim.lr"] == [0.001, 0.003]
     assert plan.manifest.reference == {"attention": "mha"}, "the reference model's own variant, not the first letter"

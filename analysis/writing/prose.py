@@ -1,0 +1,30 @@
+"""Prose from templates: a line of the template is a sentence, `%` begins a line that says when it is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jinja2
+
+from ablate import format
+from analysis.case.figures_yaml import TEMPLATES
+
+
+def prose(template: str, **content: Any) -> list[str]:
+    """The sentences, or paragraphs, of a template with this content, those that are empty left out."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        line_statement_prefix="%",
+        finalize=lambda value: str(value).replace("\n", " "),
+    )
+    environment.globals |= {"listed": lambda texts: format.listed(map(str, texts)), "ranged": format.ranged}
+    environment.globals |= {"counted": format.counted, "rough": format.rough}
+    environment.filters["sentence"] = sentence
+    return [line for line in environment.get_template(template).render(**content).split("\n") if line.strip()]
+
+
+def sentence(text: str) -> str:
+    """A remark as a sentence of its own; a key that it begins with stays as it is written; nothing of nothing."""
+    said = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
+    return f"{said.rstrip('.')}." if text else ""
