@@ -196,9 +196,9 @@ def time_left(plan: Plan) -> str:
 
 def vectors_left(plan: Plan) -> list[str]:
     """What training the vectors of its embeddings takes, which a plain table has none of."""
-    from ablate.config.schema import neutral_groups
+    from ablate.config.groups import default_settings
 
-    plain = neutral_groups()["embedding"]["_target_"]
+    plain = default_settings("embedding")["_target_"]
     if all(cell.config.embedding["_target_"] == plain for cell in plan.manifest.cells):
         return []
     from ablate.planning.vector_cost import expected_vectors
