@@ -13,7 +13,7 @@ sweep: $(VENV)/.ready
 
 # Every study of experiments/, or what is missing of it: make studies STUDIES="batch_norm tier=gpu"
 studies: $(VENV)/.ready
-	$(BIN)/python -m ablate.studies $(STUDIES)
+	$(BIN)/python -m ablate studies $(STUDIES)
 
 # A file's tests stay on one worker: what its fixtures make is made once.
 test: $(VENV)/.ready
@@ -55,7 +55,7 @@ $(VENV)/.all: $(VENV)/.ready
 	touch $@
 
 catalogue: $(VENV)/.ready
-	$(BIN)/python -m ablate.catalogue
+	$(BIN)/python -m ablate catalogue
 
 # Figures, tables and pages of the committed studies, from experiments/results/ alone; what is up to date stays.
 figures: $(VENV)/.ready

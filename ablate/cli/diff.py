@@ -170,8 +170,8 @@ def _of_run(run: Run) -> Side:
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:
-    """A run's settings by dotted name, with the seed that it was trained with; older versions kept `user`."""
-    found = {key: value for key, value in flat(config).items() if key not in ("user", "seeds")}
+    """A run's settings by dotted name, with the seed that it was trained with."""
+    found = {key: value for key, value in flat(config).items() if key != "seeds"}
     seeds = config.get("seeds")
     return found | ({"seed": seeds[0]} if isinstance(seeds, list) and len(seeds) == 1 else {})
 
@@ -201,10 +201,7 @@ def _origin(side: Side) -> dict[str, str]:
 
 def _definitions(first: Side, second: Side) -> Iterator[dict[str, str]]:
     """Digests of the definitions that either run's numbers come from, and the other's do not, wherever they stand."""
-    told = [_provenance(side) or Provenance(format=None, versions={}) for side in (first, second)]
-    if told[0].format != told[1].format:
-        yield from ({"code": f"as release format {one.format or 1} hashes it"} for one in told)
-        return
+    told = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
     alone = set(told[0].definitions.values()) ^ set(told[1].definitions.values())
     for one in told:
         yield {f"code of {name}": digest[:SHOWN] for name, digest in one.definitions.items() if digest in alone}

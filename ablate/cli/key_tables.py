@@ -30,19 +30,12 @@ INNER = ("_target_",)  # keys that nobody types
 TYPES = {"bool": "true, false", "str": "a name", "list[str]": "a list", "list[int]": "a list", "list[float]": "a list"}
 # Settings of model forms and optimisers that are keys of the frame.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
-# Keys that no file writes, because they came later: what they are.
-LATER_SAYS = {
-    "model.head_dim": "features of a head; without it model.dim / model.heads",
-    "model.share_embeddings": "one table for source and target of an encoder-decoder (true), or a table each",
-    "model.head_bias": "whether the map to logits has a bias, as in GPT-J (false)",
-    "model.soft_cap": "c: logits are c · tanh(logits / c), as in Gemma 2; none without it",
-}
 LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
 
 
 def key_tables() -> str:
     """A table per section: key, default, what it takes, what it is."""
-    says, values = {**LATER_SAYS}, dict[str, str]()
+    says, values = dict[str, str](), dict[str, str]()
     for name in FILES:
         group = name.partition("/")[0] if name.startswith(("model", "optim")) else ""
         found = dict(entries(CONF / name, group))

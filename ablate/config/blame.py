@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ablate.config.components import offered_names, parameters_of, resolve
 from ablate.config.compose import COMPOSING, Composer
-from ablate.config.errors import Problem, first_line
+from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.overrides import Overrides
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import KEYS, LATER, NOW_GROUPS
+from ablate.config.schema import KEYS, NOW_GROUPS
 from ablate.format.suggest import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -117,18 +119,26 @@ def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     head, _, last = key.rpartition(".")
     if key in NOW_GROUPS:
         return NOW_GROUPS[key]
-    if key in LATER and head in composer.known:
+    configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
+    node = OmegaConf.select(configs[0], head) if head else None
+    if last in options(head, node, configs[0].user):
         return f"is an option, which no variant's YAML need hold; to add it write +{key}=..."
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
-    configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     top = sorted({*KEYS, *composer.known})
     if near := next(filter(None, (meant(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
-    config = configs[0]
-    node = OmegaConf.select(config, head) if head else None
     return f"no such key; {instead(last, sorted(keys_of(node)) if isinstance(node, DictConfig) else top)}"
+
+
+def options(group: str, node: Any, user: Iterable[str]) -> list[str]:
+    """The arguments of a variant's class that are None, and change nothing, where its YAML leaves them out."""
+    try:
+        taken = parameters_of(resolve(group, node["_target_"], user)) if "_target_" in (node or ()) else {}
+    except BadComponent:
+        return []
+    return [name for name, each in taken.items() if each.default is None and name not in offered_names(group)]
 
 
 def meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from ablate.config.margin import fraction_of
-from ablate.config.typed_json import Record, later, record
+from ablate.config.typed_json import Record, optional, record
 from ablate.format.settings import is_number
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # a difference within a margin, which each of them needs
@@ -34,16 +34,16 @@ class Claim(Record):
     at               levels of factors that no side names
     """
 
-    less: Sides | None = later()
-    greater: Sides | None = later()
-    equivalent: Sides | None = later()
-    not_greater: Sides | None = later()
-    not_less: Sides | None = later()
-    diverges_more: Sides | None = later()
-    rank_correlates: tuple[Side, list[Number]] | None = later()
-    metric: str | tuple[str, str] | None = later()
-    margin: Number | str | None = later()
-    at: Side = later(default={})
+    less: Sides | None = optional()
+    greater: Sides | None = optional()
+    equivalent: Sides | None = optional()
+    not_greater: Sides | None = optional()
+    not_less: Sides | None = optional()
+    diverges_more: Sides | None = optional()
+    rank_correlates: tuple[Side, list[Number]] | None = optional()
+    metric: str | tuple[str, str] | None = optional()
+    margin: Number | str | None = optional()
+    at: Side = optional(default={})
 
     @property
     def relations(self) -> list[str]:
@@ -97,7 +97,7 @@ class Criterion(Record):
     """What a study counts as replicated: these claims supported, all of them unless `at_least` says how many."""
 
     of: list[str]
-    at_least: int | None = later()
+    at_least: int | None = optional()
 
     @property
     def needed(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ablate.config.claim_relations import (
@@ -34,7 +34,8 @@ from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
 NUMBER = "write a number"
-NOT_IN_STEPS = (*SPEED, "test/solved")  # metrics of which steps have no worth
+SOLVED = "test/solved"
+NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics of which steps have no worth
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
@@ -116,7 +117,8 @@ def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], t
     elif plain in NOT_IN_STEPS and isinstance(claim.margin, str):
         yield f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
     elif plain not in known or (length and plain in SPEED):
-        yield f"no such metric: {metric}; {instead(plain, sorted(known | SPEED.keys()))}"
+        more = "it needs a task with solved_at in its YAML" if plain == SOLVED else ""
+        yield f"no such metric: {metric}; {more or instead(plain, sorted(known | SPEED.keys()))}"
     elif length and length not in map(str, lengths):
         yield f"metric: nothing is tested at length {length}; add it to eval.lengths"
 
@@ -230,11 +232,16 @@ def _twice(at: Any, sides: Any) -> Iterator[str]:
 
 
 def applicable(
-    claims: dict[str, Claim], cells: Sequence[Leveled], running: Sequence[bool] = (), tasks: Sequence[str] = ()
+    claims: dict[str, Claim],
+    cells: Sequence[Leveled],
+    running: Sequence[bool] = (),
+    tasks: Sequence[str] = (),
+    metrics: Mapping[str, Iterable[str]] | None = None,
 ) -> tuple[dict[str, Claim], list[Problem]]:
     """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's.
 
-    `running` says of each cell, where that is known, whether its norms keep running statistics, `tasks` which it has.
+    `running` says of each cell, where that is known, whether its norms keep running statistics, `tasks` which it has,
+    and `metrics` what each task is scored by.
     """
     without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
     task_of = dict(zip((cell.id for cell in cells), tasks, strict=False))
@@ -249,7 +256,7 @@ def applicable(
         elif both:
             label = next(cell.label for cell in cells if cell.id in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
-        elif wrong := _lacking(claim, sides, without) or _across(claim, sides, task_of):
+        elif wrong := _lacking(claim, sides, without) or _across(claim, sides, task_of, metrics or {}):
             problems.append(Problem(f"claims.{name}", wrong))
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
@@ -270,11 +277,21 @@ def _lacking(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -
     return None
 
 
-def _across(claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str]) -> str | None:
-    """Why the scores of sides cannot be compared: they are those of several tasks.  Counts of runs that diverge can."""
-    tasks = {task_of.get(cell) for side in sides for cell in side}
-    if len(tasks) < 2 or claim.relation == "diverges_more":
+def _across(
+    claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str], metrics: Mapping[str, Iterable[str]]
+) -> str | None:
+    """Why the scores of sides cannot be compared: they are those of several tasks, or of one without the metric.
+
+    Counts of runs that diverge can.
+    """
+    tasks = {task_of.get(cell, "") for side in sides for cell in side}
+    if claim.relation == "diverges_more":
         return None
+    if len(tasks) < 2:
+        scored = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]
+        others = {f"test/{name}" for names in metrics.values() for name in names}.difference(scored)
+        lacking = next((name for name in claim.metrics if name.partition("@")[0] in others), None)
+        return f"metric: the task of its cells has no {lacking}; {instead('', scored)}" if lacking else None
     why = f"its cells have {len(tasks)} tasks, whose scores have no mean"
     return f"{why}; write a claim for each, as in at: {{data: copy}}"
 

@@ -141,7 +141,13 @@ def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterab
         raise BadComponent(*problems[0])
     parameters = parameters_of(target)
     wanted = {name: value for name, value in offered.items() if name in parameters}
-    return partial(target, **wanted, **{key: value for key, value in node.items() if key not in RESERVED})
+    return partial(target, **wanted, **_given(group, node))
+
+
+def _given(group: str, node: dict[str, Any]) -> dict[str, Any]:
+    """What a component's YAML gives its constructor: all but `RESERVED`, and of a task but `solved_at`."""
+    other = (*RESERVED, "solved_at") if group == "data" else RESERVED
+    return {key: value for key, value in node.items() if key not in other}
 
 
 def argument_problems(
@@ -158,7 +164,7 @@ def argument_problems(
         return [
             (f"{group}._target_", f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them")
         ]
-    given = {key: value for key, value in node.items() if key not in RESERVED}
+    given = _given(group, node)
     own = [name for name, p in parameters.items() if name not in offered and p.kind != p.VAR_POSITIONAL]
     problems = []
     for key, value in given.items():

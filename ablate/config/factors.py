@@ -13,9 +13,10 @@ from ablate.config.compose import Composed
 from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
+from ablate.config.groups import defaults
 from ablate.config.overrides import MOST
 from ablate.config.overrides import parsed as read
-from ablate.config.schema import COMPONENTS, LATER_GROUPS, is_component
+from ablate.config.schema import NAMED, VARIED, is_component
 
 FEW = 4  # factors that the label of a reference spells out
 BASE = "base"  # its label where there are more
@@ -196,7 +197,7 @@ def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
 
 
 def cell_name(choices: dict[str, str]) -> str:
-    """All components in fixed order, by variant, joined by dashes; of later ones those that are not as before."""
-    first = [choices[group] for group in COMPONENTS if group not in LATER_GROUPS]
-    later = [group for group, neutral in LATER_GROUPS.items() if choices.get(group, neutral) != neutral]
-    return "-".join([*first, *(f"{group}_{choices[group]}" for group in later)])
+    """The variants of `NAMED`, then those of other groups that are not the reference model's, joined by dashes."""
+    usual = defaults()
+    others = [group for group in VARIED if group not in NAMED and choices.get(group, usual[group]) != usual[group]]
+    return "-".join([*(choices[group] for group in NAMED), *(f"{group}_{choices[group]}" for group in others)])

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ablate.config.plain_yaml import read_plain
 from ablate.config.regular_files import read_regular
@@ -78,6 +79,13 @@ def defaults() -> dict[str, str]:
     """The variant of each group that the reference model has."""
     listed = read_plain(CONF / "config.yaml")["defaults"]
     return {group: variant for entry in listed if isinstance(entry, dict) for group, variant in entry.items()}
+
+
+@functools.cache
+def default_settings(group: str) -> dict[str, Any]:
+    """What the variant of a group that the reference model has holds."""
+    found: dict[str, Any] = read_plain(CONF / group / f"{defaults()[group]}.yaml")
+    return found
 
 
 def first_line(file: Path) -> str:

@@ -11,11 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.groups import CONF
-from ablate.config.plain_yaml import read_plain
-
 MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
-COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init", "cross_attention", "embedding")
+NAMED = ("norm", "ffn", "residual", "position", "attention", "init")  # in the name of every run's folder
+COMPONENTS = (*NAMED, "cross_attention", "embedding")
 TRAINING = ("objective", "schedule", "step")  # groups of how it is trained, beside its optimiser
 BUILT = (*COMPONENTS, "objective", "parametrization", "step")  # groups that decide a model and how a batch trains it
 VARIED = (*BUILT, "schedule")  # all groups whose variants are classes that a study compares
@@ -27,28 +25,13 @@ TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
 LARGEST = 10**9  # that a size or a count of steps can be
 LARGEST_SEED = 2**53
-# Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
-# that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
-LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
-LATER |= dict.fromkeys(("norm.gain", "norm.bias", "position.offset", "position.scale", "position.scaling"))
-LATER |= dict.fromkeys(("position.local_base", "position.cut", "residual.first_norm", "model.transform_bias"))
-LATER |= {"model.share_embeddings": True, "model.head_bias": False, "model.soft_cap": None}
-LATER |= {"model.head_dim": None}
-LATER |= {f"attention.{name}": None for name in ("qk_norm", "over", "eps", "gain", "window", "gate")}
-LATER |= {"attention.sink": None, "attention.soft_cap": None, "attention.value_residual": None}
-LATER |= {f"attention.{name}_bias": None for name in ("query", "key", "value", "out")}
-LATER |= {"attention.kernels": None}
-LATER |= {f"cross_{key}": value for key, value in LATER.items() if key.startswith("attention.")}
-LATER_GROUPS: dict[str, str] = {"cross_attention": "same", "objective": "cross_entropy", "embedding": "learned"}
-LATER_GROUPS |= {"schedule": "cosine", "parametrization": "standard", "step": "default"}
-SCHEDULES = ("cosine", "linear", "constant")  # that were words of `optim.schedule` before they were a group
 NOW_GROUPS = {  # keys that there were
     "optim.schedule": "is a group of its own; write schedule=linear, say",
     "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
 }
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
-NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
+NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name", "data.solved_at")
 
 
 def at_least(low: float, high: float = math.inf) -> Any:
@@ -255,14 +238,6 @@ def typed(plain: dict[str, Any]) -> Config:
         if more := {key: value for key, value in plain[name].items() if key not in own}:
             unread[name] = more
     return Config(**{name: plain[name] for name in KEYS if name in plain} | sections, unread=unread)
-
-
-def neutral_groups() -> dict[str, Any]:
-    """What the variants of later groups hold that say that all is as it was before."""
-    return {group: read_once(CONF / group / f"{variant}.yaml") for group, variant in LATER_GROUPS.items()}
-
-
-read_once = functools.cache(read_plain)  # every run's key and every stored configuration asks
 
 
 def with_value(node: Any, path: list[str], value: Any) -> Any:

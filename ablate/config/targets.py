@@ -29,8 +29,6 @@ NEEDED += ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launch
 NEEDED += ("babel", "scikit-learn", "tokenizers", "datasets", "gensim", "pyarrow", "selenium", "hatchling")
 NEEDED += ("fla-core", "triton")
 NEEDED += ("pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
-# Where what `_target_`s of earlier releases name stands now: a module, or one class or function.
-MOVED = {"ablate.optim": "ablate.training.optim", "ablate.track": "ablate.execution.tracking.wandb"}
 # Classes of ours that a word of a component's settings chooses: part of the code of the cells that say it, no others'.
 QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}
 CHOSEN = {"attention": QK_NORM, "cross_attention": QK_NORM}
@@ -103,13 +101,6 @@ def within(name: object, packages: Iterable[str]) -> bool:
     return isinstance(name, str) and any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
-@functools.cache
-def moved(target: str) -> str:
-    """The dotted name of what stood at a dotted name in an earlier release."""
-    old = next((old for old in MOVED if within(target, [old])), "")
-    return MOVED[old] + target[len(old) :] if old else target
-
-
 def chosen_class(group: str, key: str, word: object) -> Any:
     """The class that a word of a component's settings chooses."""
     return locate(CHOSEN[group][key][str(word)], OURS)
@@ -120,7 +111,6 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
 
     A name that leads out of them, through what a module imports say, is refused.  Raises BadTarget.
     """
-    target = moved(target) if isinstance(target, str) else target
     if not isinstance(target, str) or not NAME.fullmatch(target) or not within(target.rpartition(".")[0], packages):
         raise BadTarget(f"{target!r} is not in {' or '.join(packages)}")
     module, _, name = target.rpartition(".")

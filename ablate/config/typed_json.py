@@ -20,12 +20,12 @@ C = TypeVar("C")
 T = TypeVar("T", bound="Record")
 
 
-def later(*, default: Any = None) -> Any:
-    """A field that a later version added, or that few files have: it is not written while it says nothing."""
+def optional(*, default: Any = None) -> Any:
+    """A field that is not written while it has its default, as it has in most files."""
     return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={"unless": default})
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, later))
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, optional))
 def record(kind: type[C]) -> type[C]:
     """Make a class a record."""
     return dataclasses.dataclass(frozen=True, kw_only=True)(kind)

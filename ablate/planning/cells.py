@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import PlanError, Problem
-from ablate.config.groups import groups
 from ablate.config.schema import Config
 from ablate.format import first_of, scientific
-from ablate.format.settings import is_number
 from ablate.results.records import SOLVED, Cell, StepSeconds, TaskFacts
 
 if TYPE_CHECKING:
     from ablate.planning.checks.validate import Checked
 
-SOLVED_AT = re.compile(r"^# solved_at: ([0-9.]+)", re.MULTILINE)
 NAMED = 3  # cells that a note spells out
 
 
@@ -46,38 +42,26 @@ class Cells:
 
 
 def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
-    """What the manifest keeps of the tasks of cells, by fingerprint."""
-    tasks = {cell.task.fingerprint: cell.task for cell in checked}
-    return {fingerprint: describe_task(task) for fingerprint, task in tasks.items()}
+    """What the manifest keeps of the tasks of cells, by fingerprint.  Raises PlanError where they differ in it."""
+    found: dict[str, TaskFacts] = {}
+    for cell in checked:
+        task = describe_task(cell)
+        if (other := found.setdefault(cell.task.fingerprint, task)).solved_at != task.solved_at:
+            differ = f"is {other.solved_at} and {task.solved_at} in cells of one task; write one for all"
+            raise PlanError([Problem("data.solved_at", differ)])
+    return found
 
 
-def describe_task(task: Any) -> TaskFacts:
-    """What the manifest keeps of a task."""
+def describe_task(cell: Checked) -> TaskFacts:
+    """What the manifest keeps of a cell's task."""
+    task, at = cell.task, cell.config.data.get("solved_at")
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
     found = {key: getattr(task, key) for key in keys} | task.metric_facts()
-    at = solved_at(task)
     if at is not None:
         first = next(iter(task.metrics))
-        if not is_number(at) or first not in found["shares"] or not 0 < at <= 1:
-            why = f"{at} must be above 0, 1 at most, of a first metric that is a share, best at 1; {first} is the first"
-            raise PlanError([Problem("data", f"solved_at of {task.name}: {why}")])
         found["metrics"] = {SOLVED: "max"} | task.metrics
         found |= {"solved_at": at, "shares": [SOLVED, *found["shares"]], "beside": [first, *found["beside"]]}
     return TaskFacts(**found)
-
-
-def solved_at(task: Any) -> float | None:
-    """From which value of its first metric on a run has solved the task; None of tasks that are not solved or not.
-
-    Its YAML says so in a comment, as it does with papers, or its class in an attribute: no number of a run and no part
-    of its key depends on it.
-    """
-    kind = type(task)
-    for file in groups()["data"].values():
-        text = file.read_text(encoding="utf-8")
-        if f"_target_: {kind.__module__}.{kind.__qualname__}\n" in text and (found := SOLVED_AT.search(text)):
-            return float(found[1])
-    return getattr(task, "solved_at", None)
 
 
 def slow_starts(configs: list[Config]) -> list[str]:

@@ -119,5 +119,5 @@ def about_metrics(asked: Asked, checked: Iterable[Checked]) -> list[Problem]:
     if not passed:
         return []
     timed = passed[0].config.timing == "isolated"
-    found = metric_problems(asked.claims, [dict(describe_task(cell.task).metrics) for cell in passed], lengths, timed)
+    found = metric_problems(asked.claims, [dict(describe_task(cell).metrics) for cell in passed], lengths, timed)
     return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]

@@ -16,7 +16,7 @@ from ablate.results.lengths import untested
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Look, Manifest, PlannedRun
 from ablate.results.run import Run
-from ablate.results.run_key import FORMAT, cell_id, run_key
+from ablate.results.run_key import run_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,22 +75,12 @@ class Earlier:
 def read_earlier(results: Path, name: str) -> Earlier:
     """What an earlier command of a study left."""
     try:
-        return Earlier(results, name, as_now(read_manifest(results, name)), [])
+        return Earlier(results, name, read_manifest(results, name), [])
     except FileNotFoundError:
         return Earlier(results, name, None, [])
     except Corrupt as error:
         told = f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"
         return Earlier(results, name, None, [told])
-
-
-def as_now(manifest: Manifest) -> Manifest:
-    """A manifest with its cells by the names that they have now: an earlier release made them of paths of modules."""
-    if manifest.format == FORMAT:
-        return manifest
-    new = {cell.id: cell_id(cell.name, cell.config, cell.task) for cell in manifest.cells}
-    cells = [dataclasses.replace(cell, id=new[cell.id]) for cell in manifest.cells]
-    runs = [dataclasses.replace(run, cell=new[run.cell]) for run in manifest.runs]
-    return dataclasses.replace(manifest, cells=cells, runs=runs)
 
 
 def _is_of_now(run: PlannedRun, row: Cell, name: str) -> bool:

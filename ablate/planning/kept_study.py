@@ -24,7 +24,7 @@ from ablate.config.errors import BadComponent, PlanError
 from ablate.config.groups import CONF, EXPERIMENTS
 from ablate.config.regular_files import read_regular
 from ablate.config.schema import typed
-from ablate.config.typed_json import Record, later, parse, record
+from ablate.config.typed_json import Record, optional, parse, record
 from ablate.planning.cells import Cells
 from ablate.planning.checks.kept import kept_file, read_kept, write_kept
 from ablate.planning.rounds import has_other_cells, next_round
@@ -69,7 +69,7 @@ class KeptStudy(Record):
     remarks: list[str]
     papers: dict[str, dict[str, Entry]]
     claims: dict[str, Claim]
-    replicated: Criterion | None = later()
+    replicated: Criterion | None = optional()
     code: list[KeptCode]
 
     def study(self) -> CheckedStudy:

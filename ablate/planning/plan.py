@@ -107,7 +107,8 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     settings, design = composition.settings, composition.design
     asked = design.command.asked
     running = [cell.budget.running for cell in cells.checked]
-    claims, left = applicable(asked.claims, cells.rows, running, [row.task for row in cells.rows])
+    scored = {name: task.metrics for name, task in cells.tasks.items()}
+    claims, left = applicable(asked.claims, cells.rows, running, [row.task for row in cells.rows], scored)
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     lost = [name for name in asked.replicated.of if name not in claims] if asked.replicated else []

@@ -7,21 +7,17 @@ import json
 from pathlib import Path
 
 from ablate.config.errors import Corrupt, PlanError, Problem
-from ablate.config.plain_yaml import read_plain
-from ablate.config.stored import stored
 from ablate.format import counted, first_of
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.naming import TAKEN
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.result import Provenance
 from ablate.results.run import Run
-from ablate.results.run_key import FORMAT, provenance, run_key, settings, settings_of
-from ablate.results.stored_targets import by_own_names
+from ablate.results.run_key import provenance, run_key, settings
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
 SHOWN = 3  # definitions that are named
-OTHER = "by another release"
 
 
 def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
@@ -146,30 +142,13 @@ def _ended(run: Run) -> str | None:
 def read_provenance(run: Run) -> Provenance | None:
     """What a run came from; None where it does not say."""
     try:
-        told = run.provenance()
-        told = told if told is None or told.format == FORMAT else as_now(told, run)
+        return run.provenance()
     except Corrupt:
         return None
-    return told if told and told.numbers else None
-
-
-def as_now(told: Provenance, run: Run) -> Provenance:
-    """What another release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
-    seed = run.path.rpartition("/")[2][1:].partition("-")[0]
-    code = told.code if isinstance(told.code, dict) else told.definitions
-    try:
-        hashed = settings_of(stored(read_plain(run.config_file)), int(seed))
-        return dataclasses.replace(told, numbers=hashed, definitions=code, source=by_own_names(told.source))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Corrupt(f"{run.config_file} is no configuration ({error})") from None
 
 
 def changed_names(old: Provenance, new: Provenance) -> set[str]:
-    """The definitions whose content is not on both sides, wherever it stands, by where they stand; of a run of another
-    release, that it is one.
-    """
-    if old.format != new.format:
-        return {OTHER}
+    """The definitions whose content is not on both sides, wherever it stands, by where they stand."""
     one, other = old.definitions, new.definitions
     alone = set(one.values()) ^ set(other.values())
     return {name for side in (one, other) for name, digest in side.items() if digest in alone}
@@ -181,8 +160,6 @@ def _taken(label: str, found: list[set[str]]) -> str:
 
 def _by(names: set[str], end: str = "") -> str:
     """Whose code trained runs, by the definitions that are other ones."""
-    if OTHER in names:
-        return OTHER
     return f"with other code ({first_of(sorted(names), SHOWN)}{end})" if names else "with other code"
 
 
@@ -198,7 +175,7 @@ def trained_again(
     told = Told(results)
     had = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
     reasons: dict[str, list[set[str]]] = {}
-    moved = before = 0
+    moved = 0
     for run in runs:
         if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, or is continued
@@ -208,12 +185,9 @@ def trained_again(
             came = read_provenance(old)
             names = changed_names(came, planned) if came else set()
             reasons.setdefault(_reason(came, planned), []).append(names)
-        elif (other := _newest(planned, like)) and OTHER in other[1]:
-            before += 1
         else:
             moved += _data_changed([came for _, came in like], planned)
     again = [_again("of this study", reason, found, reuse) for reason, found in reasons.items()]
-    again += [_again("of these cells", "", [{OTHER}] * before, reuse)] * (before > 0)
     return again + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
 
 
@@ -226,7 +200,7 @@ def _data_changed(like: list[Provenance], planned: Provenance) -> bool:
 def _reason(old: Provenance | None, new: Provenance) -> str:
     """Why a run is not taken, but for its code; empty where it differs in code only."""
     if old is None:
-        return "by an ablate that did not keep what they came from"
+        return "with a provenance.json that is gone or damaged"
     if old.study != new.study:
         return f"under reuse={'none' if old.study else 'same'}"
     differ = {key: now for key, now in new.versions.items() if old.versions.get(key) != now}

@@ -24,9 +24,9 @@ from ablate.planning.reuse import (
     trained_again,
 )
 from ablate.planning.study import CheckedStudy
-from ablate.results.records import Cell, Manifest, PlannedRun, Tuning
+from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
-from ablate.results.run_key import FORMAT, run_key
+from ablate.results.run_key import run_key
 from ablate.results.tables import as_planned
 from ablate.results.versions import torch_version
 

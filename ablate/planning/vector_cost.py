@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import Config, neutral_groups
+from ablate.config.groups import default_settings
+from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.format import counted
 from ablate.model.build import build_model
@@ -32,7 +33,7 @@ class Sets(NamedTuple):
 
 def expected_vectors(plan: Plan) -> list[str]:
     """What training the vectors of the runs that a plan leaves to do takes, a line for each kind of them."""
-    table = neutral_groups()["embedding"]["_target_"]  # which begins with none
+    table = default_settings("embedding")["_target_"]  # which begins with none
     wanted = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
     wanted = [(config, seed) for config, seed in wanted if config.embedding["_target_"] != table]
     try:

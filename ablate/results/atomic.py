@@ -47,14 +47,9 @@ def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = la
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read one JSON object; raises `Corrupt` when the file is not one, or not as it was written, FileNotFoundError
-    when it is absent.
+    """Read one JSON object; raises `Corrupt` when the file is not one, or not as `write_json` wrote it,
+    FileNotFoundError when it is absent.
     """
-    return read_sealed(path)[0]
-
-
-def read_sealed(path: Path) -> tuple[dict[str, Any], bool]:
-    """What `read_json` gives, and whether a checksum vouches for it: older versions wrote none."""
     try:
         value = json.loads(read_regular(path).decode())
     except FileNotFoundError:
@@ -63,9 +58,9 @@ def read_sealed(path: Path) -> tuple[dict[str, Any], bool]:
         raise Corrupt(f"{path} is not readable as JSON ({error})") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{path} holds no JSON object")
-    if SEAL in value and value[SEAL] != seal_of(value):
+    if value.pop(SEAL, None) != seal_of(value):
         raise Corrupt(f"{path} is damaged: it was changed after it was written (its checksum does not fit)")
-    return {key: item for key, item in value.items() if key != SEAL}, SEAL in value
+    return value
 
 
 def set_aside(path: Path) -> Path:

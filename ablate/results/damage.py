@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.config.errors import Corrupt
-from ablate.format import counted
 from ablate.results.checksum import Sum, wrong
 from ablate.results.result import Result
 
@@ -45,12 +44,6 @@ def why_without(result: Result | None, file: Path) -> str:
         return "removed since, or trained with keep=none"
     removed = "removed since, by ablate clean --weights or by hand"
     return removed if _written(result, file) else "trained with keep=none"
-
-
-def unsealed(count: int) -> list[str]:
-    """What to say of results without a checksum: older versions wrote none, and an edit can take it away."""
-    note = f"{counted(count, 'result')} without a checksum, as older versions wrote: damage would go unnoticed"
-    return [note] * bool(count)
 
 
 def _written(result: Result, file: Path) -> Sum | None:

@@ -24,7 +24,7 @@ from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, record
 from ablate.format import show
 from ablate.results import documents
-from ablate.results.atomic import read_sealed, write_atomic, write_json
+from ablate.results.atomic import read_json, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
 from ablate.results.csv_table import as_csv, from_csv, texts_of
 from ablate.results.damage import verify_sum
@@ -96,11 +96,11 @@ def _verified(folder: Path) -> Kept:
     """What tables.json says of a folder whose files are those that it was written with.  Raises `Corrupt`."""
     file = folder / INDEX
     try:
-        found, sealed = read_sealed(file)
+        found = read_json(file)
     except FileNotFoundError:
         raise Corrupt(f"{file} is gone: nothing says whether the tables beside it are whole") from None
     kept, known = read_record(Kept, found, file), {MANIFEST, RUNS, CURVES, DOCUMENTS, *BESIDE.values()}
-    if not sealed or not {MANIFEST, RUNS} <= kept.files.keys() <= known:
+    if not {MANIFEST, RUNS} <= kept.files.keys() <= known:
         raise Corrupt(f"{file} is damaged: it was changed after it was written")
     for name, written in kept.files.items():
         verify_sum(folder / name, written, "the study's tables are not whole")

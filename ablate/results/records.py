@@ -9,9 +9,9 @@ from ablate.config.citations import Entry
 from ablate.config.claim_relations import Claim, Criterion, Level, Levels, Number
 from ablate.config.designs import Aliases
 from ablate.config.schema import Config
-from ablate.config.typed_json import Record, later, record
+from ablate.config.typed_json import Record, optional, record
 
-FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
+FORMAT = 2  # of manifests
 
 SOLVED = "solved"  # the metric of tasks with `solved_at`: 1 of a run that solved its task, 0 of any other that ended
 Way = Literal["min", "max"]  # in which a metric is better
@@ -34,11 +34,11 @@ class TaskFacts(Record):
     metrics: dict[str, Way]
     yardsticks: dict[str, Number | None] = dataclasses.field(default_factory=dict)
     train_tokens: Number | None = None
-    positions: int | None = later(default=None)
+    positions: int | None = optional(default=None)
     shares: list[str] = dataclasses.field(default_factory=lambda: ["accuracy", "exact"])
     units: dict[str, str] = dataclasses.field(default_factory=lambda: {"loss": "nats"})
     beside: list[str] = dataclasses.field(default_factory=list)
-    solved_at: Number | None = later(default=None)
+    solved_at: Number | None = optional(default=None)
 
     @property
     def measured(self) -> str:
@@ -93,7 +93,7 @@ class Cell(Record):
     flops_per_token: Number
     shared_draws: Number | None = None
     matched: Matched | None = None
-    step_seconds: StepSeconds | None = later(default=None)
+    step_seconds: StepSeconds | None = optional(default=None)
     tokens_per_step: Number | None = None
     batches: str
     task: str
@@ -101,7 +101,7 @@ class Cell(Record):
     notes: list[str] = dataclasses.field(default_factory=list)
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     config: Config
-    written: str | None = later(default=None)
+    written: str | None = optional(default=None)
 
     @property
     def flops_per_step(self) -> float:
@@ -115,7 +115,7 @@ class PlannedRun(Record):
 
     cell: str
     seed: int
-    tuned: Levels | None = later(default=None)
+    tuned: Levels | None = optional(default=None)
     path: str
 
 
@@ -124,9 +124,9 @@ class Look(Record):
     """Results of these seeds have been seen; `planned` are the looks of a sequence, `study` who saw them elsewhere."""
 
     seeds: list[int]
-    planned: list[int] | None = later(default=None)
+    planned: list[int] | None = optional(default=None)
     when: str = ""
-    study: str | None = later(default=None)
+    study: str | None = optional(default=None)
 
 
 @record
@@ -135,7 +135,7 @@ class Sequential(Record):
 
     looks: list[int]
     at: int
-    max: int | None = later(default=None)
+    max: int | None = optional(default=None)
 
 
 @record
@@ -152,8 +152,8 @@ class ClaimEntry(ClaimText):
     """A claim with its earlier texts; one that was taken out says when, and whether its results were seen by then."""
 
     earlier: list[ClaimText] = dataclasses.field(default_factory=list)
-    withdrawn: str | None = later(default=None)
-    seen: bool | None = later(default=None)
+    withdrawn: str | None = optional(default=None)
+    seen: bool | None = optional(default=None)
 
 
 @record
@@ -186,7 +186,7 @@ class CriterionEntry(CriterionText):
     """The criterion of a study with its earlier ones, oldest first; `remark` says how else it was registered."""
 
     earlier: list[CriterionText] = dataclasses.field(default_factory=list)
-    remark: str | None = later(default=None)
+    remark: str | None = optional(default=None)
 
 
 @record
@@ -205,7 +205,7 @@ class TunedCell(Record):
     """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all."""
 
     value: Level
-    values: dict[str, Level] = later(default={})
+    values: dict[str, Level] = optional(default={})
     scores: list[Number | None]
     edge: bool  # whether it is the first or last that was tried
 
@@ -217,7 +217,7 @@ class Tuning(Record):
     key: str
     values: list[Level]
     seeds: int
-    per_seed: bool = later(default=False)
+    per_seed: bool = optional(default=False)
     study: str
     cells: dict[str, TunedCell]
 
@@ -226,9 +226,9 @@ class Tuning(Record):
 class Manifest(Record):
     """A study: what varies, its cells, the runs that were planned, what was said beforehand and what has been seen."""
 
-    format: int | None = later(default=None)
+    format: int | None = optional(default=None)
     study: str
-    source: str | None = later(default=None)  # the file or project that runs of other programs come from
+    source: str | None = optional(default=None)  # the file or project that runs of other programs come from
     created: str = ""
     updated: str = ""
     command: str = ""
@@ -248,28 +248,28 @@ class Manifest(Record):
     tasks: dict[str, TaskFacts]
     cells: list[Cell]
     runs: list[PlannedRun]
-    experiment: str | None = later(default=None)
-    asks: str | None = later(default=None)  # digest of all that its study file sets and claims
-    question: str | None = later(default=None)
-    published: str | None = later(default=None)  # the numbers that the study tests again, as people read them
-    figure: str | None = later(default=None)  # the kind that mirrors the paper's
-    placebo_of: str | None = later(default=None)
-    exchange_of: str | None = later(default=None)
+    experiment: str | None = optional(default=None)
+    asks: str | None = optional(default=None)  # digest of all that its study file sets and claims
+    question: str | None = optional(default=None)
+    published: str | None = optional(default=None)  # the numbers that the study tests again, as people read them
+    figure: str | None = optional(default=None)  # the kind that mirrors the paper's
+    placebo_of: str | None = optional(default=None)
+    exchange_of: str | None = optional(default=None)
     aliases: Aliases = dataclasses.field(default_factory=Aliases)
     remarks: list[str] = dataclasses.field(default_factory=list)
-    papers: dict[str, dict[str, Entry] | str] = later(default={})  # of each variant, by key; texts in older ones
-    tunes: str | None = later(default=None)
-    tune: Tune | None = later(default=None)
-    endpoint: str | None = later(default=None)
-    tuning: Tuning | None = later(default=None)
-    placebos: str | None = later(default=None)
-    exchange: str | None = later(default=None)
-    timing: str | None = later(default=None)
-    shown: dict[str, str] = later(default={})  # what a user calls factors and levels
+    papers: dict[str, dict[str, Entry]] = optional(default={})  # of each variant, by key
+    tunes: str | None = optional(default=None)
+    tune: Tune | None = optional(default=None)
+    endpoint: str | None = optional(default=None)
+    tuning: Tuning | None = optional(default=None)
+    placebos: str | None = optional(default=None)
+    exchange: str | None = optional(default=None)
+    timing: str | None = optional(default=None)
+    shown: dict[str, str] = optional(default={})  # what a user calls factors and levels
     withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     claims_hash: str | None = None
-    replicated: CriterionEntry | None = later(default=None)
-    effects: MarginEntry | None = later(default=None)  # "all": they are judged beside registered claims
+    replicated: CriterionEntry | None = optional(default=None)
+    effects: MarginEntry | None = optional(default=None)  # "all": they are judged beside registered claims
     margin: MarginEntry | None = None
 
     def beside(self) -> dict[str, str]:

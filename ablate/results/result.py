@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from ablate.config.typed_json import Record, later, record
+from ablate.config.typed_json import Record, optional, record
 from ablate.results.checksum import Sum
 from ablate.results.records import Number
 
@@ -18,16 +18,15 @@ class Provenance(Record):
     """All that a run's numbers come from: its settings (a hash), versions, data, and code (a hash).
 
     `study` is the one that the run belongs to alone, under reuse=none or timing=isolated; `source` says where the data
-    were, `definitions` holds the digest of each by where it stands.  In format 1, which says none, `code` was these.
+    were, `definitions` holds the digest of each by where it stands.
     """
 
-    format: int | None = later()
     numbers: str = ""
     versions: dict[str, str | int]
     data: str = ""
     source: dict[str, Any] | None = None
     study: str | None = None
-    code: str | dict[str, str] = ""
+    code: str = ""
     definitions: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -60,9 +59,9 @@ class Overfits(Record):
 class Documents(Record):
     """Scored targets and mean loss of each held-out document."""
 
-    name: list[str] = later(default=[])
-    tokens: list[int] = later(default=[])
-    loss: list[Number | None] = later(default=[])
+    name: list[str] = optional(default=[])
+    tokens: list[int] = optional(default=[])
+    loss: list[Number | None] = optional(default=[])
 
 
 @record
@@ -70,9 +69,9 @@ class Result(Record):
     """What a run ended with: its status, the metrics of its last step, and what it knows of itself, or None.
 
     `files` are the files beside it as they were written, `documents` the test split's by the name of the split,
-    `seconds` by phase with their total (older ones have `train` for all of a step), `resumed` how often it went on
-    from a checkpoint, `cpu_seconds` what its processes took of the CPU, but for what a killed one did after its last
-    checkpoint, `vectors_seconds` what training the vectors of its embedding took, whichever run trained them.
+    `seconds` by phase with their total, `resumed` how often it went on from a checkpoint, `cpu_seconds` what its
+    processes took of the CPU, but for what a killed one did after its last checkpoint, `vectors_seconds` what training
+    the vectors of its embedding took, whichever run trained them.
     `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` with it say something about
     speed where `timing` is isolated: the runs of one `sitting` were trained one after another.
     """
@@ -93,11 +92,11 @@ class Result(Record):
     resumed: int | None = None
     accumulation: int | None = None
     seconds: dict[str, Number] | None = None
-    cpu_seconds: Number | None = later(default=None)
-    vectors_seconds: Number | None = later(default=None)
-    timing: str | None = later(default=None)
-    sitting: str | None = later(default=None)
-    step_seconds: Number | None = later(default=None)
+    cpu_seconds: Number | None = optional(default=None)
+    vectors_seconds: Number | None = optional(default=None)
+    timing: str | None = optional(default=None)
+    sitting: str | None = optional(default=None)
+    step_seconds: Number | None = optional(default=None)
     tokens_per_second: Number | None = None
     mfu: Number | None = None
     peak_memory: Number | None = None

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, parse
-from ablate.results.atomic import no_link, read_json, read_sealed
+from ablate.results.atomic import no_link, read_json
 from ablate.results.damage import verify, verify_kept
 from ablate.results.lease import Holder, Lease, holder, take
 from ablate.results.metrics_writer import Row
@@ -42,7 +42,6 @@ class Run:
         self.weights_file = self.folder / "weights.safetensors"
         self.lease_file = self.folder / "lease.json"
         self.lease: Lease | None = None  # while this process holds it
-        self.sealed = True  # whether checksums vouch for the result that was read, and for what came after it
 
     def result(self) -> Result | None:
         """What the run ended with, or None while it has not ended.
@@ -50,7 +49,7 @@ class Run:
         Raises `Corrupt` where it is damaged, or a file is that it was written with.
         """
         try:
-            found, self.sealed = read_sealed(self.result_file)
+            found = read_json(self.result_file)
         except FileNotFoundError:
             return None
         result = read_record(Result, found, self.result_file)
@@ -65,14 +64,13 @@ class Run:
         With `whose` (versions, data), those of other ones count for nothing.
         """
         try:
-            found, sealed = read_sealed(self.evaluation_file)
+            found = read_json(self.evaluation_file)
         except FileNotFoundError:
             return {}
         told = read_record(Evaluation, found, self.evaluation_file)
         # No other name: what training wrote is vouched for by the result, and nothing beside it may replace that.
         if not all("@" in name for name in told.metrics):
             raise Corrupt(f"{self.evaluation_file} holds other things than metrics at lengths, such as test/loss@8")
-        self.sealed = self.sealed and sealed
         ours = whose is None or (told.torch, told.data_fingerprint) == (whose.torch, whose.data_fingerprint)
         return told.metrics if ours else {}
 

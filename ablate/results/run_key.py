@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from typing import Any
@@ -10,47 +9,28 @@ from typing import Any
 import numpy
 
 from ablate.config.depth import mapped, variants_of
-from ablate.config.groups import groups
-from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import LATER, NO_NUMBERS, SCHEDULES, STUDY_KEYS, TRAINING, Config, neutral_groups
+from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Config
 from ablate.config.targets import CHOSEN, within
 from ablate.results.code_hash import PACKAGE, Code
 from ablate.results.code_hash import code_of as code_of_parts
-from ablate.results.records import FORMAT as FORMAT
 from ablate.results.result import Provenance
 from ablate.results.stored_targets import by_own_names, is_foreign, parts_of
 from ablate.results.tables import own_name
 from ablate.results.versions import library_versions, torch_version
 
+CONSTANT = "ablate.training.schedule.Constant"
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 
 
 def numbers(config: Config) -> dict[str, Any]:
     """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
-    plain = as_before(with_word(config.as_json()))
-    kept = {key: value for key, value in plain.items() if key not in STUDY_KEYS}
+    kept = {key: value for key, value in config.as_json().items() if key not in STUDY_KEYS}
     for section in ("train", "eval", "data"):
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
     kept["ffn"] = mapped(kept["ffn"], with_width)
-    if kept["optim"].get("schedule") == "constant":
+    if config.schedule.get("_target_") == CONSTANT:
         kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "floor"}
     return kept
-
-
-def with_word(plain: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with its schedule as a word of `optim`, if it is one that was so in the first releases."""
-    node = by_own_names(plain.get("schedule"))
-    word = next((word for word, named in first_schedules().items() if named == node), None)
-    if word is None:
-        return plain
-    rest = {key: value for key, value in plain.items() if key != "schedule"}
-    return rest | {"optim": plain["optim"] | {"schedule": word}}
-
-
-@functools.cache
-def first_schedules() -> dict[str, Any]:
-    """The settings of the schedules that were words, by these."""
-    return {word: by_own_names(read_plain(groups()["schedule"][word])) for word in SCHEDULES}
 
 
 def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
@@ -61,20 +41,6 @@ def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
     given = ffn.get("hidden") is not None and not is_foreign(ffn)
     rule = ("mult", "multiple_of") if given else ()
     return {key: value for key, value in ffn.items() if key not in rule}
-
-
-def as_before(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration without the keys that came later than the first release and say that all is as it was before."""
-    neutral = LATER | {group: by_own_names(node) for group, node in neutral_groups().items()}
-
-    def counts(key: str, value: Any) -> bool:
-        return key not in neutral or by_own_names(value) != neutral[key]
-
-    kept = {key: value for key, value in config.items() if counts(key, value)}
-    for section in {key.partition(".")[0] for key in LATER} & kept.keys():
-        if isinstance(kept[section], dict):
-            kept[section] = {name: value for name, value in kept[section].items() if counts(f"{section}.{name}", value)}
-    return kept
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -108,7 +74,6 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     for name in (own_name(config.embedding["_target_"]), *kernels_of(config)):
         versions |= library_versions(name)
     return Provenance(
-        format=FORMAT,
         numbers=settings_of(config, seed),
         versions=versions,
         data=fingerprint,
@@ -138,8 +103,7 @@ def code_of(config: Config) -> Code:
 
 def code_parts(config: Config) -> dict[str, str]:
     """What a cell's runs pass through beside the loop: `_target_`s, by where they stand, and what words choose."""
-    trained = {group: getattr(config, group) for group in TRAINING}  # those that are as before, too
-    return dict(parts_of(numbers(config) | trained)) | chosen(config)
+    return dict(parts_of(numbers(config))) | chosen(config)
 
 
 def chosen(config: Config) -> dict[str, str]:

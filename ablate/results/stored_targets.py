@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ablate.config.schema import Config, typed
-from ablate.config.targets import BUILT_IN, NAME, moved, within
+from ablate.config.targets import BUILT_IN, NAME, within
 from ablate.results.code_hash import PACKAGE, find, sources
 from ablate.results.tables import own_name
 
@@ -17,7 +17,7 @@ def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     value = value.as_json() if isinstance(value, Config) else value
     for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
         if key == "_target_":
-            yield at, moved(str(item))
+            yield at, str(item)
         if isinstance(item, dict | list):
             yield from parts_of(item, f"{at}.{key}".lstrip("."))
 

@@ -19,7 +19,6 @@ from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
 from ablate.format import counted
 from ablate.results import documents
-from ablate.results.damage import unsealed
 from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Documents, Result
@@ -78,7 +77,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     cells = {cell.id: cell for cell in manifest.cells}
     planned, notes = _once(manifest.runs)
     rows, whose, steps, checked = [], [], Columns(), Planned()
-    tested, bare, old = dict[documents.Whose, Documents](), 0, 0
+    tested, bare = dict[documents.Whose, Documents](), 0
     for one in planned:
         cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
         result, wrong = noted(functools.partial(_own, checked, run, cell, one.seed))
@@ -93,7 +92,6 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         ]
         who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
         rows.append(who | run_row(cell, result, later) | speed_of(manifest, result))
-        old += not run.sealed
         bare += bool(curves and not logged and result and result.status != "failed")
         if curves and (found := documents.tested_on(result)):
             tested[one.cell, one.seed] = found
@@ -105,7 +103,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     runs = runs[order + [column for column in runs if column not in order]]
     logged_steps = steps.frame(whose) if whose else nothing_logged()
     beside, lost = _beside(results, manifest)
-    notes += [*parted, *unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
+    notes += [*parted, *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested), results)
 

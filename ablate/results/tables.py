@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
-from ablate.config.stored import regrouped
 from ablate.format import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
 SECTIONS = (*VARIED, "model", "data", "train", "optim")
-# What may differ between two studies that share a run: see identity.numbers.
+# What may differ between two studies that share a run: see run_key.numbers.
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
@@ -157,7 +156,7 @@ class Planned:
             except Corrupt as error:
                 found = None
                 self.notes.append(f"{error}; its settings were not compared")
-            self.read[text] = regrouped(found) if isinstance(found, dict) else {}
+            self.read[text] = found if isinstance(found, dict) else {}
         return self.read[text]
 
 

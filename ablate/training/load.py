@@ -13,7 +13,7 @@ from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config
 from ablate.config.stored import stored
 from ablate.config.targets import allowed_packages
-from ablate.results.damage import unsealed, verify, why_without
+from ablate.results.damage import verify, why_without
 from ablate.results.metrics_writer import Row
 from ablate.results.result import Result
 from ablate.results.run import Run, noted
@@ -124,8 +124,8 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     later, passed = noted(found.evaluation) if result else (None, [])
     if result and later:
         result = dataclasses.replace(result, final=result.final | later)
-    for note in [*unsealed(int(not found.sealed)), *(f"{note}; passed over" for note in passed)]:
-        warnings.warn(note, stacklevel=3)
+    for note in passed:
+        warnings.warn(f"{note}; passed over", stacklevel=3)
     config = read_config(found.config_file)
     if packages:
         from ablate.results.stored_targets import found_anew

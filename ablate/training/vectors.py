@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from ablate.config.components import resolve
+from ablate.config.groups import default_settings
 from ablate.config.regular_files import read_regular
-from ablate.config.schema import Config, neutral_groups
+from ablate.config.schema import Config
 from ablate.data.corpus import DAMAGED, alone, cache_folder
 from ablate.model.placebo import perturbed
 from ablate.results.atomic import write_atomic
@@ -79,7 +80,7 @@ def without_vectors(config: Config) -> Config:
     if not is_pretrained(config):
         return config
     kept = {name: config.embedding[name] for name in ("width", "frozen") if name in config.embedding}
-    return config.with_value("embedding", neutral_groups()["embedding"] | kept)
+    return config.with_value("embedding", default_settings("embedding") | kept)
 
 
 def stream(table: Pretrained, config: Config, seed: int) -> int:

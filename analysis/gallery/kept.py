@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ablate.config.errors import Refused
 from ablate.config.groups import by_value, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, LATER_GROUPS
+from ablate.config.schema import NAMED
 from ablate.results.choose import refusing
 from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.records import Manifest
@@ -62,10 +62,10 @@ class StudyFile(NamedTuple):
 
 def lacking(factors: Mapping[str, Sequence[object]]) -> str:
     """The variants that a study of every component has no cell of: "ffn=none; attention=mla"; of others nothing."""
-    known, every, told = groups(), [name for name in COMPONENTS if name not in LATER_GROUPS], []
-    if not set(every) <= factors.keys():
+    known, told = groups(), []
+    if not set(NAMED) <= factors.keys():
         return ""
-    for group in every:
+    for group in NAMED:
         there = [read_plain(known[group][str(name)]) for name in factors[group] if name in known[group]]
         lacks = [name for name, file in known[group].items() if read_plain(file) not in there]
         told += [f"{group}={', '.join(lacks)}"] * bool(lacks)

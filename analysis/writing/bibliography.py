@@ -18,12 +18,9 @@ TYPE = re.compile(r"[a-z]+")
 
 
 def citations(manifest: Manifest) -> dict[str, dict[str, Entry]]:
-    """The papers of each variant that a study uses, entries by key, by group=variant; nothing of a study without any.
-
-    Studies that were planned before variants cited by key have texts there, which are left out.
-    """
-    named = {name: found for name, found in manifest.papers.items() if isinstance(found, dict)}
-    return {name: {key: each for key, each in found.items() if KEY.fullmatch(key)} for name, found in named.items()}
+    """The papers of each variant that a study uses, entries by key, by group=variant."""
+    papers = manifest.papers.items()
+    return {name: {key: each for key, each in found.items() if KEY.fullmatch(key)} for name, found in papers}
 
 
 def mention(manifest: Manifest, *variants: str) -> str:

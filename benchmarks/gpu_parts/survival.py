@@ -47,7 +47,7 @@ def resume(given: Given, found: Findings) -> None:
     )
     found.expect(other["resumed"] >= 1 or not killed, "it started again instead of continuing")
     found.expect(abs(first - second) < NEAR, f"test losses differ: {first} in one go, {second} continued")
-    _, done = command([f"--results-dir={given.folder / 'cut'}"], "ablate.evaluate")
+    _, done = command(["evaluate", f"--results-dir={given.folder / 'cut'}"])
     found.expect(done.returncode == 0, f"evaluate: {(done.stdout + done.stderr)[-400:]}")
 
 

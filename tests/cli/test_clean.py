@@ -1,4 +1,4 @@
-"""python -m ablate.clean: what it says it would remove, what it removes, and what it never touches."""
+"""ablate clean: what it says it would remove, what it removes, and what it never touches."""
 
 from __future__ import annotations
 
@@ -194,13 +194,13 @@ def test_sizes() -> None:
 )
 def test_mistakes_are_one_line_and_remove_nothing(tmp_path: Path, arguments: list[str]) -> None:
     file = put(tmp_path / "mine" / "runs" / "precious" / "s" / "x.corrupt")
-    ended = run_module("ablate.clean", *arguments, *["--yes"] * ("--yes" not in arguments), cwd=tmp_path)
+    ended = run_module("ablate", "clean", *arguments, *["--yes"] * ("--yes" not in arguments), cwd=tmp_path)
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
     assert ended.stderr.startswith("ablate clean: ") and file.exists()
 
 
 def test_the_command_line_and_what_it_loads(results: Path) -> None:
-    ended = run_module("ablate.clean", cwd=results.parent, ABLATE_RESULTS="results")
+    ended = run_module("ablate", "clean", cwd=results.parent, ABLATE_RESULTS="results")
     assert ended.returncode == 0 and ended.stdout.startswith("results: would remove 4.0 MB\n") and ended.stderr == ""
 
 

@@ -1,4 +1,4 @@
-"""python -m ablate.diff: what it finds between cells and runs, how they can be named, how it refuses."""
+"""ablate diff: what it finds between cells and runs, how they can be named, how it refuses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_versions_data_status_and_keys_without_effect(results: Path) -> None:
     config = yaml.safe_load(second.config_file.read_text())
     config["train"]["parallel"] = 4
     second.config_file.write_text(yaml.safe_dump(config | {"keep": "all", "seeds": [0]}))
-    write_json(second.folder / "provenance.json", {"versions": {"torch": "2.7.0"}, "data": "f1", "code": {}})
+    write_json(second.folder / "provenance.json", {"versions": {"torch": "2.7.0"}, "data": "f1", "code": ""})
     rewrite(second, status="diverged", final={}, device="cpu x86_64")
     rows = {(row.section, row.key): row[2:4] for row in differences(first.path, second.path, results)}
     assert rows["without effect on numbers", "train.parallel"] == ("auto", 4)
@@ -166,7 +166,7 @@ def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str) -
     cell = results / "runs" / "ln-mlp-pre-rope-mha-gpt2-1"
     (cell / "s1-fabricated" / "result.json").write_text("{")
     (cell / "s0-fabricated" / "config.yaml").write_text("[")
-    ended = run_module("ablate.diff", *arguments, "--results-dir", str(results), cwd=results)
+    ended = run_module("ablate", "diff", *arguments, "--results-dir", str(results), cwd=results)
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
     assert ended.stderr.startswith("ablate diff: " + line.format(folder=results, cwd=results))
 

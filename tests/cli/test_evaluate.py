@@ -1,4 +1,4 @@
-"""`python -m ablate.evaluate`: kept weights give the numbers that training wrote."""
+"""ablate evaluate: kept weights give the numbers that training wrote."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def runs(folder: Path) -> dict[str, Run]:
 
 def test_a_study_gives_the_numbers_that_training_wrote(trained):
     """In a process of its own, which trained nothing."""
-    done = run_module("ablate.evaluate", "norms", cwd=trained)
+    done = run_module("ablate", "evaluate", "norms", cwd=trained)
     assert done.returncode == 0, done.stderr
     head, *rows, said = done.stdout.splitlines()
     assert said == "equal to what training wrote" and len(rows) == 4

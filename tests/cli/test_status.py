@@ -1,4 +1,4 @@
-"""python -m ablate.status: what it says of studies in any state, from files alone, while they are trained and after."""
+"""ablate status: what it says of studies in any state, from files alone, while they are trained and after."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, c
 
 
 def command(results: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "ablate.status", "--results-dir", str(results), *arguments]
+    return [sys.executable, "-m", "ablate", "status", "--results-dir", str(results), *arguments]
 
 
 def test_watching_on_a_terminal_and_control_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +261,7 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: list[str], line: str) 
     fabricate(tmp_path / "results", GRID, study="broken")
     (study_folder(tmp_path / "results", "broken") / "manifest.json").write_text("[]")
     (tmp_path / "empty").mkdir()
-    ended = run_module("ablate.status", *arguments, cwd=tmp_path, ABLATE_RESULTS="results")
+    ended = run_module("ablate", "status", *arguments, cwd=tmp_path, ABLATE_RESULTS="results")
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
     assert ended.stderr.startswith("ablate status: " + line.format(folder="results"))
 
@@ -284,7 +284,7 @@ def test_a_sweep_seen_from_outside_while_it_runs_and_when_it_was_stopped(tmp_pat
     try:
         # A busy machine can leave a worker that is told to stop no time to write a checkpoint: one is there before.
         wait_for(lambda: any(tmp_path.glob("results/runs/*/*/checkpoint.pt")), 240)
-        shown = run_module("ablate.status", cwd=tmp_path).stdout
+        shown = run_module("ablate", "status", cwd=tmp_path).stdout
         lines = shown.splitlines()
         assert "2 runs: 0 done, 1 running, 1 queued" in lines[1]
         assert re.match(r"ln s0 +\d+/200000", lines[3]) and "nothing is running" not in shown
@@ -292,6 +292,6 @@ def test_a_sweep_seen_from_outside_while_it_runs_and_when_it_was_stopped(tmp_pat
         assert sweep.poll(240) == 130
     finally:
         kill_session(sweep.pid)
-    shown = run_module("ablate.status", cwd=tmp_path).stdout
+    shown = run_module("ablate", "status", cwd=tmp_path).stdout
     assert "2 runs: 0 done, 1 interrupted, 1 queued" in shown and "nothing is running" in shown
     assert f"go on with: ablate -m norm=ln,rms {overrides[0]}" in shown

@@ -65,7 +65,7 @@ def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tm
     (tmp_path / "own" / "norm").mkdir()
     (tmp_path / "own" / "norm" / "torn.yaml").write_text("# Torn.\n_target_: mine.Torn\n_partial_: true\n")
     names = ["a_refused", "b_failing", "c_good"]
-    done = run_module("ablate.studies", *names, *words("user=[mine]"), cwd=tmp_path)
+    done = run_module("ablate", "studies", *names, *words("user=[mine]"), cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     refused, failed, good = done.stdout.splitlines()[-3:]
     assert refused.startswith("a_refused: refused: ") and "nowhere.txt does not exist" in refused
@@ -115,7 +115,7 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
 
 def test_a_dry_run_of_all_writes_nothing(files, tmp_path) -> None:
     files("mine", factors={"norm": ["ln", "rms"]})
-    done = run_module("ablate.studies", "mine", *words("dry_run=true"), cwd=tmp_path)
+    done = run_module("ablate", "studies", "mine", *words("dry_run=true"), cwd=tmp_path)
     assert done.returncode == 0 and "nothing was trained or written" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "mine: planned"
     assert [path.name for path in tmp_path.iterdir()] == ["own"]
@@ -125,7 +125,7 @@ def test_a_dry_run_of_all_writes_nothing(files, tmp_path) -> None:
 def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path) -> None:
     files("first", "train.steps=200000", "train.eval_every=100000", norm="rms", study="first")
     files("second", norm="ln")
-    process = Copy(["ablate.studies", "first", "second", *words()], tmp_path, importing())
+    process = Copy(["ablate", "studies", "first", "second", *words()], tmp_path, importing())
     STARTED.append(process.pid)
     wait_for(lambda: training(tmp_path / "results", 5))
     os.kill(process.pid, number)

@@ -124,7 +124,12 @@ def test_metrics_are_those_of_the_tasks_at_lengths_that_are_tested():
     for metric in ("test/loss", "test/accuracy@128", "test/bpb"):
         assert metric_problems({"a": typed(GOOD | {"metric": metric})}, tasks, [128]) == []
     known = "there are test/accuracy, test/bpb, test/loss"
-    for metric, said in (("val/loss", known), ("test/loss@64", "nothing is tested at length 64")):
+    bar = "no such metric: test/solved; it needs a task with solved_at in its YAML"
+    for metric, said in (
+        ("val/loss", known),
+        ("test/loss@64", "nothing is tested at length 64"),
+        ("test/solved", bar),
+    ):
         (found,) = metric_problems({"a": typed(GOOD | {"metric": metric})}, tasks, [128])
         assert found.key == "claims.a" and said in found.message
 
@@ -196,6 +201,18 @@ def test_scores_of_several_tasks_are_not_compared():
     assert found.startswith("its cells have 2 tasks") and "at: {" in found
     assert why({"less": [{"norm": "rms"}, {"norm": "ln"}]}) and why(RANKED)
     assert why(GOOD | {"at": {"norm": "ln"}}) == why({"diverges_more": GOOD["less"]}) == []
+
+
+def test_cells_whose_task_lacks_the_metric_are_not_compared_by_it():
+    tasks = [f"{cell.levels['norm']} task" for cell in CELLS]
+    scored = {"ln task": ["solved", "accuracy"], "rms task": ["accuracy"]}
+
+    def why(norm: str, metric: str) -> list[str]:
+        claim = {"greater": GOOD["less"], "metric": metric, "at": {"norm": norm}}
+        return [found.message for found in applicable({"a": typed(claim)}, CELLS, (), tasks, scored)[1]]
+
+    assert why("rms", "test/solved") == ["metric: the task of its cells has no test/solved; there are test/accuracy"]
+    assert why("ln", "test/solved") == why("rms", "test/accuracy@8") == why("ln", "test/accuracy") == []
 
 
 def test_a_side_without_running_statistics_has_no_loss_by_others():

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, offered_names, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF
-from ablate.config.schema import COMPONENTS, LATER, VARIED, typed
+from ablate.config.schema import COMPONENTS, VARIED, typed
 from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model import residual
@@ -328,9 +328,9 @@ def test_every_variant_on_disk_binds(group: str, variant: str) -> None:
     target = resolve(group, node["_target_"])
     written = node.keys() - {"_target_", "_partial_"}
     own = {} if target.__init__ is torch.nn.Module.__init__ else inspect.signature(target).parameters  # type: ignore[misc]
-    needed = {name for name, each in own.items() if name in written or f"{group}.{name}" not in LATER}
+    needed = {name for name, each in own.items() if name in written or each.default is not None}
     assert written == needed - set(offered), (
-        "a YAML writes every argument of its constructor that the shape does not give, but for options that came later"
+        "a YAML writes every argument of its constructor that the shape does not give, but for options, which are None"
     )
 
 

@@ -137,7 +137,9 @@ def test_what_a_component_does_to_its_process_reaches_no_other_run(
     assert not failed.keys() & {"calmly", *HARMLESS}, failed
     assert failed["ctrl_c"]["type"] == "KeyboardInterrupt" and "stop it" in failed["ctrl_c"]["traceback"]
     assert failed["leave"]["type"] == "SystemExit" and "exit code 3" in failed["exit"]["message"]
-    again = run_module("ablate.evaluate", "--results-dir", str(dirty), *own[:1], cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    again = run_module(
+        "ablate", "evaluate", "--results-dir", str(dirty), *own[:1], cwd=tmp_path, PYTHONPATH=str(tmp_path)
+    )
     assert "rms" in again.stdout and "ln, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
     assert "rms, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
 

@@ -24,7 +24,7 @@ from conftest import read_terminal
 from crashing_norm import wait_for
 from fake_studies import a_cell, whole
 
-from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS
+from ablate.config.schema import STUDY_KEYS, VARIED
 from ablate.config.stored import stored
 from ablate.config.targets import BadTarget
 from ablate.execution.child_process import program
@@ -123,7 +123,7 @@ def sync(results: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def sync_command(results: Path) -> list[str]:
-    return [sys.executable, "-m", "ablate.sync", "--results-dir", str(results)]
+    return [sys.executable, "-m", "ablate", "sync", "--results-dir", str(results)]
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
@@ -180,11 +180,8 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert [run["exit_code"] for _, run in sorted(runs.items())] == [0, 2, 1, 0]
     assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
     assert [run["tags"][3:] for _, run in sorted(runs.items())] == [[], ["diverged"], ["failed"], []]
-    run, config, parts = (
-        runs["ln/s0"],
-        stored(whole(OWN)).as_json(),
-        {name: {} for name in COMPONENTS if name not in LATER_GROUPS},
-    )
+    run, config = runs["ln/s0"], stored(whole(OWN)).as_json()
+    parts = {name: config[name] for name in VARIED}
     assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln")
     assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
     assert {name: value for name, value in run["config"].items() if name != "_wandb"} == {
@@ -358,7 +355,7 @@ def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
         child, terminal = pty.fork()
         if child == 0:
             os.environ["WANDB_MODE"] = asked
-            os.execv(sys.executable, [sys.executable, "-m", "ablate.sync", "--results-dir", str(tmp_path)])
+            os.execv(sys.executable, [sys.executable, "-m", "ablate", "sync", "--results-dir", str(tmp_path)])
         shown = read_terminal(terminal)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
         assert "offline" in shown and "W&B account" not in shown

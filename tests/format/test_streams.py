@@ -78,7 +78,7 @@ def test_only_who_does_nothing_but_show_ends_when_its_reader_leaves() -> None:
 @pytest.mark.parametrize("environment", [LATIN, ASCII, OLD], ids=["latin-1", "ascii", "C"])
 def test_status_in_an_encoding_that_lacks_our_characters(environment: dict[str, str], tmp_path: Path) -> None:
     fabricate(tmp_path / "results", {"norm": ["ln", "rms"]}, labels={"rms": "b − \x1b[31m"})
-    done = under("", "ablate.status", cwd=tmp_path, **environment)
+    done = under("", "ablate", "status", cwd=tmp_path, **environment)
     assert done.returncode == 0 and b"fabricated" in done.stdout and not done.stderr, done.stderr
     assert b"\x1b" not in done.stdout
 
@@ -86,9 +86,9 @@ def test_status_in_an_encoding_that_lacks_our_characters(environment: dict[str, 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_status_with_nobody_to_tell(way: str, tmp_path: Path) -> None:
     fabricate(tmp_path / "results", {"norm": ["ln", "rms"]})
-    done = under(way, "ablate.status", cwd=tmp_path)
+    done = under(way, "ablate", "status", cwd=tmp_path)
     assert done.returncode == 0 and b"Traceback" not in done.stderr and b"Exception" not in done.stderr, done.stderr
-    assert under(way, "ablate.status", "none", cwd=tmp_path).returncode == 2
+    assert under(way, "ablate", "status", "none", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.parametrize(

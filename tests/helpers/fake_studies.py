@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ablate.config.designs import lay_out
+from ablate.config.groups import default_settings
+from ablate.config.schema import VARIED
 from ablate.config.stored import stored
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import study_folder
@@ -215,12 +217,13 @@ def _wobble(seed: int, step: int) -> float:
 def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A configuration as files hold it, with these settings in some of its sections."""
     found: dict[str, Any] = {
-        **{group: {} for group in COMPONENTS},
+        **{group: {} if group in COMPONENTS else default_settings(group) for group in VARIED},
         "model": {"_target_": "", "layers": 4, "heads": 4, "dim": 64, "dropout": 0.0, "tie_embeddings": True},
         "data": {"context": 64},
         "train": {"steps": STEPS, "batch_size": 16, "eval_every": 50, "log_every": 10, "checkpoint_seconds": 15.0},
         "optim": {"_target_": "", "lr": 1e-3, "betas": [], "weight_decay": 0.0, "clip": 1.0, "warmup": 0},
-        "eval": {"tokens": 1024, "lengths": [64, 128]},
+        "eval": {"tokens": 1024, "val_share": 1.0, "lengths": [64, 128]},
+        "timing": "shared",
         "seed": {},
         "tune": {"seeds": 2},
         "seeds_max": 20,
@@ -231,8 +234,10 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "reuse": "same",
         "keep": "weights",
     }
-    found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers"), False)
+    found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers", "head_bias"), False)
+    found["model"] |= {"head_dim": None, "share_embeddings": True, "soft_cap": None}
     found["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none", "diagnostics": False}
+    found["train"] |= {"products": "torch"}
     found["optim"] |= {"floor": 0.1}
     for name, values in (pair for each in sections for pair in each.items()):
         found[name] = found.get(name, {}) | values

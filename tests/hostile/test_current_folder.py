@@ -82,7 +82,7 @@ def test_an_empty_entry_of_pythonpath_is_not_the_current_folder(folder: Path) ->
     assert [*(folder.parent / "executed").iterdir()] == []
 
 
-@pytest.mark.parametrize("module", ["ablate", "ablate.status", "analysis"])
+@pytest.mark.parametrize("module", ["ablate", "analysis"])
 def test_python_m_leaves_the_folder_before_it_loads_anything(module: str, folder: Path) -> None:
     for name in ("ablate", "analysis"):  # Python takes these for ours
         (folder / f"{name}.py").unlink()

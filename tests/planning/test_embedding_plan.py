@@ -8,7 +8,6 @@ import pytest
 from conftest import latest
 
 from ablate.config.errors import PlanError
-from ablate.config.stored import stored
 from ablate.planning.plan import Plan, plan_study
 
 VARIANTS = "embedding=learned,random,factorised"
@@ -58,11 +57,3 @@ def test_a_plan_warns_of_cells_that_are_scored_on_other_tasks(small: list[str]) 
     (note,) = [note for note in planned(words).notes if "another task" in note]
     assert note.startswith("data.vocab_size=9: ") and "no effect" in note
     assert not [note for note in planned(words, "norm=ln,rms").notes if "another task" in note], "compared within each"
-
-
-def test_a_width_of_earlier_files_is_the_embeddings(small: list[str]) -> None:
-    plain = planned(small).manifest.cells[0].config.as_json()
-    del plain["embedding"]
-    for width in (None, 8):
-        found = stored(plain | {"model": plain["model"] | {"embedding_dim": width}})
-        assert found.embedding["width"] == width and "embedding_dim" not in found.as_json()["model"]

@@ -1,36 +1,57 @@
-"""Which tasks are solved or not: what a plan keeps of them, and that no run's key depends on it."""
+"""Which tasks are solved or not: a key of a task's YAML, which plans keep and no run's key depends on."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ablate.config.errors import PlanError
-from ablate.planning.cells import describe_task, solved_at
-from ablate.planning.plan import plan_study
+from ablate.planning.plan import check_study, plan_study
+from ablate.results.records import Manifest
+
+ASKED = ("norm=ln,rms", "scale=tiny")
+
+
+def planned(folder: Path, *words: str, config_dir: str | None = None) -> Manifest:
+    return plan_study((*ASKED, f"results_dir={folder}", *words), config_dir).manifest
 
 
 def test_the_plan_of_a_recall_task_is_compared_by_the_share_solved(tmp_path: Path) -> None:
-    asked = ("data=mqar", "norm=ln,rms", "scale=tiny", f"results_dir={tmp_path}")
-    manifest = plan_study(asked).manifest
+    manifest = planned(tmp_path, "data=mqar")
     (task,) = manifest.tasks.values()
     assert list(task.metrics)[:2] == ["solved", "accuracy"] and task.solved_at == 0.99
     assert task.shares[0] == "solved" and task.beside[0] == "accuracy" and task.measured == "accuracy"
-    assert "solved_at" not in str(manifest.cells[0].config.as_json()), "nothing that a key is made of"
+    without = planned(tmp_path, "data=mqar", "data.solved_at=null")
+    assert without.runs == manifest.runs and next(iter(without.tasks.values())).measured == "accuracy"
 
 
-def test_a_task_of_ones_own_says_so_itself_and_a_loss_is_never_solved() -> None:
-    fields = dict.fromkeys(("name", "title", "kind", "token", "train_tokens", "positions"))
-    facts = {"shares": ["accuracy"], "units": {}, "beside": []}
-    fields |= {"name": "own", "title": "", "kind": "lm", "token": "", "yardsticks": {}}
-    own = SimpleNamespace(**fields, metrics={"accuracy": "max"}, metric_facts=lambda: facts, solved_at=0.9)
-    assert solved_at(own) == 0.9 and describe_task(own).solved_at == 0.9
-    for wrong in (
-        SimpleNamespace(**vars(own) | {"metrics": {"loss": "min"}}),
-        *(SimpleNamespace(**vars(own) | {"solved_at": at}) for at in (2, "0.9", [1], True)),
-    ):
-        with pytest.raises(PlanError, match="data: solved_at of own"):
-            describe_task(wrong)
-    assert solved_at(SimpleNamespace()) is None
+def test_variants_and_subclasses_of_ones_own_have_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf" / "data").mkdir(parents=True)
+    lines = {"strict": "defaults: [mqar]\nsolved_at: 0.9\n", "plain": "defaults: [mqar]\nsolved_at: null\n"}
+    lines["derived"] = "_target_: recalls.Derived\nlength: 64\npairs: 4\nsymbols: 256\npower_a: 0.01\nsolved_at: 0.8\n"
+    for name, text in lines.items():
+        (tmp_path / "conf" / "data" / f"{name}.yaml").write_text(f"# {name}.\n{text}")
+    (tmp_path / "recalls.py").write_text("from ablate.data.recall import MQAR\nclass Derived(MQAR):\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = [
+        next(
+            iter(planned(tmp_path, f"data={name}", "user=[recalls]", config_dir=str(tmp_path / "conf")).tasks.values())
+        )
+        for name in lines
+    ]
+    assert [task.solved_at for task in found] == [0.9, None, 0.8]
+    assert [next(iter(task.metrics)) for task in found] == ["solved", "accuracy", "solved"]
+
+
+@pytest.mark.parametrize("at", ["0", "1.5", "'\"0.9\"'", "[1]", "true"])
+def test_a_bar_is_a_share_of_a_first_metric_that_is_one(at: str) -> None:
+    with pytest.raises(PlanError, match=r"data\.solved_at: must be above 0 and at most 1, not"):
+        check_study((*ASKED, "data=mqar", f"data.solved_at={at}"), None)
+    with pytest.raises(PlanError, match=r"data\.solved_at: is for shares, which loss, its first metric, is not"):
+        check_study((*ASKED, f"+data.solved_at={at}"), None)
+
+
+def test_cells_of_one_task_have_one_bar() -> None:
+    with pytest.raises(PlanError, match=r"data\.solved_at: is 0\.9 and 0\.8 in cells of one task; write one for all"):
+        check_study((*ASKED, "data=mqar", "data.solved_at=0.9,0.8", "zip=[norm,data.solved_at]"), None)

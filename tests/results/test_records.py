@@ -17,7 +17,6 @@ from ablate.config.typed_json import parse
 from ablate.results.atomic import read_json
 from ablate.results.manifest import newer, read_manifest, study_folder, write_manifest
 from ablate.results.records import Manifest
-from ablate.results.result import Result
 from ablate.results.study import load_study
 
 
@@ -73,11 +72,6 @@ def test_a_manifest_that_says_what_none_can_is_refused_where_it_is_read(
     edit_manifest(results, "fabricated", lambda manifest: manifest.update(entries))
     with pytest.raises(Corrupt, match=named):
         read_manifest(results, "fabricated")
-
-
-def test_a_result_whose_seconds_are_not_by_the_phases_of_a_step_is_read_as_it_was() -> None:
-    older = {"setup": 0.1, "train": 2.0, "evaluate": 0.5, "checkpoint": 0, "total": 2.6}
-    assert parse(Result, {"status": "done", "final": {}, "seconds": older}).as_json()["seconds"] == older
 
 
 @pytest.mark.parametrize("value", ["auto", "false", 1, None])

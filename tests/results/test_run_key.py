@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ import numpy
 import pytest
 import torch
 import yaml
-from conftest import ROOT, SHAPE, STEPS
+from conftest import SHAPE, STEPS
 
-from ablate.config import schema
 from ablate.config.components import RESERVED
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, VARIED, Config, typed
-from ablate.config.stored import stored
+from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, Config, typed
 from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
@@ -32,6 +29,7 @@ NO_PART = {
     "eval.lengths": "trained weights are tested at other lengths without training again",
     "data.path": "data count by content: the fingerprint",
     "data.name": "data count by content: the fingerprint",
+    "data.solved_at": "how runs are judged",
     "track": "a mirror reads what training wrote",
     "study": "runs are shared by studies, but under reuse=none",
     "seeds": "which runs there are",
@@ -117,7 +115,11 @@ def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(section: str
 
 
 def test_reasons_are_given_for_settings_that_there_are() -> None:
-    there = {f"{section}.{name}".lstrip(".") for section, name in settings()} | {"data.path", "data.name"}
+    there = {f"{section}.{name}".lstrip(".") for section, name in settings()} | {
+        "data.path",
+        "data.name",
+        "data.solved_at",
+    }
     assert there >= NO_PART.keys() and all(NO_PART.values())
 
 
@@ -156,56 +158,6 @@ def test_the_order_of_settings_changes_no_key(config: Config) -> None:
     assert run_key(typed(dict(reversed(turned.items()))), 0, "f") == run_key(config, 0, "f")
 
 
-def frame() -> set[str]:
-    """Every key and group of the configuration that is part of the key, but for what variants hold."""
-    keys = {f"{section}.{name}".lstrip(".") for section, name in settings()}
-    return keys - NO_PART.keys() | {*COMPONENTS, "data"}
-
-
-def written() -> dict[str, list[str]]:
-    """The settings of every variant, by group=variant."""
-    found: dict[str, list[str]] = {}
-    for group, variant, name in variants():
-        found.setdefault(f"{group}={variant}", []).append(name)
-    return found
-
-
-def test_what_came_after_the_first_release_says_what_was_so_before() -> None:
-    """`tests/recorded/settings.json` is what the first release had; it is never added to."""
-    first = json.loads((ROOT / "tests" / "recorded" / "settings.json").read_text(encoding="utf-8"))
-    for key in sorted(frame() - set(first["frame"]) - LATER.keys() - LATER_GROUPS.keys()):
-        pytest.fail(
-            f"{key} came after the first release: so that finished runs stay done, write in ablate/config/schema.py "
-            f"LATER[{key!r}] = the value, or of a group LATER_GROUPS[{key!r}] = the variant, that changes nothing"
-        )
-    for variant, names in written().items():
-        for name in names:
-            key = f"{variant.partition('=')[0]}.{name}"
-            assert variant not in first["variants"] or name in first["variants"][variant] or key in LATER, (
-                f"{name} of {variant} came after the first release: so that finished runs stay done, write in "
-                f"ablate/config/schema.py LATER[{key!r}] = the value that changes nothing"
-            )
-    assert not LATER.keys() & set(first["frame"]), "what the first release had is always part of the key"
-    assert all(variant in groups()[group] for group, variant in LATER_GROUPS.items())
-
-
-def test_a_later_key_counts_where_it_is_not_as_before(
-    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "mixer").mkdir()
-    (tmp_path / "mixer" / "plain.yaml").write_text("# Plain.\n_target_: ablate.model.mixer.Plain\nsize: 2\n")
-    monkeypatch.setattr(identity, "LATER", {"train.extra": 0.5, "norm.offset": 0, "far": [1]})
-    monkeypatch.setattr(schema, "LATER_GROUPS", {"mixer": "plain"})
-    monkeypatch.setattr(schema, "CONF", tmp_path)
-    mixer = {"_target_": "ablate.model.elsewhere.Plain", "size": 2}
-    same = altered(altered(config, "train", "extra", 0.5), "norm", "offset", 0)
-    same = altered(altered(same, "", "far", [1]), "", "mixer", mixer)
-    assert run_key(same, 0, "f") == run_key(config, 0, "f") and cell_id("x", same, "f") == cell_id("x", config, "f")
-    others = [altered(same, "train", "extra", 0.7), altered(same, "norm", "offset", 1), altered(same, "", "far", [2])]
-    others += [altered(same, "mixer", "size", 3), altered(same, "mixer", "_target_", "ablate.model.mixer.Other")]
-    assert len({run_key(one, 0, "f") for one in (same, *others)}) == 6
-
-
 def test_a_class_that_moved_is_the_same_part(config: Config) -> None:
     moved = altered(config, "norm", "_target_", config.norm["_target_"].replace("ablate.model.norm", "ablate.moved"))
     assert cell_id("x", moved, "f") == cell_id("x", config, "f") != cell_id("y", config, "f")
@@ -223,6 +175,8 @@ def test_what_another_setting_leaves_without_effect_does_not_count(config: Confi
     constant = config.with_value("schedule", node)
     assert run_key(constant, 0, "f") == run_key(altered(constant, "optim", "floor", 0.7), 0, "f")
     assert run_key(constant, 0, "f") != run_key(altered(constant, "optim", "lr", 0.7), 0, "f")
+    own = config.with_value("schedule", node | {"_target_": "of_mine.Constant"})
+    assert run_key(own, 0, "f") != run_key(altered(own, "optim", "floor", 0.7), 0, "f"), "a user's own may read it"
     node = {"_target_": "ablate.model.ffn.GLU", "hidden": 8, "mult": 4, "multiple_of": 1, "bias": True}
     given = config.with_value("ffn", node)
     for name in ("mult", "multiple_of"):
@@ -242,19 +196,3 @@ def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: Con
 def test_batches_of_other_data_or_a_placebo_of_data_are_others(config: Config) -> None:
     data, norm = (batches(altered(config, "seed", "placebo", kind), "f") for kind in ("data", "norm"))
     assert len({data, norm, batches(config, "g")}) == 3 and norm == batches(config, "f")
-
-
-@pytest.mark.parametrize("word", schema.SCHEDULES)
-def test_a_schedule_that_was_a_word_is_the_group_of_its_name_under_the_same_settings(word: str, config: Config) -> None:
-    chosen = config.with_value("schedule", yaml.safe_load(groups()["schedule"][word].read_text(encoding="utf-8")))
-    plain = {name: node for name, node in chosen.as_json().items() if name != "schedule"}
-    assert stored(plain | {"optim": plain["optim"] | {"schedule": word}}) == dataclasses.replace(chosen, user=[])
-    kept = identity.numbers(chosen)
-    assert kept["optim"]["schedule"] == word and "schedule" not in kept
-
-
-def test_recorded_cells_keep_their_names() -> None:
-    recorded = json.loads((ROOT / "tests" / "recorded" / "norm_ffn_tiny.manifest.json").read_text(encoding="utf-8"))
-    for cell in recorded["cells"]:
-        assert cell["config"]["optim"]["schedule"] == "cosine"
-        assert cell_id(cell["name"], stored(cell["config"]), cell["task"]) == cell["id"]

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from ablate.config.components import resolve
 from ablate.config.schema import Config, typed
-from ablate.config.targets import MOVED, moved
-from ablate.results.stored_targets import by_own_names, found_anew, is_foreign, targets_of
+from ablate.results.stored_targets import by_own_names, found_anew, is_foreign
 
 STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_target_": "ablate.model.ffn.MLP"}]}
 
@@ -40,14 +38,6 @@ def test_a_users_class_is_found_by_its_name_where_it_is_the_only_one(package: st
         assert target(found_anew(typed({"norm": {"_target_": old}}), [package])) == old
     assert found_anew(typed(STORED), []) == typed(STORED), "nothing that nobody named"
     assert found_anew(typed(STORED), [f"{package}.other"]) == typed(STORED), "the class is not in what was named"
-
-
-def test_what_moved_between_releases_is_found_by_its_old_name() -> None:
-    for old, new in MOVED.items():
-        assert moved(f"{old}.thing") == f"{new}.thing" and moved(f"{old}y.thing") == f"{old}y.thing"
-    assert resolve("optim", "ablate.optim.adamw") is resolve("optim", "ablate.training.optim.adamw")
-    assert resolve("track", "ablate.track.WandB") is resolve("track", "ablate.execution.tracking.wandb.WandB")
-    assert list(targets_of({"optim": {"_target_": "ablate.optim.adamw"}})) == ["ablate.training.optim.adamw"]
 
 
 def test_parts_are_named_by_their_own_names() -> None:

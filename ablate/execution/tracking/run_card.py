@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.config.schema import COMPONENTS, LATER_GROUPS, STUDY_KEYS, VARIED, neutral_groups
+from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Result
 
@@ -54,8 +54,7 @@ def settings(cell: Cell) -> Row:
     config = cell.config.as_json()
     own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
-    neutral = neutral_groups()
-    made = {name: config[name] for name in VARIED if config[name] != neutral.get(name)}
+    made = {name: config[name] for name in VARIED}
     found = own | held | {"components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
     for name, level in (variants(cell.name) | cell.levels).items():
         found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
@@ -64,13 +63,12 @@ def settings(cell: Cell) -> Row:
 
 def variants(name: str) -> Row:
     """The variant of each component, from the name of a cell; nothing where one of them has a dash of its own."""
-    groups = [group for group in COMPONENTS if group not in LATER_GROUPS]
-    first, later = name.split("-")[: len(groups)], name.split("-")[len(groups) :]
-    chosen = {group: part for part in later for group in LATER_GROUPS if part.startswith(f"{group}_")}
-    if len(first) < len(groups) or len(chosen) < len(later):
+    first, others = name.split("-")[: len(NAMED)], name.split("-")[len(NAMED) :]
+    chosen = {group: part for part in others for group in VARIED if part.startswith(f"{group}_")}
+    if len(first) < len(NAMED) or len(chosen) < len(others):
         return {}
     found = {group: part.removeprefix(f"{group}_") for group, part in chosen.items()}
-    return dict(zip(groups, first, strict=True)) | found
+    return dict(zip(NAMED, first, strict=True)) | found
 
 
 def study(manifest: Manifest, cell: Cell) -> Row:

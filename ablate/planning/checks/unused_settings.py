@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ablate.config.components import RESERVED, resolve
+from ablate.config.components import resolve
 from ablate.config.depth import variants_of
 from ablate.config.errors import BadComponent
 from ablate.config.schema import OWNED, VARIED, Config
@@ -27,7 +27,7 @@ def unread(config: Config) -> list[list[str]]:
             target = resolve(group, node["_target_"], user)
         except BadComponent:
             continue
-        for key in unread_arguments(target, tuple(key for key in node if key not in RESERVED)):
+        for key in unread_arguments(target, node):
             name = getattr(target, "__name__", node["_target_"])
             found.append([f"{group}.{key}", f"{name} never reads it, so that it changes nothing; take it out"])
     return found

@@ -115,7 +115,6 @@ def facts_of(task: Task, config: Config) -> dict[str, Any]:
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
     found = {name: getattr(task, name) for name in FACTS}
     found["changes"] = task.changes_length(config.train.batch_size, config.train.steps)
-    found["solved_at"] = getattr(task, "solved_at", None)
     return found | {"inputs": blank, "seen": seen, "metric_facts": task.metric_facts()}
 
 
@@ -125,7 +124,7 @@ class Described(Task):
     def __init__(self, facts: dict[str, Any]):
         self.inputs, self.seen, self.told = facts["inputs"], facts["seen"], facts["metric_facts"]
         self.changes = facts["changes"]
-        vars(self).update({name: facts[name] for name in (*FACTS, "solved_at")})
+        vars(self).update({name: facts[name] for name in FACTS})
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
         """See Task, as its own process told it."""

@@ -17,7 +17,7 @@ from PIL import Image
 
 from ablate import evidence
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS, LATER_GROUPS
+from ablate.config.schema import NAMED
 from ablate.results.kept_tables import write_tables
 from ablate.results.study import load_study
 from analysis import figures
@@ -274,7 +274,7 @@ def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_p
 
 
 def test_a_study_of_every_component_says_which_variants_it_lacks() -> None:
-    factors = {group: sorted(groups()[group]) for group in COMPONENTS if group not in LATER_GROUPS}
+    factors = {group: sorted(groups()[group]) for group in NAMED}
     factors["ffn"].remove("relu")  # another name of mlp
     assert lacking(factors) == ""
     factors["ffn"].remove("swiglu")
