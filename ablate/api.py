@@ -1,31 +1,28 @@
 """Plan a study, and train it: what the command line and `ablate.python` call alike.
 
 planned = api.plan(["norm=ln,rms", "scale=tiny", "seeds=2"])    # the words of `ablate -m ...`
-study = api.train(planned)
+study = api.train(planned, reporter)
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused
-from ablate.execution.launcher_words import is_hydras, is_local
 from ablate.execution.signals import DiskFull, refusing_full_disks
+from ablate.execution.tracking.mirror import one_line
 from ablate.execution.tracking.process import mirrored
 from ablate.planning.kept_study import finished, keep, place
-from ablate.planning.runs import Plan, device_problem
-from ablate.planning.units import job_overrides, write_plan
-from ablate.results.manifest import log_look
+from ablate.planning.runs import Plan, device_problem, is_hydras
+from ablate.results.manifest import log_look, renew_manifest
+from ablate.results.manifest_checks import outside
 from ablate.results.run import now
 from ablate.results.study import Study, load_study
-
-Launch = Callable[[Sequence[Sequence[str]]], str | None]
 
 
 class Reporter(Protocol):
@@ -41,20 +38,6 @@ class Reporter(Protocol):
         """The study has ended, after some seconds; None where nothing was left to train."""
 
 
-class Silent:
-    """A reporter that keeps everything to itself."""
-
-    def remark(self, text: str) -> None:
-        """Nothing."""
-
-    def training(self, plan: Plan) -> AbstractContextManager[None]:
-        """Nothing around the training."""
-        return contextlib.nullcontext()
-
-    def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
-        """Nothing."""
-
-
 def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check every cell of a study, and count its runs; nothing is trained or written.
 
@@ -64,11 +47,11 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
     folder = os.path.abspath(config_dir) if config_dir else config_dir
     planned = (None if hydras else finished(ours, folder)) or plan_anew(words, ours, folder)
-    if is_local(hydras) and (problem := device_problem(planned)):
+    if planned.is_local and (problem := device_problem(planned)):
         raise PlanError([problem])
-    if not is_local(hydras) and planned.manifest.timing:
-        said = "isolated runs are trained one after another on one machine; leave hydra/launcher out"
-        raise PlanError([Problem("timing", said)])
+    if not planned.is_local and planned.manifest.timing:
+        message = "isolated runs are trained one after another on one machine; leave hydra/launcher out"
+        raise PlanError([Problem("timing", message)])
     return planned
 
 
@@ -82,64 +65,66 @@ def plan_anew(words: Sequence[str], ours: Sequence[str], folder: str | None) -> 
     return planned
 
 
-def train(planned: Plan, reporter: Reporter | None = None) -> Study:
-    """Train what a plan leaves to do, and return its study as tables.
+def configuration(words: Sequence[str], config_dir: str | None, part: str) -> str:
+    """One configuration in YAML: its job, Hydra's own settings, or all.  Raises PlanError."""
+    from ablate.planning.composition import configuration_of
+
+    return configuration_of(words, config_dir, part)
+
+
+def train(plan: Plan, reporter: Reporter) -> Study:
+    """Train what a plan leaves to do, round after round, and return its study as tables.
 
     What has ended is on disk: stopped at any moment, the same call continues.  Runs that failed are rows with that
     status.  Raises PlanError, Refused where the results folder cannot be written, and DiskFull.
     """
-    return carry_out(
-        planned, functools.partial(launch, planned.launcher), functools.partial(replan, planned), reporter or Silent()
-    )
+    started, trained = time.monotonic(), bool(plan.todo)
+    while True:
+        run_round(plan, reporter)
+        following = plan_next(plan) if plan.more and plan.todo else plan
+        if following.manifest.runs == plan.manifest.runs:  # the last round, or one that did not end
+            return conclude(following, time.monotonic() - started if trained else None, reporter)
+        plan = following
 
 
-def no_space(plan: Plan, full: DiskFull) -> str:
-    """What to say where a plan met a full disk, in a line."""
-    folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
-    how = "free some space (or move the results and write results_dir=...), and the same command continues"
-    return f"no space left for {folder}: {how}"
-
-
-def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
-    """Hand jobs to the launcher that words about Hydra choose: what went wrong, in words."""
-    from ablate.execution import launcher
-
-    return launcher.launch(words, jobs)
-
-
-def replan(plan: Plan) -> Plan:
+def plan_next(plan: Plan) -> Plan:
     """The next round of a plan's command, after some of its runs have ended.  Raises PlanError."""
     from ablate.planning.plan import plan_again
 
     return plan_again(plan)
 
 
-def carry_out(plan: Plan, launch: Launch, replan: Callable[[], Plan], reporter: Reporter) -> Study:
-    """Train what a plan leaves to do, round after round; raises what `train` raises."""
-    started, trained = time.monotonic(), bool(plan.todo)
-    while True:
-        carry_out_round(plan, launch, reporter)
-        following = replan() if plan.more and plan.todo else plan
-        if following.manifest.runs == plan.manifest.runs:  # the last round, or one that did not end
-            return conclude(following, time.monotonic() - started if trained else None, reporter)
-        plan = following
-
-
-def carry_out_round(plan: Plan, launch: Launch, reporter: Reporter) -> None:
+def run_round(plan: Plan, reporter: Reporter) -> None:
     """Write down what one round is, and train what it leaves to do."""
     try:
         with refusing_full_disks(plan.results):
             for planned in [*plan.ended, plan]:
-                write_plan(planned)
+                renew_manifest(planned.results, planned.manifest)
     except OSError as error:
         raise Refused(f"results_dir: {plan.results} cannot be written ({error.strerror})") from None
+    if leading := outside(plan.results, plan.todo):
+        raise Refused(f"results_dir: a link leads {leading} out of {plan.results}; remove the link, or write another")
     for note in plan.notes:
         reporter.remark(note)
     if plan.todo:
         with tracking(plan, reporter), reporter.training(plan):
-            trouble = launch(job_overrides(plan))
+            trouble = run_plan(plan)
         if trouble:
             reporter.remark(f"{trouble}; the same command continues with what is missing")
+
+
+def run_plan(plan: Plan) -> str | None:
+    """Have the runs that a plan leaves to do trained: what went wrong, in words, of whatever kind.  Raises DiskFull."""
+    from ablate.execution.launcher import launch
+    from ablate.execution.local import run_orders
+
+    try:
+        if not plan.is_local:
+            return launch(plan.launcher, plan.orders())
+        run_orders(plan.orders())
+    except Exception as error:
+        return f"the launcher failed ({one_line(error)})"
+    return None
 
 
 def tracking(plan: Plan, reporter: Reporter) -> AbstractContextManager[None]:
@@ -159,3 +144,10 @@ def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
         reporter.remark(f"this look at the results cannot be logged ({error})")
     reporter.ended(plan, study, seconds)
     return study
+
+
+def no_space(plan: Plan, full: DiskFull) -> str:
+    """What to say where a plan met a full disk, in a line."""
+    folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
+    how = "free some space (or move the results and write results_dir=...), and the same command continues"
+    return f"no space left for {folder}: {how}"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("ablate", "analysis", "conf", "docs", "experiments", "hydra_plugins", "tests", "README.md", "pyproject.toml")
+PARTS = ("ablate", "analysis", "conf", "docs", "experiments", "tests", "README.md", "pyproject.toml")
 
 
 class Bug(NamedTuple):

@@ -56,7 +56,7 @@ def composed_once() -> Iterator[None]:
     """Each choice of shipped variants is composed once for all tests: it depends on files that no test changes."""
     from ablate.config.compose import Composer
 
-    kept: dict[str, dict[Any, Any]] = {name: {} for name in ("made", "sections", "beyond", "settable")}
+    kept: dict[str, dict[Any, Any]] = {name: {} for name in ("made", "sections", "beyond")}
     begin = Composer.__init__
 
     def begin_with_kept(self: Composer, groups: Any) -> None:

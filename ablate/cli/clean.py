@@ -2,8 +2,8 @@
 
     ablate clean [--yes] [--weights] [--orphans] [--cache] [--results-dir DIR]
 
-Removes what nothing needs: checkpoints of ended runs, leftovers of interrupted writes, files set aside as corrupt, unit
-files of studies with nothing left to do.  Runs that are being trained and studies that cannot be read stay untouched.
+Removes what nothing needs: checkpoints of ended runs, leftovers of interrupted writes, files set aside as corrupt.
+Runs that are being trained and studies that cannot be read stay untouched.
 Exit codes: 0 shown or removed; 1 something could not be removed; 2 there is no results folder.
 """
 
@@ -26,19 +26,18 @@ from ablate.config.regular_files import regular
 from ablate.config.subcommands import Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.format import counted
-from ablate.results.atomic import read_json
 from ablate.results.lease import LOCKLESS
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest
 from ablate.results.run import Run
 
-OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
+OLD = 3600  # seconds after which what a write left behind is left for good
 CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
-DAMAGED, UNITS = "files set aside as corrupt", "unit files of studies with nothing left to do"
+DAMAGED = "files set aside as corrupt"
 WEIGHTS, ORPHANS = "weights of runs", "runs that no study refers to"
 CORPORA, VECTORS = "tokenised corpora", "trained vectors"
 CACHED = (CORPORA, VECTORS)
-ALWAYS = (CHECKPOINTS, LEFTOVERS, DAMAGED, UNITS)
+ALWAYS = (CHECKPOINTS, LEFTOVERS, DAMAGED)
 
 
 class Item(NamedTuple):
@@ -77,18 +76,16 @@ def survey(results: Path) -> Found:
     used = {run.path for manifest in manifests.values() for run in manifest.runs}
     free = [run for run in runs if run.path not in busy]
     lone = [run for run in free if run.path not in used]
-    if lone and busy:
-        going = {path for folder in manifests for path in _going(folder, busy)}
-        lone = [run for run in lone if run.path not in going]
-    if lone and untouched:
-        untouched.append(f"{counted(len(lone), 'run')} that no readable study refers to: another one may")
+    if lone and (busy or untouched):  # a command at work, whose manifest another has replaced since
+        whose = "a command at work" if busy else "another one"
+        untouched.append(f"{counted(len(lone), 'run')} that no readable study refers to: {whose} may")
         free, lone = [run for run in free if run.path in used], []
     items = [item for run in free for item in _of_run(run, now)]
-    items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]
+    items += [item for folder in manifests if not folder.is_symlink() for item in _debris(folder, now, None)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
     left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
-    links += [folder for study in studies for folder in (study, study / "units") if folder.is_symlink()]
+    links += [study for study in studies if study.is_symlink()]
     untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
     in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
     return Found([*items, *_cached()], in_hand + untouched)
@@ -150,29 +147,6 @@ def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]
         except OSError:
             wrong.append(f"{folder} has no manifest that can be read")
     return found, wrong
-
-
-def _going(folder: Path, busy: set[str]) -> set[str]:
-    """Runs of commands at work on a study: another one, with fewer seeds say, may have written its manifest since."""
-    found: set[str] = set()
-    for file in (folder / "units").glob("*.json"):
-        with contextlib.suppress(FileNotFoundError, Corrupt, KeyError, TypeError):
-            found |= {run["path"] for run in read_json(file)["runs"]}
-    return found if found & busy else set()
-
-
-def _of_study(folder: Path, manifest: Manifest, now: float, busy: set[str]) -> Iterator[Item]:
-    if folder.is_symlink():
-        return
-    yield from _debris(folder, now, None)
-    paths = [run.path for run in manifest.runs]
-    if busy.intersection(paths) or not all(_ended(Run(folder.parents[1], path)) for path in paths):
-        return
-    if (folder / "units").is_symlink():
-        return
-    for file in sorted((folder / "units").glob("*.json")):
-        if now - file.stat().st_mtime > OLD:
-            yield Item(UNITS, file, size_of(file))
 
 
 def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:

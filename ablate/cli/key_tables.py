@@ -26,7 +26,7 @@ TITLES = {
     "eval": "Evaluation",
     "seed": "Seeds",
 }
-INNER = ("_target_", "unit")  # keys that nobody types
+INNER = ("_target_",)  # keys that nobody types
 TYPES = {"bool": "true, false", "str": "a name", "list[str]": "a list", "list[int]": "a list", "list[float]": "a list"}
 # Settings of model forms and optimisers that are keys of the frame.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}

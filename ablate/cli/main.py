@@ -10,17 +10,15 @@ import importlib
 import os
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
+from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.execution.signals import heeding_signals, ignore_signals
 from ablate.format.streams import exit_with, prepare
-
-if TYPE_CHECKING:
-    from ablate.config.json_output import Outcome
-    from ablate.planning.runs import Plan
 
 USAGE = """\
 usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR] [--json]
@@ -61,18 +59,12 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   timing=isolated          one run at a time, so that speed is compared
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
   reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
---hydra-help shows Hydra's own options."""
+--cfg job shows the configuration that words make, --cfg hydra what a launcher takes."""
 ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # of groups, in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies"}
 TRAINING = ("studies",)  # of these commands: nothing but a signal ends it early
-HYDRAS = {"--hydra-help", "--cfg", "--info", "--shell-completion"}  # what Hydra answers
-SHORT = {"-h": "--help", "-m": "--multirun", "-cd": "--config-dir"}
-SHORT |= {"-c": "--cfg", "-i": "--info", "-sc": "--shell-completion"}
-VALUED = ("--config-dir", "--cfg", "--info")  # options with a value, in the same word or the next
-
-Options = list[tuple[str, str]]  # by their long names, with their values
 
 
 def main(*first: str) -> None:
@@ -114,127 +106,54 @@ def exit_after_training(act: Callable[[], int]) -> NoReturn:
 
 
 def command(words: list[str]) -> int:
-    """Help, Hydra's own questions, or a study: the exit code."""
-    options, overrides = split(words)
-    given = dict(options)
-    if "--version" in given:
+    """Version, help, a configuration or a study: the exit code."""
+    parser = PlainParser("ablate", "", add_help=False, allow_abbrev=False)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-cd", "--config-dir", action="append")
+    parser.add_argument("-c", "--cfg")
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--version", action="store_true")
+    given, others = parser.parse_known_intermixed_args(words)
+    if given.version:
         print(f"ablate {__version__}")
-    elif "--help" in given:
-        print(help_text(given.get("--config-dir")))
-    elif HYDRAS & given.keys():
-        return question(options, overrides)
+    elif given.help:
+        print(help_text((given.config_dir or [None])[0]))
     else:
-        return study(words)
+        return conclude("ablate", given.json, lambda: study(given, others))
     return 0
 
 
-def split(words: list[str]) -> tuple[Options, list[str]]:
-    """The options among the words of a command line, and the overrides, in their order."""
-    options, overrides, rest = Options(), list[str](), list(words)
-    while rest:
-        word = rest.pop(0)
-        name, _, value = word.partition("=")
-        name = SHORT.get(name, name)
-        if name in VALUED and not value and rest and not rest[0].startswith("-"):
-            value = rest.pop(0)
-        if name.startswith("-"):
-            options.append((name, value))
-        else:
-            overrides.append(word)
-    return options, overrides
-
-
-def question(options: Options, overrides: list[str]) -> int:
-    """Hydra's answer to a question of its own: 0, or 2 and what is wrong with it."""
-    from ablate.cli.hydra_flags import question_problems
-
-    problems = question_problems(options, overrides)
-    for problem in problems:
-        print(f"ablate: {problem}", file=sys.stderr)
-    if not problems:
-        sys.argv[1:] = [*overrides, *(word for pair in options for word in pair if word)]  # none behind an option
-        run_hydra()
-    return 2 if problems else 0
-
-
-def study(words: list[str]) -> int:
-    """Plan the command line, then show it, or carry it out."""
-    from ablate.config.subcommands import answer
-
-    return answer("ablate", "--json" in words, lambda: planned_and_done([word for word in words if word != "--json"]))
-
-
-def planned_and_done(words: list[str]) -> Outcome:
-    """The plan of a dry run, shown, or what came of the study that was trained."""
+def study(given: Namespace, others: list[str]) -> Outcome:
+    """The configuration, the plan of a dry run, or what came of the study that was trained."""
     from ablate import api
-    from ablate.config.errors import PlanError
-    from ablate.config.subcommands import Outcome, refused
+    from ablate.cli.preview import dry_run
+    from ablate.cli.sweep import sweep
 
-    try:
-        plan = api.plan(*read_arguments(words))
-    except PlanError as error:
-        return refused("ablate", [str(problem) for problem in error.problems])
-    if not plan.dry_run:
-        from ablate.cli.sweep import sweep
-
-        return sweep(plan)
-    from ablate.cli.preview import budget, preview
-
-    time, vectors = time_left(plan), vectors_left(plan)
-    print(preview(plan, time, vectors))
-    return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, [*plan.manifest.remarks, *plan.notes])
+    folder = config_dir(given, others)
+    if given.cfg:
+        print(api.configuration(given.words, folder, given.cfg), end="")
+        return Outcome(0)
+    plan = api.plan(given.words, folder)
+    return dry_run(plan) if plan.dry_run else sweep(plan)
 
 
-def time_left(plan: Plan) -> str:
-    """How long the training that a plan leaves to do will take, in a line, which takes some steps to know."""
-    if not plan.todo:
-        return ""
-    from ablate.planning.sweep_time import expected_time
+def config_dir(given: Namespace, others: list[str]) -> str | None:
+    """The folder of the user's own variants, if the command line names one.
 
-    return expected_time(plan)
-
-
-def vectors_left(plan: Plan) -> list[str]:
-    """What training the vectors of its embeddings takes, which a plain table has none of."""
-    from ablate.config.groups import default_settings
-
-    plain = default_settings("embedding")["_target_"]
-    if all(cell.config.embedding["_target_"] == plain for cell in plan.manifest.cells):
-        return []
-    from ablate.planning.vector_cost import expected_vectors
-
-    return expected_vectors(plan)
-
-
-def read_arguments(words: list[str]) -> tuple[list[str], str | None]:
-    """The overrides of a study, and the folder of the user's own variants, if the command line names one.
-
-    Raises PlanError for an option that there is not.
+    Raises PlanError for `others`, options that there are not, and for a command that there is not.
     """
     from ablate.config.errors import PlanError, Problem
     from ablate.format.suggest import instead
 
-    options, overrides = split(words)
-    folders = [value for name, value in options if name == "--config-dir"]
-    for name, _ in options:
-        if name not in ("--multirun", "--config-dir"):
-            raise PlanError([Problem(name, "no such option; see ablate --help")])
-    if words and re.fullmatch(r"\w[\w-]*", words[0]):
-        raise PlanError([Problem(words[0], f"no such command; {instead(words[0], COMMANDS)}")])
+    folders = given.config_dir or [None]
+    for word in others:
+        raise PlanError([Problem(word.partition("=")[0], "no such option; see ablate --help")])
+    if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
+        raise PlanError([Problem(given.words[0], f"no such command; {instead(given.words[0], COMMANDS)}")])
     if len(folders) > 1:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
-    return overrides, folders[0] if folders else None
-
-
-def run_hydra() -> None:
-    """Hydra's answer to a question about one configuration."""
-    import hydra
-
-    from ablate.config.compose import CONF
-    from ablate.config.hydra_frame import register
-
-    register()
-    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(lambda config: None)()
+    return folders[0]
 
 
 def help_text(folder: str | None) -> str:

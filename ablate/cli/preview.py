@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ablate import evidence
 from ablate.config.depth import chosen_at
+from ablate.config.json_output import Outcome
 from ablate.config.study_keys import CHOSEN
 from ablate.format import counted, first_of, percent, remainder
 from ablate.format.columns import columns
@@ -15,6 +16,18 @@ from ablate.results.records import Cell, Manifest
 
 MOST, HEAD, TAIL = 40, 20, 5  # cells that are all shown; of more the first and the last
 NAMED = 4  # cells with the same note
+
+
+def dry_run(plan: Plan) -> Outcome:
+    """Show a plan, how long its training will take, and what training the vectors of its embeddings does."""
+    time, vectors = "", list[str]()
+    if plan.todo:  # or torch is not loaded
+        from ablate.planning.sweep_time import expected_time
+        from ablate.planning.vector_cost import expected_vectors
+
+        time, vectors = expected_time(plan), expected_vectors(plan)
+    print(preview(plan, time, vectors))
+    return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, [*plan.manifest.remarks, *plan.notes])
 
 
 def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:

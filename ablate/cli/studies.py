@@ -33,10 +33,10 @@ from ablate.config.overrides import parsed
 from ablate.config.study_file import key_of
 from ablate.config.subcommands import PlainParser, conclude
 from ablate.execution.child_process import program
-from ablate.execution.launcher_words import is_hydras
 from ablate.execution.signals import Terminated
 from ablate.format.suggest import instead
 from ablate.planning.registration import register, registered_criterion, registered_margin
+from ablate.planning.runs import is_hydras
 from ablate.results.choose import studies
 from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
 from ablate.results.manifest import manifest_in
@@ -121,7 +121,7 @@ def begin(names: list[str], asked: Asked) -> Result:
     """Train the studies that are named, or all that have no tables yet."""
     ordered = in_order(names, read_command([], asked.config_dir).groups.studies)
     kept = {} if names else {name: folder for name in ordered if (folder := asked.kept(name))}
-    return carry_out(ordered, asked, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
+    return train_all(ordered, asked, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
 
 
 def in_order(names: list[str], known: Iterable[str]) -> list[str]:
@@ -133,7 +133,7 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names)) or by_value(known)
 
 
-def carry_out(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> Result:
+def train_all(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> Result:
     """Train the studies without an outcome until one is stopped, and say where each stands."""
     code, todo, told = DONE, [name for name in names if name not in outcomes], set[str]()
     try:

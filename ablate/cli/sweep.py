@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
@@ -46,9 +45,21 @@ class Terminal:
 
 
 def sweep(plan: Plan) -> Outcome:
-    """Train what a plan leaves to do, and show the summary."""
-    terminal = Terminal()
-    code = exit_code(plan, terminal, lambda: api.train(plan, terminal))
+    """Train what a plan leaves to do, and show the summary; where it ends before its time, what to do."""
+    terminal, code = Terminal(), WRONG
+    try:
+        code = completeness(plan, api.train(plan, terminal), terminal)
+    except (KeyboardInterrupt, Terminated) as stop:
+        terminal.remark("stopped; checkpoints are kept, and the same command continues")
+        code = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
+    except DiskFull as full:
+        terminal.remark(api.no_space(plan, full))
+        code = FAILED
+    except PlanError as error:  # of a later round: tuning found another value than was scored before, say
+        for problem in error.problems:
+            terminal.remark(str(problem))
+    except Refused as error:
+        terminal.remark(str(error))
     return Outcome(code, terminal.study and verdicts(terminal.study), terminal.remarks)
 
 
@@ -57,24 +68,6 @@ def verdicts(study: Study) -> dict[str, object]:
     tables = {"cells": evidence.cells(study), "effects": evidence.effects(study), "claims": evidence.claims(study)}
     overall = evidence.replication(study.manifest, tables["claims"])
     return {"study": study.manifest.study, "runs": study.runs, **tables, "replicated": overall, "notes": study.notes}
-
-
-def exit_code(plan: Plan, terminal: Terminal, run: Callable[[], Study]) -> int:
-    """The exit code of a study that `run` carries out, and what to say where it ends before its time."""
-    try:
-        return completeness(plan, run(), terminal)
-    except (KeyboardInterrupt, Terminated) as stop:
-        terminal.remark("stopped; checkpoints are kept, and the same command continues")
-        return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
-    except DiskFull as full:
-        terminal.remark(api.no_space(plan, full))
-        return FAILED
-    except PlanError as error:  # of a later round: tuning found another value than was scored before, say
-        for problem in error.problems:
-            terminal.remark(str(problem))
-    except Refused as error:
-        terminal.remark(str(error))
-    return WRONG
 
 
 def completeness(plan: Plan, study: Study, terminal: Terminal) -> int:

@@ -22,7 +22,6 @@ from ablate.config.groups import CONF, Groups
 from ablate.config.hydra_frame import blank, register
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
-from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
@@ -47,9 +46,7 @@ class Composer:
         self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
         self.sections: dict[tuple[str, ...], Any] = {}
         self.beyond: dict[tuple[str, ...], list[Any]] = {}
-        self.plain: dict[tuple[str, ...], Any] = {}
         self.texts: dict[str, str] = {}
-        self.settable: dict[tuple[str, ...], Settable] = {}
 
     def __enter__(self) -> Composer:
         register()
@@ -72,11 +69,7 @@ class Composer:
             return self.over_depth(overrides)
         groups = tuple(text for text in overrides if self._shapes(text))
         keys = [text for text in overrides if not self._shapes(text)]
-        found = self._with_values(groups, keys)
-        if found is None:
-            return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1])
-        alone, rest = self.parted(groups)
-        return Composed(typed(found), self.chosen(rest)[1] | dict(text.split("=", 1) for text in alone))
+        return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1])
 
     def pattern_of(self, text: str) -> list[str]:
         """The variants of a pattern over the layers that an override chooses; none where it chooses one variant."""
@@ -140,40 +133,6 @@ class Composer:
                 resolved[key] = config[key]
         refuse_misshapen(resolved)
         return {str(key): value for key, value in resolved.items()}
-
-    def _with_values(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any] | None:
-        """What `_with_keys` finds, where nothing refers to anything else and no two keys are about one; else None."""
-        if overlapping(keys):
-            return None
-        alone, rest = self.parted(groups)
-        heads = {text.partition("=")[0].partition(".")[0].lstrip("+") for text in keys}
-        apart = [text for text in alone if text.partition("=")[0] not in heads]  # the others are set into
-        found = self._settable(tuple(text for text in groups if text not in apart), keys)
-        return found and self._with_sections(found, apart, rest)
-
-    def _settable(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any] | None:
-        """See `_with_values`, of groups that are chosen together."""
-        values = [text for text in keys if sets_a_value(text)]
-        rest = [text for text in keys if text not in values]
-        if (base := (*groups, *rest)) not in self.settable:
-            config = copy.deepcopy(self.chosen(groups)[0])
-            set_keys(config, rest)
-            self.settable[base] = Settable(config, self._with_keys(groups, rest))
-        return self.settable[base].having(values)
-
-    def _with_sections(self, found: dict[str, Any], texts: list[str], rest: tuple[str, ...]) -> dict[str, Any] | None:
-        """A configuration as plain data with these variants of groups; None where one refers to something else."""
-        try:
-            for text in texts:
-                if (text, *rest) not in self.plain:
-                    self.plain[text, *rest] = OmegaConf.to_container(self.section(text, rest))
-                section = self.plain[text, *rest]
-                if not isinstance(section, dict) or refers(section):
-                    return None
-                found[text.partition("=")[0]] = copied(section)
-        except JOINING:
-            return None
-        return found
 
     def parted(self, groups: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
         """The choices that set nothing but their own group, and the rest; none, where Hydra must see them together."""
@@ -301,6 +260,19 @@ class Composer:
         """The group that an override chooses a variant of; None for a key."""
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]
         return key if key in self.known else None
+
+
+def set_keys(config: DictConfig, texts: Iterable[str]) -> None:
+    """Set keys as Hydra does.  Raises HydraException and what OmegaConf raises."""
+    for override in map(parsed, texts):
+        key, value, adds = override.key_or_group, override.value(), override.is_add()
+        if (
+            adds
+            and OmegaConf.select(config, key, throw_on_missing=False) is not None
+            and not isinstance(value, dict | list)
+        ):
+            raise HydraException(f"an item is already at {key}")
+        OmegaConf.update(config, key, value, merge=True, force_add=adds or override.is_force_add())
 
 
 def takes(group: str, node: dict[str, Any], key: str, user: Iterable[str]) -> bool:

@@ -127,8 +127,6 @@ def misused(override: Override, levels: list[str], known: Mapping[str, Collectio
     for choice in map(chosen, levels or [str(override.input_line)]) if key in known else ():
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
             return f"{choice}: {wrong}" if levels else wrong
-    if key == "unit":
-        return "is set by the sweep for its jobs; leave it out"
     if override.is_delete():
         return "nothing can be taken out of the model; choose a variant, such as none where there is one"
     if sweep and key == "seeds":

@@ -177,7 +177,6 @@ class Config:
     keep: str = one_of("weights", "all", "none")
     timing: str = one_of("shared", "isolated")
     user: list[str] = dataclasses.field(default_factory=list)
-    unit: str | None = None
     unread: dict[str, Any] = dataclasses.field(default_factory=dict, metadata={"omegaconf_ignore": True})
 
     @property

@@ -35,7 +35,6 @@ REFUSED = {
     "hydra": "Hydra's own settings belong on the command line",
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
     "tier": "belongs on the command line: tier=NAME",
-    "unit": "is set by the sweep for its jobs; leave it out",
     "dry_run": "belongs on the command line",
     "results_dir": "belongs on the command line: no file of somebody else's says where results are written",
     "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",

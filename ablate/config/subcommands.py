@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.config.json_output import Outcome, document
@@ -18,8 +18,8 @@ from ablate.config.targets import allowed_packages
 class PlainParser(argparse.ArgumentParser):
     """Arguments of a command, with `--json`; a mistake is one line."""
 
-    def __init__(self, prog: str, description: str):
-        super().__init__(prog=prog, description=description)
+    def __init__(self, prog: str, description: str, **more: Any):
+        super().__init__(prog=prog, description=description, **more)
         self.add_argument("--json", action="store_true", help="print the result as JSON: see docs/json.md")
 
     def error(self, message: str) -> NoReturn:
@@ -65,15 +65,10 @@ def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
 
     Where `as_json`, standard output has the document of its outcome, and none of what `act` prints.
     """
-    return answer(prog, as_json, lambda: outcome_of(prog, act))
-
-
-def answer(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
-    """See `conclude`, of what handles its errors by itself."""
     if not as_json:
-        return act().code
+        return outcome_of(prog, act).code
     with silent():
-        outcome = act()
+        outcome = outcome_of(prog, act)
     print(document(prog, outcome), flush=True)
     return outcome.code
 

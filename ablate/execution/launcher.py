@@ -1,4 +1,4 @@
-"""The Hydra launcher that a command line chooses: `hydra/launcher=joblib`, submitit, Ray, or this machine's own."""
+"""The Hydra launcher of another engine that a command line chooses: `hydra/launcher=joblib`, submitit, Ray."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from hydra import compose
-from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
+from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf
 
 from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import Problem
 from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
-from ablate.execution.jobs import run_alone
+from ablate.execution.local import run_alone
+from ablate.execution.orders import Order, line, order_of
 from ablate.execution.signals import heeding_signals
 from ablate.execution.tracking.mirror import one_line
 from ablate.format.suggest import instead
@@ -52,28 +55,24 @@ def unread(words: Sequence[str], error: Exception) -> Problem:
     return Problem(" ".join(words), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")
 
 
-def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
-    """Hand jobs, each a list of overrides, to the launcher that words about Hydra choose.
-
-    Returns in words what went wrong, of whatever kind: what has ended is on disk.
-    """
-    try:
-        with Composer(read_groups()):  # never the folder of a user's variants: a launcher's file there would be Hydra's
-            config = compose("config", list(words), return_hydra_config=True)
-            context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callbacks(config))
-            launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
-            for returned in launcher.launch(jobs, 0) or ():
-                if returned.status == JobStatus.FAILED:
-                    return f"a job failed ({one_line(returned._return_value)})"
-    except Exception as error:
-        return f"the launcher failed ({one_line(error)})"
+def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
+    """Hand orders, each as one override, to the launcher that words about Hydra choose: what a job failed by."""
+    jobs = [[f"+order={QuotedString(line(order).strip(), Quote.single).with_quotes()}"] for order in orders]
+    with Composer(read_groups()):  # never the folder of a user's variants: a launcher's file there would be Hydra's
+        config = compose("config", list(words), return_hydra_config=True)
+        context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callback())
+        launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
+        for returned in launcher.launch(jobs, 0) or ():
+            if returned.status == JobStatus.FAILED:
+                return f"a job failed ({one_line(returned._return_value)})"
     return None
 
 
-def job(config: Any) -> list[str]:
-    """One job of any launcher: the unit of a study that its overrides name."""
+def job(config: DictConfig) -> str:
+    """One job of any launcher: how the run of its order ended."""
+    found: Any = OmegaConf.to_container(config)  # unresolved: a path may hold what would refer to something
+    order = order_of(found["order"])
     leave_current_folder()
-    find_here(config.user)
-    number = int(HydraConfig.get().job.num)
+    find_here(order.user)
     with heeding_signals():
-        return run_alone(str(config.results_dir), config.study, config.unit, list(config.user), number)
+        return run_alone(order, int(HydraConfig.get().job.num))

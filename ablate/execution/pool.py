@@ -1,6 +1,6 @@
-"""Units side by side on this machine: one worker process per CPU core, or one per GPU, each on its own device.
+"""Runs side by side on this machine: one worker process per CPU core, or one per GPU, each on its own device.
 
-A worker that dies takes nothing with it but its unit; workers whose parent dies see their input end, and stop.
+A worker that dies takes nothing with it but its run; workers whose parent dies see their input end, and stop.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import IO
 
 from ablate.execution.child_process import program
 from ablate.execution.fork import how_it_died
-from ablate.execution.messages import Answer, Job, answer_of, line
+from ablate.execution.orders import Answer, Order, answer_of, line
 from ablate.execution.signals import LEAVE, DiskFull
 
 GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
-INTERRUPTED = Answer(statuses=["interrupted"])
+INTERRUPTED = Answer(status="interrupted")
 
 
 class Pool:
@@ -31,19 +31,19 @@ class Pool:
         self.closing = False
         self.full: DiskFull | None = None
 
-    def run(self, jobs: Sequence[Job]) -> list[Answer]:
-        """Carry out jobs; returns what became of each: its runs' statuses, or how its worker died.
+    def run(self, orders: Sequence[Order]) -> list[Answer]:
+        """Carry out orders: how each run ended, or how its worker died.
 
         On KeyboardInterrupt, or any other exception, the workers checkpoint and end before it goes on.  Raises DiskFull
-        when one of them met a full disk: then no further job is handed out.
+        when one of them met a full disk: then no further order is handed out.
         """
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for i in range(len(jobs)):
+        for i in range(len(orders)):
             waiting.put(i)
-        outcomes: list[Answer] = [INTERRUPTED] * len(jobs)
+        answers: list[Answer] = [INTERRUPTED] * len(orders)
         feeders = [
-            threading.Thread(target=self.feed, args=(index, waiting, jobs, outcomes), daemon=True)
-            for index in range(min(len(self.environments), len(jobs)))
+            threading.Thread(target=self.feed, args=(index, waiting, orders, answers), daemon=True)
+            for index in range(min(len(self.environments), len(orders)))
         ]
         try:
             for feeder in feeders:
@@ -55,39 +55,39 @@ class Pool:
             self.close()
         if self.full:
             raise self.full
-        return outcomes
+        return answers
 
     def feed(
         self,
         index: int,
         waiting: queue.SimpleQueue[int],
-        jobs: Sequence[Job],
-        outcomes: list[Answer],
+        orders: Sequence[Order],
+        answers: list[Answer],
     ) -> None:
-        """Give one worker job after job, with a new worker after one that died."""
+        """Give one worker order after order, with a new worker after one that died."""
         while not self.closing:
             try:
                 i = waiting.get_nowait()
             except queue.Empty:
                 return
             try:
-                outcomes[i] = self.hand_over(index, jobs[i])
+                answers[i] = self.hand_over(index, orders[i])
             except DiskFull as full:
                 self.full = self.full or full
                 return
-            except Exception as error:  # no process to be had, say: this job fails, the next one may not
-                outcomes[i] = Answer(statuses=[], died=f"no worker could take it ({error})")
-            if outcomes[i].statuses == ["interrupted"] and not self.closing:
+            except Exception as error:  # no process to be had, say: this run fails, the next one may not
+                answers[i] = Answer(status="failed", died=f"no worker could take it ({error})")
+            if answers[i].status == "interrupted" and not self.closing:
                 waiting.put(i)  # somebody stopped the worker, not the sweep
 
-    def hand_over(self, index: int, job: Job) -> Answer:
-        """Have one job done by this feeder's worker, a new one where there is none: the outcome."""
+    def hand_over(self, index: int, order: Order) -> Answer:
+        """Have one run done by this feeder's worker, a new one where there is none."""
         worker = self.workers.get(index) or self.start(index)
-        reply = ask(worker, job)
+        reply = ask(worker, order)
         answer = answer_of(reply) if reply else None
         if answer is None:
             del self.workers[index]
-            return INTERRUPTED if self.closing else Answer(statuses=[], died=how_it_died(worker.wait()))
+            return INTERRUPTED if self.closing else Answer(status="failed", died=how_it_died(worker.wait()))
         if answer.leaving:
             del self.workers[index]
         if answer.full:
@@ -118,11 +118,11 @@ class Pool:
                 worker.kill()
 
 
-def ask(worker: subprocess.Popen[str], job: Job) -> str:
-    """Send one job and wait for the reply; empty when the worker died."""
+def ask(worker: subprocess.Popen[str], order: Order) -> str:
+    """Send one order and wait for the reply; empty when the worker died."""
     assert worker.stdin and worker.stdout
     try:
-        worker.stdin.write(line(job))
+        worker.stdin.write(line(order))
         worker.stdin.flush()
         return worker.stdout.readline()
     except (OSError, ValueError):

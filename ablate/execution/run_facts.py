@@ -22,7 +22,7 @@ from ablate.results.result import Commit, Documents, Result, RunError
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.trainer import Trainer
 
-CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
+CODE = ("ablate", "analysis", "conf")  # folders of a checkout whose new files are changes to its code
 
 
 def describe(error: BaseException) -> RunError:

@@ -1,239 +1,34 @@
-"""Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
-
-As a program it is what the pool starts: a nursery, whose processes serve orders.
-"""
+"""The program that the pool starts: a parent whose children take orders over a channel, train, and answer."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import functools
-import json
 import os
 import queue
 import signal
 import socket
-import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
-import torch
-import yaml
-from safetensors.torch import save
-from torch import nn
-
-from ablate.config.errors import Corrupt
-from ablate.config.schema import Config
-from ablate.config.typed_json import parse
-from ablate.data.task import Task
-from ablate.execution.fork_server import tend
-from ablate.execution.messages import Answer, Order
-from ablate.execution.messages import line as to_line
-from ablate.execution.process_state import Changed, unchanged
-from ablate.execution.run_facts import describe, with_facts
-from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
+from ablate.execution.orders import Answer, Order, line, order_of
+from ablate.execution.signals import LEAVE, DiskFull, end_after, requested
+from ablate.execution.train_run import train_run
+from ablate.execution.worker_parent import serve_jobs
 from ablate.format.streams import prepare
-from ablate.model.products import use
-from ablate.results.atomic import set_aside, write_atomic, write_json
-from ablate.results.checksum import Sum, sum_of
 from ablate.results.code_hash import code_of
-from ablate.results.lease import Lost
-from ablate.results.lengths import lacking
-from ablate.results.records import Cell, UnitRun
-from ablate.results.result import Result, Status
-from ablate.results.run import Run, now
-from ablate.results.run_key import provenance, run_key
-from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
-from ablate.training.divergence import Diverged
-from ablate.training.evaluation import setting_of
-from ablate.training.length_eval import add_lengths
-from ablate.training.load import load_run
-from ablate.training.overfitting import overfits
-from ablate.training.trainer import Interrupted, Trainer, new_trainer
 
 
-def carry_out(results: Path, planned: UnitRun, user: Sequence[str], wait: bool, stop: Callable[[], bool]) -> str:
-    """Train one run while holding it, unless it has ended; failed runs are tried again, diverged ones are results.
-
-    Returns how it ended: done, diverged or failed with a result, interrupted with a checkpoint, busy where another
-    trains it and `wait` is false.  Raises DiskFull.
-    """
-    run, seed = Run(results, planned.path), planned.seed
-    # What may run is what the command allows, whatever the unit's file says.
-    cell = dataclasses.replace(planned.cell, config=dataclasses.replace(planned.cell.config, user=list(user)))
-    while not stop():
-        with refusing_full_disks(run.folder), run.lock(lambda: wait and not stop(), where(cell.config)) as mine:
-            if not mine:
-                break
-            try:
-                return carry_on(run, cell, seed, stop)
-            except Lost as error:
-                print(f"ablate: {error}", file=sys.stderr)
-        if not wait:
-            break
-    return "interrupted" if stop() else "busy"
-
-
-def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
-    """Do what a run that is held still lacks."""
-    for file in run.folder.iterdir():
-        if not file.is_file() and not file.is_dir():  # a pipe say, which would keep its reader for ever
-            put_aside(run, Corrupt(f"{file} is no file", file))
-    status = ended(run)
-    if status == "done":
-        try:
-            return test_lengths(run, cell.config, functools.partial(kept_model, run, cell.config.user))
-        except Corrupt as error:
-            put_aside(run, error)
-    return status if status == "diverged" else attempt(run, cell, seed, stop)
-
-
-def where(config: Config) -> str:
-    """The device that a run is trained on, as its lease names it."""
-    device, seen = config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
-    return f"{device}:{seen}" if seen and device == "cuda" else device
-
-
-def ended(run: Run) -> str | None:
-    """The status of a run's result; a corrupt one is named and set aside, so that the run is trained again."""
-    try:
-        result = run.result()
-    except Corrupt as error:
-        put_aside(run, error)
-        return None
-    return result.status if result else None
-
-
-def put_aside(run: Run, error: Corrupt) -> None:
-    """Name and set aside the damaged file of a run that is about to be trained again."""
-    aside = set_aside(error.file or run.result_file)
-    print(f"ablate: {error}; set aside as {aside.name}, trained again", file=sys.stderr)
-
-
-@dataclasses.dataclass
-class Attempt:
-    """What of a run there is so far, however it ends."""
-
-    result: Result
-    trainer: Trainer | None = None
-    files: dict[str, Sum] = dataclasses.field(default_factory=dict)  # that the result vouches for
-    began: float = dataclasses.field(default_factory=time.process_time)
-
-    def end(self, status: Status, error: BaseException) -> None:
-        """The run has ended otherwise than done; the traceback goes to disk."""
-        self.result = dataclasses.replace(self.result, status=status, error=describe(error))
-
-
-def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
-    """Train a run and write its result, whatever happens but a request to stop."""
-    made = Attempt(Result(status="done", final={}, started=now()))
-    try:
-        train(made, run, cell, seed, stop)
-    except Interrupted:
-        return "interrupted"
-    except (Lost, DiskFull):
-        raise
-    except Diverged as error:
-        made.end("diverged", error)
-    except Changed as error:
-        made.end("failed", error)
-        for file in (run.checkpoint_file, run.weights_file):
-            file.unlink(missing_ok=True)
-    except BaseException as error:  # a component can raise SystemExit, too
-        if is_full(error):
-            raise
-        made.end("failed", error)
-    return conclude(made, run, cell)
-
-
-def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> None:
-    """Train a run to its last step, keep its weights, and test it at other lengths.  Raises whatever happens."""
-    config = cell.config
-    run.result_file.unlink(missing_ok=True)
-    run.evaluation_file.unlink(missing_ok=True)
-    written = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
-    write_atomic(run.config_file, written, run.check)
-    # Before a user's package is imported: what is hashed is what will run.
-    if not run.path.endswith(run_key(config, seed, cell.task)):
-        raise RuntimeError("code or libraries changed after the plan was made; give the command again")
-    write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
-    with contextlib.nullcontext() if is_foreign(config) else unchanged():
-        made.trainer = trainer = new_trainer(run, config, seed)
-        if trainer.task.fingerprint != cell.task:
-            raise RuntimeError("the data changed after the plan was made; give the command again")
-        made.files[run.config_file.name] = sum_of(written)
-        made.result = dataclasses.replace(made.result, final={**trainer.train(stop)})
-        made.result = dataclasses.replace(made.result, overfits=overfits(run.metrics()[0]))
-        with trainer.clock.timed("checkpoint"):
-            made.files |= keep_weights(run, trainer.average.model, config.keep)
-        with trainer.clock.timed("evaluate"):
-            test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
-
-
-def conclude(made: Attempt, run: Run, cell: Cell) -> str:
-    """Write the result of a run that has ended, and leave no more files than are to be kept: its status."""
-    trainer, files = made.trainer, made.files
-    if trainer and files:
-        files[run.metrics_file.name] = trainer.metrics.written()
-    took = round(time.process_time() - made.began + (trainer.clock.cpu_before if trainer else 0.0), 2)
-    result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
-    try:
-        write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
-    except OSError as error:
-        if is_full(error):
-            raise
-        print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
-        return "failed"
-    if result.status != "failed" and cell.config.keep != "all":
-        run.checkpoint_file.unlink(missing_ok=True)
-    return result.status
-
-
-def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module, Task]]) -> str:
-    """Test a trained model at the lengths that are lacking: done; or failed, in one line, and the result stands."""
-    lengths = lacking(run, config.eval.lengths)
-    try:
-        if lengths:
-            model, task = trained()
-            add_lengths(run, model, task, setting_of(config), lengths)
-    except (Lost, Corrupt):
-        raise
-    except Exception as error:  # of memory at a great length, say
-        if is_full(error):
-            raise
-        why = str(error).strip().split("\n")[0]
-        print(f"ablate: {run.path} cannot be tested at eval.lengths={lengths} ({why})", file=sys.stderr, flush=True)
-        return "failed"
-    return "done"
-
-
-def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
-    """A run's model from its weights, on the device that it was trained on, and its task."""
-    loaded = load_run(run.folder, user)
-    model = loaded.model().to(loaded.config.train.device)
-    use(loaded.config.train.products, model)
-    return model, loaded.task()
-
-
-def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
-    """Save a model's weights, those that were measured, unless told not to; the files that it wrote."""
-    if keep == "none":
-        return {}
-    tensors: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, tensor in model.state_dict().items():
-        tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
-    kept = save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()})
-    write_atomic(run.weights_file, kept, run.check)
-    return {run.weights_file.name: sum_of(kept)}
+def main() -> None:
+    """Be what the pool starts."""
+    prepare(told=False)
+    code_of({})  # read once for all children, which ask for it to know whether a run is the planned one
+    serve_jobs(serve)
 
 
 def serve(channel: socket.socket) -> None:
-    """Carry out the runs that are ordered over a channel; its end, or SIGTERM, is the request to checkpoint and leave.
+    """Train the runs that are ordered over a channel; its end, or SIGTERM, is the request to checkpoint and leave.
 
-    Who is in the midst of something long then, and has not left in time, keeps its last checkpoint.
+    A process that exceeds the grace period is killed; its run resumes from the last checkpoint.
     """
     settle()
     stop, own = threading.Event(), os.getpid()
@@ -241,41 +36,35 @@ def serve(channel: socket.socket) -> None:
         signal.signal(number, requested(stop))
     end_after(stop, LEAVE)
     orders: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_read, args=(channel, orders, stop), daemon=True).start()
+    threading.Thread(target=read_orders, args=(channel, orders, stop), daemon=True).start()
 
     def stopped() -> bool:
         if os.getpid() != own:  # a copy that a component made of this process
             os._exit(1)
         return stop.is_set()
 
-    while line := orders.get():
-        answer = obey(parse(Order, json.loads(line)), stopped)
-        channel.sendall(to_line(answer).encode())
+    while text := orders.get():
+        answer = handle_order(order_of(text), stopped)
+        channel.sendall(line(answer).encode())
         if answer.leaving:
             break
 
 
-def obey(order: Order, stopped: Callable[[], bool]) -> Answer:
-    """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
-    status, full = "", ""
+def handle_order(order: Order, stopped: Callable[[], bool]) -> Answer:
+    """Train one run: its status, the file for which there was no space, and whether this process must not go on."""
+    status, full = "failed", ""
     try:
-        status = carry_out(Path(order.results), order.run, order.user, order.wait, stopped)
+        status = train_run(order, stopped)
     except DiskFull as error:
         full = str(error.file)
     # Who knows what a failed run has left behind; and who was told to stop has no more to do.
-    return Answer(statuses=[status], full=full, leaving=bool(full) or stopped() or status == "failed")
+    return Answer(status=status, full=full, leaving=status == "failed" or stopped())
 
 
-def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Event) -> None:
+def read_orders(channel: socket.socket, orders: queue.Queue[str], stop: threading.Event) -> None:
+    """Queue what comes over a channel until it ends, which is a request to stop."""
     with channel.makefile() as lines:
-        for line in lines:
-            orders.put(line)
-    stop.set()  # no more will come, however that is
+        for text in lines:
+            orders.put(text)
+    stop.set()
     orders.put("")
-
-
-def main() -> None:
-    """Be what the pool starts."""
-    prepare(told=False)
-    code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
-    tend(serve)

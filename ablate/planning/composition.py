@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from hydra import compose
+from omegaconf import OmegaConf
 
 from ablate.config.blame import blame
 from ablate.config.claims import metric_problems
-from ablate.config.command import Command
+from ablate.config.command import Command, read_command
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.errors import PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
@@ -66,6 +69,33 @@ def compose_cells(design: Design) -> Composition:
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
     cells, held, wrong = hold_equal(cells, at, design.varied)
     return Composition(design, cells, levels, labels, factors, reference, at, held, missed, wrong)
+
+
+PARTS = ("job", "hydra", "all")
+
+
+def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
+    """The configuration that words make, in YAML, as Hydra composes it: of the job, of Hydra itself, or all of it.
+
+    Raises PlanError.
+    """
+    if part not in PARTS:
+        raise PlanError([Problem("--cfg", f"{part} is no answer; write --cfg {', '.join(PARTS)}")])
+    command = read_command(words, config_dir)
+    if command.swept:
+        message = "shows one configuration; leave out -m, and write one value for each key"
+        raise PlanError([Problem("--cfg", message)])
+    with Composer(command.groups) as composer:
+        try:
+            composer.compose(command.fixed)
+            whole = compose("config", [*composer.search, *command.fixed], return_hydra_config=True)
+        except COMPOSING as error:
+            found = blame(composer, command.parsed, [command.fixed])[0]
+            raise PlanError(command.problems + (found or [Problem("", first_line(error))])) from None
+    if command.problems:
+        raise PlanError(command.problems)
+    job = OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"])
+    return OmegaConf.to_yaml({"job": job, "hydra": OmegaConf.masked_copy(whole, ["hydra"]), "all": whole}[part])
 
 
 def compose_rest(composer: Composer, command: Command) -> list[Composed]:

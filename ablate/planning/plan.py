@@ -19,7 +19,6 @@ from ablate.config.factors import arrange, cell_name
 from ablate.config.margin import without_unit
 from ablate.config.study_keys import idle_problems, study_problems
 from ablate.execution.launcher import launcher_problems
-from ablate.execution.launcher_words import is_hydras
 from ablate.planning.budget_matching import contradictions, match_cells
 from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.preflight import one_thread, try_out
@@ -29,7 +28,7 @@ from ablate.planning.composition import Composition, about_metrics, compose_cell
 from ablate.planning.describe import describe_cells
 from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import next_round
-from ablate.planning.runs import Plan
+from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.step_seconds import with_step_seconds
 from ablate.planning.study import CheckedStudy, study_name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import platform
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.schema import is_component
+from ablate.execution.orders import Order
 from ablate.planning.cells import one_rate, other_tasks, slow_starts
 from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, status_of, to_test, without_weights
 from ablate.planning.looks import looked_at, other_looks, sequence_of
@@ -72,6 +72,31 @@ class Plan:
         """Paths of the runs to train (those without a result, and failed ones again), or only to test."""
         return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its runs are trained by this process's own workers, and not by another engine's launcher."""
+        return not any(word.lstrip("+~").startswith("hydra/launcher=") for word in self.launcher)
+
+    def orders(self) -> list[Order]:
+        """What workers are told of the runs to do, in the order in which these are trained."""
+        cells, todo = {cell.id: cell for cell in self.manifest.cells}, set(self.todo)
+        return [
+            Order(
+                results=str(self.results),
+                path=run.path,
+                seed=run.seed,
+                cell=as_planned(cells[run.cell], run),
+                user=self.user,
+            )
+            for run in in_turn(self.manifest.runs, self.study.settings.timing)
+            if run.path in todo
+        ]
+
+
+def is_hydras(word: str) -> bool:
+    """Whether a word of a command line is about Hydra itself: a launcher, say."""
+    return word.lstrip("+~").startswith(("hydra.", "hydra/"))
+
 
 def lacks_device(plan: Plan) -> bool:
     """Whether some cell is to be trained on a GPU and this machine has none."""
@@ -104,7 +129,7 @@ def device_problem(plan: Plan) -> Problem | None:
 
 
 def plan_runs(study: CheckedStudy) -> Plan:
-    """The plan of a study: seeds, runs and units, beside what an earlier command of this study left.
+    """The plan of a study: its seeds and runs, beside what an earlier command of this study left.
 
     Raises PlanError where that would be replaced.
     """
@@ -125,7 +150,6 @@ def plan_runs(study: CheckedStudy) -> Plan:
         tasks=study.cells.tasks,
         cells=rows,
         runs=runs,
-        units={unit_name([run.path]): [run.path] for run in in_turn(runs, settings.timing)},
         **(beside | study.entries),
     )
     found = {run.path: status_of(study.results, run.path) for run in runs}
@@ -232,8 +256,3 @@ def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -
         if status in ("done", "diverged", "untested"):
             found.setdefault(run.seed, set()).add(run.cell)
     return found
-
-
-def unit_name(paths: list[str]) -> str:
-    """A unit's name, from its runs: it means the same in every manifest that another command writes meanwhile."""
-    return "u" + hashlib.sha256("\n".join(paths).encode()).hexdigest()[:12]

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ablate.config.schema import BUILT, Config
 from ablate.execution.fork import start
-from ablate.execution.launcher_words import is_local
 from ablate.execution.makespan import makespan
 from ablate.format import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
@@ -91,12 +90,12 @@ def flops_of(cell: Cell) -> float:
 def workers_of(plan: Plan, todo: list[Cell]) -> int:
     """How many processes of this machine train runs side by side; one where another launcher has them."""
     train = todo[0].config.train
-    return min(len(environments(train.device, train.parallel)), len(todo)) if is_local(plan.launcher) else 1
+    return min(len(environments(train.device, train.parallel)), len(todo)) if plan.is_local else 1
 
 
 def side_by_side(plan: Plan, todo: list[Cell], seconds: list[float]) -> str:
     """How long runs take in all, on as many workers as there would be; how many another launcher has is not known."""
-    if not is_local(plan.launcher):
+    if not plan.is_local:
         return f"about {duration(sum(seconds))} of computing"
     workers = workers_of(plan, todo)
     return f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"

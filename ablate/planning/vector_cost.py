@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.format import counted
@@ -32,9 +33,11 @@ class Sets(NamedTuple):
 
 def expected_vectors(plan: Plan) -> list[str]:
     """What training the vectors of the runs that a plan leaves to do takes, a line for each kind of them."""
+    table = default_settings("embedding")["_target_"]  # which begins with none
     wanted = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
+    wanted = [(config, seed) for config, seed in wanted if config.embedding["_target_"] != table]
     try:
-        return [told(Sets(*found)) for found in apart(partial(sets_of, wanted), SECONDS)]
+        return [told(Sets(*found)) for found in apart(partial(sets_of, wanted), SECONDS)] if wanted else []
     except Failed as error:
         return [f"no estimate of what vectors cost: {error}"]
 

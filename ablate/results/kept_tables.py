@@ -1,6 +1,6 @@
 """A study as a folder of small tables, to be kept where its runs are not, in a repository say.
 
-    manifest.json    the study's, without its units
+    manifest.json    the study's
     runs.csv         `Study.runs`
     curves.csv       `Study.curves`: each run's evaluations, its first and its last logged step
     documents.csv    `Study.documents`: rows by text, name and tokens; a column per run, called <cell>/<seed>
@@ -115,13 +115,13 @@ def _table(file: Path, texts: list[str]) -> pandas.DataFrame:
 
 
 def anywhere(manifest: Manifest) -> Manifest:
-    """A manifest without what is of one machine alone: its jobs, and where its results and the user's variants were."""
+    """A manifest without what is of one machine alone: where its results and the user's variants were."""
     configs = [dataclasses.replace(cell.config, results_dir="results") for cell in manifest.cells]
     cells = [dataclasses.replace(cell, config=config) for cell, config in zip(manifest.cells, configs, strict=True)]
     typed = [word for word in shlex.split(manifest.command) if not word.startswith("results_dir=")]
     words = itertools.pairwise(["", *typed])
     typed = [Path(word).name if before == "--config-dir" else word for before, word in words]
-    return dataclasses.replace(manifest, units={}, cells=cells, command=shlex.join(typed))
+    return dataclasses.replace(manifest, cells=cells, command=shlex.join(typed))
 
 
 def _factors(manifest: Manifest) -> list[str]:

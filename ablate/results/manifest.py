@@ -96,7 +96,6 @@ def _with_look(current: Manifest, manifest: Manifest, look: Look) -> Manifest:
         sequential=at,
         seeds=sorted({*current.seeds, *manifest.seeds}),
         runs=current.runs + [run for run in manifest.runs if (run.cell, run.seed) not in known],
-        units=current.units | manifest.units,
     )
 
 

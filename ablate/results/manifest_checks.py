@@ -12,7 +12,7 @@ from ablate.config.designs import DESIGNS
 from ablate.config.margin import fraction_of
 from ablate.format import SPEED
 from ablate.results.naming import measured_as
-from ablate.results.records import Cell, Manifest, PlannedRun, UnitRun
+from ablate.results.records import Cell, Manifest, PlannedRun
 
 
 def flaws(manifest: Manifest) -> Iterator[str]:
@@ -41,7 +41,7 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     yield from (f"has a run of a cell {run.cell}, which it has not" for run in manifest.runs if run.cell not in known)
 
 
-def flaw_of_run(run: PlannedRun | UnitRun) -> str | None:
+def flaw_of_run(run: PlannedRun) -> str | None:
     """The same of one run, whose path names a folder of a cell and in it one of a run, and nothing outside."""
     parts = run.path.split("/")
     if len(parts) != 2 or not all(map(is_name, parts)):

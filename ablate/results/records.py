@@ -120,23 +120,6 @@ class PlannedRun(Record):
 
 
 @record
-class UnitRun(Record):
-    """A run with its cell, as the file of its unit holds it for the job that trains it."""
-
-    cell: Cell
-    seed: int
-    tuned: Levels | None = optional(default=None)
-    path: str
-
-
-@record
-class Unit(Record):
-    """The runs of one job."""
-
-    runs: list[UnitRun]
-
-
-@record
 class Look(Record):
     """Results of these seeds have been seen; `planned` are the looks of a sequence, `study` who saw them elsewhere."""
 
@@ -265,7 +248,6 @@ class Manifest(Record):
     tasks: dict[str, TaskFacts]
     cells: list[Cell]
     runs: list[PlannedRun]
-    units: dict[str, list[str]]
     experiment: str | None = optional(default=None)
     asks: str | None = optional(default=None)  # digest of all that its study file sets and claims
     question: str | None = optional(default=None)

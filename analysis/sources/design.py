@@ -179,7 +179,7 @@ def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], referenc
         )
         for name, own in levels.items()
     ]
-    empty: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": [], "units": {}}
+    empty: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": []}
     return Manifest(study="", design=design, factors=factors, reference=reference, cells=cells, **empty)
 
 

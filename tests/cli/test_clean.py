@@ -19,7 +19,6 @@ from ablate.cli import clean
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder, write_manifest
 from ablate.results.run import Run
-from ablate.results.unit_file import unit_file
 
 OLD = time.time() - 2 * clean.OLD
 
@@ -69,7 +68,6 @@ def test_nothing_goes_without_yes_and_only_what_was_named_with_it(results, capsy
         put(study_folder(results, "fabricated") / "manifest.json.corrupt", 100),
     }
     put(study_folder(results, "fabricated") / ".manifest.json.78.tmp", old=False)  # somebody may be writing it
-    put(unit_file(results, "fabricated", "u0"))  # a failed run is tried again
     before = all_files(results)
     assert command(results) == 0 and all_files(results) == before
     shown = capsys.readouterr().out.splitlines()
@@ -90,14 +88,6 @@ def test_a_checkpoint_that_was_to_be_kept_stays(results: Path) -> None:
     diverged.config_file.write_text("[")  # nobody knows
     assert command(results, "--yes") == 0
     assert done.checkpoint_file.exists() and diverged.checkpoint_file.exists()
-
-
-def test_units_go_when_a_study_has_nothing_left_to_do(results: Path) -> None:
-    fabricate(results, {"norm": ["ln", "rms"]}, study="whole")
-    old, new = put(unit_file(results, "whole", "u0")), put(unit_file(results, "whole", "u1"), old=False)
-    undone = put(unit_file(results, "fabricated", "u0"))
-    assert command(results, "--yes") == 0
-    assert not old.exists() and new.exists() and undone.exists()
 
 
 @pytest.mark.parametrize("how", ["lock", "lease"])
@@ -140,9 +130,7 @@ def test_runs_of_no_study_are_named_and_go_only_when_asked_for(results, capsys):
 def test_runs_of_a_command_at_work_stay_though_another_has_written_the_manifest(results: Path) -> None:
     fabricate(results, {"norm": ["ln"]}, seeds=range(3), study="both")
     manifest = read_manifest(results, "both")
-    for i, run in enumerate(manifest.runs):
-        write_json(unit_file(results, "both", f"u{i}"), {"runs": [run.as_json()]})
-    fewer = replace(manifest, seeds=[0], runs=manifest.runs[:1], units={"u0": [manifest.runs[0].path]})
+    fewer = replace(manifest, seeds=[0], runs=manifest.runs[:1])
     write_manifest(results, fewer)
     ended, other = (Run(results, run.path) for run in manifest.runs[1:])
     with other.lock(lambda: False) as mine:
@@ -155,7 +143,7 @@ def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(results, caps
     fabricate(results, {"norm": ["ln"]}, seeds=[0], study="torn")
     run = run_of(results, 0, "torn")
     run.config_file.write_text(yaml.safe_dump({"keep": "weights"}))
-    theirs = {put(run.checkpoint_file), put(unit_file(results, "torn", "u0")), run.result_file}
+    theirs = {put(run.checkpoint_file), run.result_file}
     theirs |= {put(study_folder(results, "torn") / ".x.1.tmp"), put(run.folder / "x.corrupt")}
     for damage in ("torn", "set aside"):
         file = study_folder(results, "torn") / "manifest.json"
@@ -246,15 +234,6 @@ def test_what_a_link_leads_to_lies_elsewhere_and_stays(results: Path, capsys: py
         )
         assert f"untouched: {results / 'runs' / cell.name} is a link" in capsys.readouterr().out, more
         (results / "studies" / "other").unlink(missing_ok=True)
-
-
-def test_unit_files_behind_a_link_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate(tmp_path, {"norm": ["ln"]})
-    precious, units = put(tmp_path / "outside" / "precious.json"), tmp_path / "studies" / "fabricated" / "units"
-    shutil.rmtree(units, ignore_errors=True)
-    units.symlink_to(precious.parent)
-    assert command(tmp_path, "--yes") == 0 and precious.exists()
-    assert f"untouched: {units} is a link" in capsys.readouterr().out
 
 
 def test_runs_behind_a_link_are_no_orphans(results: Path) -> None:

@@ -18,7 +18,7 @@ from fake_studies import draw_effects_alone, fabricate
 from ablate import evidence
 from ablate.cli import clean, main, studies
 from ablate.config.json_output import SCHEMA, Outcome, document, plain
-from ablate.config.subcommands import answer
+from ablate.config.subcommands import conclude
 from ablate.results.study import load_study
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -57,9 +57,9 @@ def test_nothing_else_comes_to_standard_output(capfd: pytest.CaptureFixture[str]
         os.system("echo a child")
         return Outcome(1, [1])
 
-    assert answer("it", True, act) == 1
+    assert conclude("it", True, act) == 1
     assert told(capfd.readouterr().out)["result"] == [1]
-    assert answer("it", False, act) == 1
+    assert conclude("it", False, act) == 1
     assert sorted(capfd.readouterr().out.splitlines()) == ["a child", "a table"]
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
 from ablate.config.compose import Composer
 from ablate.config.groups import Groups, read_groups
+from ablate.config.schema import typed
 
 FOUND = read_groups()
 LONGEST = max(len(FOUND.variants[group]) for group in FOUND.variants if group in FOUND.defaults)
@@ -50,6 +52,20 @@ def test_joined_choices_are_hydras(i: int, rest: tuple[str, ...]) -> None:
         (joined, chosen), (composed, choices) = composer.joined(words, rest), composer.composed(words)
     assert list(chosen.items()) == list(choices.items())
     assert OmegaConf.to_yaml(joined) == OmegaConf.to_yaml(composed) and nodes(joined) == nodes(composed)
+
+
+KEYS = [
+    ["optim.lr=1", "optim.warmup=3", "seeds=[3,7]", "reference={norm:rms}", "optim.betas=[0.8,0.9]"],
+    ["model.dim=32", "norm.eps=1e-3", "study=null", "train.compile=true", "margin='2 %'", "seed.init=4"],
+    ["model.dim=${model.heads}", "model.heads=2", "data={context: 5}", "data.context=7", "+data.more=1"],
+]
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_keys_that_are_set_are_hydras(keys: list[str]) -> None:
+    with Composer(FOUND) as composer:
+        expected = OmegaConf.to_container(compose("config", ["scale=small", "norm=rms", *keys]), resolve=True)
+        assert composer.compose(["scale=small", "norm=rms", *keys]).config == typed(expected)
 
 
 def test_a_variant_that_sets_more_than_its_group_is_left_to_hydra(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from one_run import write_plan
 
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.planning.plan import PlanError
-from ablate.planning.units import job_overrides, write_plan
 from ablate.results.study import load_study
 
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]
@@ -137,11 +137,3 @@ def test_a_mistake_in_one_level_is_found_in_every_design(plan):
             plan("norm=ln,rsm", "ffn=mlp,swiglu,swigloo", f"design={design}", "optim.lr=-1")
         text = str(raised.value)
         assert "norm=rsm: no such norm" in text and "ffn=swigloo: no such ffn" in text and "optim.lr: " in text
-
-
-def test_jobs_name_units_alone_so_any_launcher_trains_any_design(plan):
-    planned = plan(*MANY, "design=cumulative", "seeds=1")
-    assert all(
-        [text.partition("=")[0] for text in job] == ["unit", "study", "results_dir", "user"]
-        for job in job_overrides(planned)
-    )

@@ -11,13 +11,13 @@ import pytest
 import yaml
 from conftest import Cli
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from one_run import write_plan
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
 from ablate.config.groups import experiments, figures, groups, read_groups
 from ablate.config.study_file import read_study, value_text
 from ablate.planning.plan import Plan, PlanError, plan_study
-from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run

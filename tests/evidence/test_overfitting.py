@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from fake_studies import fabricate
-from one_run import train
+from one_run import train, write_plan
 from test_weight_averaging import trainer
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.planning.units import write_plan
 from ablate.results.atomic import read_json, write_json
 from ablate.results.result import Overfits
 from ablate.results.run import Run

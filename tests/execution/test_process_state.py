@@ -13,13 +13,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import run_fresh
-from one_run import train
+from one_run import train, write_plan
 from torch import nn
 
 from ablate.execution.process_state import Changed, unchanged
 from ablate.model.norm import LayerNorm
 from ablate.planning.checks.user_code import apart
-from ablate.planning.units import write_plan
 
 CHANGES: dict[str, Callable[[], Any]] = {
     "default dtype (from torch.float32 to torch.float64)": lambda: torch.set_default_dtype(torch.float64),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import random
@@ -19,7 +18,7 @@ from conftest import ROOT, latest
 from crashing_norm import hazard, kill_session, processes, session_is_gone, start, wait_for
 from one_run import sweep_here
 
-from ablate.execution.launcher import launch
+from ablate import api
 from ablate.results.run import Run
 
 SWEEP = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=50", "train.checkpoint_seconds=0.1", "seeds=2"]
@@ -145,11 +144,11 @@ def test_a_cell_that_dies_hard_takes_no_other_down_under_another_launcher(strike
 
 
 def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd, monkeypatch):
-    def die(jobs: list) -> None:
+    def die(orders: list) -> None:
         raise RuntimeError("workers were\nterminated")
 
-    monkeypatch.setattr("ablate.execution.jobs.run_here", die)
-    assert carry_out(plan("norm=ln,rms", "seeds=1"), functools.partial(launch, [])) == 1
+    monkeypatch.setattr("ablate.execution.local.run_orders", die)
+    assert carry_out(plan("norm=ln,rms", "seeds=1"), api.run_plan) == 1
     shown = capfd.readouterr()
     assert "ablate: the launcher failed (RuntimeError: workers were terminated)" in shown.err
     assert "missing" in shown.out

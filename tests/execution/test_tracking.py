@@ -86,7 +86,7 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
         for seed in range(seeds)
     ]
     manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
-    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}, "looks": [], "units": {}}
+    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}, "looks": []}
     manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {"f0": {"metrics": {"loss": "min"}}}}
     write_json(study_folder(results, STUDY) / "manifest.json", manifest)
     return [run["path"] for run in runs]

@@ -127,7 +127,6 @@ def fabricate(
             "tasks": {"f0": TASK},
             "cells": cells,
             "runs": runs,
-            "units": {"u000": [run["path"] for run in runs]},
             **manifest,
         },
     )
@@ -247,7 +246,7 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def a_manifest(**fields: Any) -> Manifest:
     """A manifest with these fields, and nothing in those that every manifest has."""
-    mappings, lists = ("factors", "reference", "tasks", "units"), ("components", "seeds", "looks", "cells", "runs")
+    mappings, lists = ("factors", "reference", "tasks"), ("components", "seeds", "looks", "cells", "runs")
     empty: dict[str, Any] = {name: {} for name in mappings} | {name: [] for name in lists}
     return Manifest(**({"study": "fabricated"} | empty | fields))
 

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from pathlib import Path
+from collections.abc import Callable
 
 from carried_out import carry_out
-from units import run_unit
 
-from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
+from ablate.execution.train_run import train_run
+from ablate.planning.plan import Plan, plan_study
+from ablate.results.manifest import renew_manifest
 from ablate.results.run import Run
+from ablate.training.devices import settle
 
 VOLATILE = ("seconds",)
 
 
-def train(plan, stop=lambda: False) -> tuple[str, Run]:
-    [unit] = plan.manifest.units
-    user = plan.manifest.cells[0].config.user
-    [status] = run_unit(plan.results, plan.manifest.study, unit, True, stop, user)
+def write_plan(plan: Plan) -> None:
+    """Write the manifest of a plan."""
+    renew_manifest(plan.results, plan.manifest)
+
+
+def train_runs(plan: Plan, stop: Callable[[], bool] = lambda: False) -> list[str]:
+    """How each run of a plan that is to do ended: done, diverged, failed, or interrupted."""
+    settle()
+    return [train_run(dataclasses.replace(order, wait=True), stop) for order in plan.orders()]
+
+
+def train(plan: Plan, stop: Callable[[], bool] = lambda: False) -> tuple[str, Run]:
+    [status] = train_runs(plan, stop)
     return status, Run(plan.results, plan.manifest.runs[0].path)
 
 
@@ -42,11 +53,9 @@ def rows_of(run: Run) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in VOLATILE} for row in run.metrics()[0]]
 
 
-def here(jobs: list[list[str]]) -> None:
-    """Carries jobs out in this process, one after another: a launcher."""
-    for job in jobs:
-        told = {key: value.strip("'") for key, _, value in (override.partition("=") for override in job)}
-        run_unit(Path(told["results_dir"]), told["study"], told["unit"], True, lambda: False)
+def here(plan: Plan) -> None:
+    """Trains a plan's runs in this process, one after another."""
+    train_runs(plan)
 
 
 def sweep_here(*words: str) -> int:

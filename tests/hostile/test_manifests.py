@@ -48,7 +48,6 @@ MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "a cell that cannot be a key": lambda m: m["runs"][0].update(cell=["c"]),
     "looks=3": lambda m: m.update(looks=3),
     "tasks=[1]": lambda m: m.update(tasks=[1]),
-    "units=null": lambda m: m.update(units=None),
     "a study's name above": lambda m: m.update(study="../../../tmp"),
     "placebos above": lambda m: m.update(placebos="../../.."),
     "exchange as a list": lambda m: m.update(exchange=["x"]),

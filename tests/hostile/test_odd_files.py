@@ -65,7 +65,7 @@ def test_a_run_with_a_pipe_in_it_is_trained(name: str, place: Path, plan: object
     folder = planned.results / "runs" / planned.manifest.runs[0].path
     folder.mkdir(parents=True)
     pipe_at(folder / name)
-    from ablate.planning.units import write_plan
+    from one_run import write_plan
 
     write_plan(planned)
     assert train(planned)[0] == "done"

@@ -121,7 +121,7 @@ def test_a_mistake_in_several_studies_is_said_once(monkeypatch: pytest.MonkeyPat
         "import sys; print('ablate: x=1: no such key', file=sys.stderr); print('more', file=sys.stderr); sys.exit(2)"
     )
     monkeypatch.setattr(studies, "program", lambda _: ["python3", "-c", script])
-    result = studies.carry_out(["one", "two", "three"], asked, {})
+    result = studies.train_all(["one", "two", "three"], asked, {})
     out, err = capfd.readouterr()
     assert out == "one, two, three: refused: x=1: no such key\n" and err.count("no such key") == 1
     assert err.count("more") == 3 and result.code == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from ablate.config.errors import BadComponent, Corrupt
 from ablate.config.schema import COMPONENTS
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.manifest import study_folder
-from ablate.results.unit_file import read_unit
 from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
 from hostile.conftest import STUDY, Tried
 
@@ -67,31 +65,6 @@ def test_no_command_runs_what_a_configuration_names(
     )
     found = tried()
     assert found["evaluate"][0] and found["evaluate a run"][0]
-
-
-def test_a_job_runs_only_packages_that_its_command_names(place: Path, results: Path) -> None:
-    """What a launcher's job does with the file of its unit, though the file says otherwise."""
-    from units import run_unit
-
-    file = next((study_folder(results, STUDY) / "units").glob("*.json"))
-    node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
-
-    def poison(unit: dict[str, Any]) -> None:
-        for run in unit["runs"]:
-            run["cell"]["config"].update(user=[PACKAGE], norm=node)
-            run["path"] = f"{run['path'].partition('/')[0]}/s9-new"
-
-    edit_json(file, poison)
-    assert run_unit(results, STUDY, file.stem, True, lambda: False) == ["failed"]
-    assert PACKAGE not in sys.modules
-
-
-@pytest.mark.parametrize("path", ["../../outside/s0-x", "/etc/s0-x", "a", "..", "a/../b", "a\\..\\b", None, 7, "a/.."])
-def test_a_unit_whose_runs_lie_elsewhere_is_refused(path: Any, place: Path, results: Path) -> None:
-    file = next((study_folder(results, STUDY) / "units").glob("*.json"))
-    edit_json(file, lambda unit: unit["runs"][0].update(path=path))
-    with pytest.raises(Corrupt, match=r"whose path is|path that cannot be read"):
-        read_unit(results, STUDY, file.stem)
 
 
 def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: Path, tried: Tried) -> None:
@@ -157,7 +130,7 @@ def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
     folder = planned.results / "runs" / planned.manifest.runs[0].path
     folder.mkdir(parents=True)
     (folder / "checkpoint.pt").write_bytes(bullet(place))
-    from ablate.planning.units import write_plan
+    from one_run import write_plan
 
     write_plan(planned)
     assert train(planned)[0] == "done"

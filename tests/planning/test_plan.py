@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from carried_out import carry_out
-from hydra.core.override_parser.overrides_parser import OverridesParser
+from one_run import write_plan
 
 from ablate.config.study_file import quoted
+from ablate.execution.launcher import launch
+from ablate.execution.orders import Order, line, order_of
 from ablate.planning.plan import Plan, PlanError
-from ablate.planning.units import job_overrides, write_plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -35,20 +36,16 @@ def test_seeds_are_numbered_or_listed(plan):
     assert plan("seeds=3", "model.layers=2").manifest.study != plan("seeds=3").manifest.study
 
 
-def test_units_mean_the_same_in_every_manifest(plan):
-    few, many = plan("norm=ln,rms", "seeds=1").manifest.units, plan("norm=ln,rms", "seeds=3").manifest.units
-    assert few.items() < many.items()
-
-
 @pytest.mark.parametrize("name", ["a\\b", "end\\", "it's", "two\\\\", "a b", "\\'"])
-def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, name):
+def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, monkeypatch, name):
     folder = tmp_path / name / "results"
     planned = plan("norm=ln,rms", f"results_dir={quoted(str(folder))}")
     assert planned.results == folder
-    parser = OverridesParser.create()
-    for job in job_overrides(planned):
-        read = {override.key_or_group: override.value() for override in map(parser.parse_override, job)}
-        assert read["results_dir"] == str(folder) and read["study"] == planned.manifest.study
+    assert [order.results for order in planned.orders()] == [str(folder)] * 10
+    assert all(order_of(line(order)) == order for order in planned.orders())
+    seen: list[Order] = []
+    monkeypatch.setattr("ablate.execution.launcher.run_alone", lambda order, number: seen.append(order) or "done")
+    assert launch(["hydra/launcher=basic"], planned.orders()[:2]) is None and seen == planned.orders()[:2]
 
 
 def test_what_is_done_is_not_to_do_and_failures_are_tried_again(plan):

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, run_module
-from units import run_unit
+from one_run import train_runs, write_plan
 
 import ablate.results.run_key
 from ablate.planning.plan import Plan, PlanError
-from ablate.planning.units import write_plan
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import Code
 from ablate.results.manifest import log_look, read_manifest
@@ -152,8 +151,8 @@ def test_none_shares_with_no_other_study_and_still_resumes(plan):
     own = plan("norm=rms", "seeds=1", "study=mine", "reuse=none")
     assert len(own.todo) == 1 and own.todo != [run.path for run in shared]
     write_plan(own)
-    [unit], [cell] = own.manifest.units, own.manifest.cells
-    assert run_unit(own.results, "mine", unit, True, lambda: False) == ["done"], "its worker finds the same key"
+    [cell] = own.manifest.cells
+    assert train_runs(own) == ["done"], "its worker finds the same key"
     assert own.todo[0].endswith(run_key(cell.config, 0, cell.task))
     assert plan("norm=rms", "seeds=1", "study=mine", "reuse=none").todo == []
     assert len(plan("norm=rms", "seeds=1", "study=other", "reuse=none").todo) == 1
@@ -227,19 +226,19 @@ def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):
 import pathlib
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
-from ablate.planning.units import job_overrides, write_plan
-from ablate.execution.jobs import run_here
-from units import run_unit
+from one_run import train_runs, write_plan
+from ablate.execution.local import run_orders
+from ablate.execution.train_run import train_run
 plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})
 write_plan(plan)
-first, second = plan.manifest.units
-assert run_unit(plan.results, plan.manifest.study, first, True, lambda: False, ["mine"]) == ["done"]
+first, second = plan.orders()
+assert train_run(first, lambda: False) == "done"
 file = pathlib.Path({str(tmp_path / "code" / "mine" / "norms.py")!r})
 file.write_text(file.read_text().replace("/ 2", "/ 3"))
-assert [answer.statuses for answer in run_here(job_overrides(plan)[1:])] == [["failed"]]
+assert [answer.status for answer in run_orders([second])] == ["failed"]
 result = Run(plan.results, plan.todo[1]).result()
 assert "changed after the plan was made" in result.error.message
-assert run_unit(plan.results, plan.manifest.study, second, True, lambda: False, ["mine"]) == ["done"]
+assert train_run(second, lambda: False) == "done"
 """
     (tmp_path / "edit.py").write_text(code)
     path = os.pathsep.join([str(tmp_path / "code"), str(ROOT / "tests" / "helpers")])

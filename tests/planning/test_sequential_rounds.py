@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from carried_out import carry_out
 from fake_studies import edit_manifest
+from one_run import write_plan
 
 from ablate.cli.preview import preview
 from ablate.planning.plan import Plan, PlanError
-from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import log_look, read_manifest
 from ablate.results.records import Look, Sequential
@@ -55,8 +55,8 @@ def sweep(plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> Call
             rounds.append(plan(*overrides))
             return rounds[-1]
 
-        def launch(jobs: list[list[str]]) -> None:
-            trained.append(len(jobs))
+        def launch(plan: Plan) -> None:
+            trained.append(len(plan.orders()))
             write(rounds[-1], score)
 
         code = carry_out(rounds[0], launch, replan)
@@ -184,7 +184,7 @@ def test_a_common_reference_alone_is_no_look_at_a_comparison(plan, sweep):
 
 
 def test_divergence_is_not_waited_for(plan, capsys):
-    def write_diverged(jobs: list[list[str]]) -> None:
+    def write_diverged(_: Plan) -> None:
         planned = plan(*AUTO)
         write(planned, alike)
         bad = next(run.path for run in planned.manifest.runs if run.path.startswith("rms"))

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import latest
-from one_run import sweep_here
+from one_run import sweep_here, write_plan
 
 from ablate.cli.preview import preview
 from ablate.config.errors import PlanError
 from ablate.planning import step_seconds
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 from ablate.results.naming import matched as matched_text
 from ablate.results.records import Cell
 from ablate.results.run import Run

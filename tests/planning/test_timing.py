@@ -31,7 +31,7 @@ def test_the_cells_of_a_seed_are_trained_in_turn_and_every_other_seed_backwards(
     planned = plan("norm=ln,rms,none", "seeds=[4,7,9]", TIMED)
     labels = {cell.id: cell.label for cell in planned.manifest.cells}
     runs = {run.path: f"{labels[run.cell]} {run.seed}" for run in planned.manifest.runs}
-    order = [runs[path] for paths in planned.manifest.units.values() for path in paths]
+    order = [runs[one.path] for one in planned.orders()]
     assert order == ["ln 4", "rms 4", "none 4", "none 7", "rms 7", "ln 7", "ln 9", "rms 9", "none 9"]
     assert all(cell.config.train.parallel == 1 for cell in planned.manifest.cells)
     assert planned.manifest.timing == "isolated" and plan("norm=ln,rms").manifest.timing is None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_studies import a_manifest
-from one_run import train
+from one_run import train, write_plan
 from scipy import stats
 from test_tuning import GRID, TUNE, rounds
 
@@ -17,7 +17,6 @@ from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.evidence.statistics import interval, paired
 from ablate.planning.plan import PlanError
-from ablate.planning.units import write_plan
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest, Tuning

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import SHAPE, STEPS
 from fake_studies import fabricate
-from one_run import rows_of, train
+from one_run import rows_of, train, write_plan
 from safetensors.torch import load_file, save_file
 
 from ablate import load
@@ -21,7 +21,6 @@ from ablate.config.errors import Corrupt
 from ablate.data.corpus import Document, cache_folder, load_corpus
 from ablate.execution.tracking import mirror as sync
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.manifest import read_manifest, study_folder

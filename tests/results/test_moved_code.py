@@ -47,7 +47,7 @@ assert sys.modules["ablate"].__file__.startswith(sys.argv[1])
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the code, to be edited, beside a user's package, in the folder that commands are given in."""
     folder = tmp_path_factory.mktemp("moved")
-    for name in ("ablate", "conf", "experiments", "hydra_plugins"):
+    for name in ("ablate", "conf", "experiments"):
         shutil.copytree(ROOT / name, folder / "checkout" / name)
     for name, text in USERS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,6 @@ NO_PART = {
     "allow_duplicates": "whether a cell may train, not how",
     "keep": "what stays of an ended run",
     "user": "where targets may come from; what they come from counts as code",
-    "unit": "which runs a process takes",
 }
 # Settings that batches depend on: cells that differ in any of them are not paired.
 OF_BATCHES = {"data.context", "train.batch_size", "seed.data"}

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import yaml
 from conftest import latest
-from one_run import rows_of, train
+from one_run import rows_of, train, train_runs, write_plan
 from test_docs import code
-from units import run_unit
 
 from ablate.config.errors import PlanError
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 from ablate.results.study import load_study
 
 ROWS, LONG = 4, 16  # of the small study: rows of a batch, and data.context
@@ -69,8 +67,7 @@ def test_a_curriculum_is_compared_with_the_whole_windows(own: list[str], tmp_pat
     words = [*own, "data=text,growing", "seeds=[0,1]", "study=grown"]
     plan = planned(words, tmp_path)
     write_plan(plan)
-    for unit in plan.manifest.units:
-        run_unit(plan.results, "grown", unit, True, lambda: False, plan.manifest.cells[0].config.user)
+    train_runs(plan)
     study = load_study(tmp_path / "results", "grown")
     text, growing = study.manifest.cells
     assert text.task == growing.task and text.batches == growing.batches and text.shared_draws == 1

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 from conftest import latest
+from fake_studies import a_cell
 
 from ablate import api
 from ablate.config.errors import PlanError
-from ablate.execution import jobs
+from ablate.execution import local
 from ablate.planning.checks import memory
 from ablate.planning.plan import Plan
 from ablate.planning.sweep_time import expected_time
@@ -70,10 +71,11 @@ def test_jobs_of_other_launchers_take_turns_on_gpus(
     assert share("cuda", 3) == {}
     machine(2)
     given: list[Any] = []
-    monkeypatch.setattr(jobs, "devices_of", lambda _: ("cuda", "auto"))
-    answer = jobs.Answer(statuses=["done"])
-    monkeypatch.setattr(jobs, "run_jobs", lambda _, workers: given.extend(workers) or [answer])
-    assert jobs.run_alone("results", "study", "unit", [], 5) == ["done"]
+    monkeypatch.setattr(local, "device_of", lambda _: ("cuda", "auto"))
+    answer = local.Answer(status="done")
+    monkeypatch.setattr(local, "run_in", lambda workers, _: given.extend(workers) or [answer])
+    order = local.Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=[])
+    assert local.run_alone(order, 5) == "done"
     assert given == [{"CUDA_VISIBLE_DEVICES": "1"}]
 
 
@@ -101,9 +103,8 @@ def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None]
     """For jobs elsewhere, and told what could not be asked; here it is refused."""
     machine(0)
     words = [*small, "norm=ln", "train.device=cuda"]
-    for here in ([], ["hydra/launcher=ablate"]):
-        with pytest.raises(PlanError, match=r"train\.device: cuda is not available here"):
-            api.plan([*words, *here])
+    with pytest.raises(PlanError, match=r"train\.device: cuda is not available here"):
+        api.plan(words)
     planned = api.plan([*words, "hydra/launcher=basic"])
     assert memory.UNASKED in planned.notes
     assert planned.manifest.cells[0].config.train.precision == "bf16"

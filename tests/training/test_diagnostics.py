@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from one_run import train_runs, write_plan
 from test_components import CONFIG, component
 from test_evaluation import CPU, SETTING, VOCAB, Cycles, model, same, state
 from torch import Tensor, nn
-from units import run_unit
 
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
 from ablate.model.places import Places
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose, largest_logit, rms
 
@@ -139,8 +138,7 @@ def trained(small: list[str], diagnostics: str) -> tuple[list[dict[str, Any]], d
     torch.set_num_threads(1)
     plan = plan_study(("norm=bn", "model.dropout=0.1", *small, "seeds=1", f"train.diagnostics={diagnostics}"))
     write_plan(plan)
-    [unit] = plan.manifest.units
-    assert run_unit(plan.results, plan.manifest.study, unit, True, lambda: False) == ["done"]
+    assert train_runs(plan) == ["done"]
     run = Run(plan.results, plan.manifest.runs[0].path)
     return [row | {"seconds": 0} for row in run.metrics()[0]], run.result().final
 

@@ -9,15 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from crashing_norm import hazard, start
+from one_run import train_runs, write_plan
 from torch import nn
-from units import run_unit
 
 from ablate.data.build import build_task
 from ablate.data.task import IGNORE, Batch, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
 from ablate.model.objective import MultiToken, Objective
-from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training.gradients import backward_by_parts
 from ablate.training.out_of_memory import TooLarge
@@ -186,12 +185,12 @@ def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
         return model
 
     monkeypatch.setattr("ablate.training.trainer.initialised_model", scarce)
-    run, [unit] = Run(planned.results, planned.manifest.runs[0].path), planned.manifest.units
+    run = Run(planned.results, planned.manifest.runs[0].path)
 
     def train(asked: int) -> str:
         left = iter(range(asked))
         stop = lambda: next(left, None) is None  # noqa: E731
-        return run_unit(planned.results, planned.manifest.study, unit, True, stop)[0]
+        return train_runs(planned, stop)[0]
 
     assert train(99) == "done" and memories[-1].seen == [4, *[2, 2] * 6]
     whole = run.result()
@@ -212,8 +211,7 @@ def test_a_run_that_cannot_be_split_fails_with_the_reason(plan, monkeypatch):
         return model
 
     monkeypatch.setattr("ablate.training.trainer.initialised_model", scarce)
-    [unit] = planned.manifest.units
-    assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["failed"]
+    assert train_runs(planned) == ["failed"]
     error = Run(planned.results, planned.manifest.runs[0].path).result().error
     assert error.type == "TooLarge" and "BatchNorm normalises by the whole batch" in error.message
 

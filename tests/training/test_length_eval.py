@@ -8,8 +8,8 @@ import pytest
 import torch
 from carried_out import carry_out
 from conftest import Cli, latest
+from one_run import train_runs, write_plan
 from test_components import CONFIG, component
-from units import run_unit
 
 from ablate import load
 from ablate.cli import evaluate
@@ -18,7 +18,6 @@ from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
 from ablate.planning.plan import PlanError, plan_study
-from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.lengths import lacking
 from ablate.results.run import Run
@@ -33,8 +32,7 @@ def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
     torch.set_num_threads(1)
     plan = plan_study((*overrides, "seeds=1", "study=one"))
     write_plan(plan)
-    [unit] = plan.manifest.units
-    statuses = run_unit(plan.results, "one", unit, True, lambda: False) if plan.todo else []
+    statuses = train_runs(plan)
     return statuses, Run(plan.results, plan.manifest.runs[0].path), plan
 
 

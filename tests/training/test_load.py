@@ -15,7 +15,7 @@ from ablate import load
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import typed
-from ablate.execution.worker import keep_weights
+from ablate.execution.train_run import keep_weights
 from ablate.model.build import initialised_model
 from ablate.results.atomic import write_json
 from ablate.results.run import Run

@@ -10,13 +10,12 @@ from conftest import latest
 from empty_task import Blank
 from model.test_parametrization import BASE, VOCAB, config_of
 from model.test_variants import check_side_by_side, some_tokens
-from one_run import rows_of, train, trained_anew
+from one_run import rows_of, train, trained_anew, write_plan
 from test_components import component
 from torch import nn
 
 from ablate.model.build import initialised_model
 from ablate.planning.plan import Plan, PlanError, plan_study
-from ablate.planning.units import write_plan
 
 WIDE = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32", "model.heads=4", "seeds=1")
 COMPILE = nn.Module.compile

@@ -12,7 +12,7 @@ from conftest import latest
 from empty_task import Blank
 from model.test_variants import CONTEXT, configuration, some_tokens
 from model.test_variants import VOCAB as FEW
-from one_run import rows_of, train
+from one_run import rows_of, train, write_plan
 from test_docs import code
 
 from ablate.config.errors import BadComponent, PlanError
@@ -21,7 +21,6 @@ from ablate.model.build import build_model, initialised_model, keep_hidden
 from ablate.model.objective import Objective, taken, terms_of
 from ablate.planning.checks.small_models import VOCAB
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 from ablate.results.checksum import unsealed_archive
 from ablate.results.code_hash import code_of
 from ablate.results.run import Run

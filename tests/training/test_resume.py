@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -14,12 +15,11 @@ import pytest
 import torch
 from conftest import latest
 from crashing_norm import hazard, session_is_gone, start, training, wait_for, workers
-from one_run import after, rows_of, train
-from units import run_unit
+from one_run import after, rows_of, train, write_plan
 
 from ablate.execution.signals import DiskFull, Terminated
+from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.run import Run
 
@@ -193,7 +193,7 @@ def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
 
 
 def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):
-    monkeypatch.setattr("ablate.execution.worker.run_key", lambda *_: "s0-of-other-code")
+    monkeypatch.setattr("ablate.execution.train_run.run_key", lambda *_: "s0-of-other-code")
     status, run = train(planned)
     assert status == "failed" and "changed after the plan was made" in run.result().error.message
     monkeypatch.undo()
@@ -231,8 +231,8 @@ def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
     _, run = train(planned, after(12))
     moved = tmp_path / "elsewhere"
     planned.results.rename(moved)
-    [unit] = planned.manifest.units
-    [status] = run_unit(moved, planned.manifest.study, unit, True, lambda: False)
+    [order] = planned.orders()
+    status = train_run(dataclasses.replace(order, results=str(moved)), lambda: False)
     run = Run(moved, run.path)
     assert status == "done" and (rows_of(run), run.result().final) == undisturbed
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import latest
-from one_run import rows_of, sweep_here, train, trained_anew
+from one_run import rows_of, sweep_here, train, trained_anew, write_plan
 from test_docs import code
 from torch import Tensor, nn
 
@@ -18,7 +18,6 @@ from ablate.config.errors import PlanError
 from ablate.data.task import Batch
 from ablate.model.objective import Objective
 from ablate.planning.plan import check_study, plan_study
-from ablate.planning.units import write_plan
 from ablate.results.study import load_study
 from ablate.training.gradients import Gradients
 from ablate.training.optim import SGD

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SHAPE, STEPS, latest
-from one_run import rows_of, train, trained_anew
+from one_run import rows_of, train, trained_anew, write_plan
 
 import ablate
 from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
-from ablate.planning.units import write_plan
 from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.diagnostics import diagnose

@@ -211,7 +211,7 @@ def foreign(results: Path) -> Case:
     tasks = {"f0": replace(found.manifest.tasks["f0"], token="token", yardsticks={}, train_tokens=None)}
     sizes = dict.fromkeys(("params", "flops_per_token", "shared_draws", "params_vs_reference"), np.nan)
     cells = [replace(cell, config=Config(), **sizes) for cell in found.manifest.cells]
-    manifest = replace(found.manifest, source="runs.csv", units={}, tasks=tasks, cells=cells)
+    manifest = replace(found.manifest, source="runs.csv", tasks=tasks, cells=cells)
     runs = found.runs.assign(path=None, params=np.nan, flops_per_token=np.nan)
     return case_of(type(found)(manifest, runs, found.curves.head(0), []), results)
 

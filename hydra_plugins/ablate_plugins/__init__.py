@@ -1,1 +1,0 @@
-"""Hydra's door into `ablate`: a launcher for one machine."""
