@@ -26,6 +26,7 @@ from matplotlib.patches import ConnectionPatch, Patch
 from matplotlib.text import Text
 
 from ablate.cli.summary import summary
+from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -146,7 +147,7 @@ def with_lengths(folder: Path) -> str:
     for run in read_manifest(folder, name).runs:
         if (file := Run(folder, run.path).evaluation_file).parent.exists():
             metrics = {f"test/loss@{n}": 2 * (n / 32) ** 3 + 0.01 * run.seed for n in (32, 64, 128)}
-            file.write_text(json.dumps({"metrics": metrics}))
+            write_json(file, {"metrics": metrics})
     return name
 
 

@@ -154,7 +154,7 @@ def test_runs_of_other_versions_and_devices_are_named_and_kept(results: Path) ->
 def test_a_metric_that_is_no_number_counts_for_nothing(results: Path) -> None:
     for value, run in zip((None, "two", float("nan")), sorted(results.glob("runs/*/*/result.json")), strict=False):
         told = read_json(run)
-        run.write_text(json.dumps(told | {"final": {"test/loss": value}}))  # without a checksum
+        write_json(run, told | {"final": {"test/loss": value}})
     study = read(results, None)
     assert int(evidence.scores(study).notna().sum().sum()) == 9
     assert case_of(study, results).cells["n"].sum() == 9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -135,7 +135,7 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
     for run in read_manifest(tmp_path, name).runs:
         far = 0.5 if run.path.startswith("ln-mlp-pre-rope") else 0.0
         metrics = {f"test/loss@{n}": 2 + far * (n > 64) + 0.01 * run.seed for n in (32, 64, 128, 256)}
-        Run(tmp_path, run.path).evaluation_file.write_text(json.dumps({"metrics": metrics}))
+        write_json(Run(tmp_path, run.path).evaluation_file, {"metrics": metrics})
     case = case_of(load_study(tmp_path, name), tmp_path)
     table, axis = table_of("extrapolation", case), draw("extrapolation", case).axes[0]
     rope = table[table["label"].str.startswith("rope")]
