@@ -51,7 +51,7 @@ def test_a_yaml_says_what_it_is_and_holds_every_setting(name: str) -> None:
     file = FILES[name]
     assert file.read_text().startswith("# "), f"{file}: write a first line such as: # Copy: the source again."
     parameters = inspect.signature(resolve("data", read(name)["_target_"])).parameters
-    said, taken = read(name).keys() - {"_target_"}, parameters.keys() - {"kind", "context"}
+    said, taken = read(name).keys() - {"_target_", "solved_at"}, parameters.keys() - {"kind", "context"}
     assert said == taken, f"{file}: write every setting of its class: {', '.join(sorted(taken))}"
     offers = resolve("data", read(name)["_target_"]).kinds
     assert ("kind" in parameters) or len(offers) == 1
@@ -205,7 +205,7 @@ OTHER: dict[str, Any] = {
     "tokenizer": "char",
     "mask_rate": 0.3,
 }
-NOT_CONTENT = ("path", "name", "config", "split", "column", "vocab_size", "_target_")
+NOT_CONTENT = ("path", "name", "config", "split", "column", "vocab_size", "solved_at", "_target_")
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "stdlib"])
