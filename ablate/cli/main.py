@@ -10,15 +10,18 @@ import importlib
 import os
 import re
 import sys
-from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
-from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.execution.signals import heeding_signals, ignore_signals
 from ablate.format.streams import exit_with, prepare
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ablate.config.subcommands import Outcome
 
 USAGE = """\
 usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR] [--json]
@@ -107,6 +110,8 @@ def exit_after_training(act: Callable[[], int]) -> NoReturn:
 
 def command(words: list[str]) -> int:
     """Version, help, a configuration or a study: the exit code."""
+    from ablate.config.subcommands import PlainParser, conclude
+
     parser = PlainParser("ablate", "", add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
     parser.add_argument("-m", "--multirun", action="store_true")
@@ -129,6 +134,7 @@ def study(given: Namespace, others: list[str]) -> Outcome:
     from ablate import api
     from ablate.cli.preview import dry_run
     from ablate.cli.sweep import sweep
+    from ablate.config.subcommands import Outcome
 
     folder = config_dir(given, others)
     if given.cfg:

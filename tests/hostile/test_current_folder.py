@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, SHAPE, STEPS, latest, run_fresh
+from fake_studies import a_cell
+from omegaconf import OmegaConf
 
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import fork, launcher
+from ablate.execution.orders import Order, line
 from ablate.planning.checks.user_code import Failed, apart
 
 SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
@@ -132,11 +135,11 @@ def test_a_job_of_another_launcher_finds_the_same(inside: Path, monkeypatch: pyt
     sys.path.insert(1, str(inside))
     found = "spec = importlib.util.find_spec; print(bool(spec('mine_too')), bool(spec('tabulate')))"
 
-    def alone(*_: Any) -> list[str]:
+    def alone(*_: Any) -> str:
         code = f"{start_importing()}; import importlib.util; {found}"
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
 
     monkeypatch.setattr(launcher, "run_alone", alone)
     monkeypatch.setattr(launcher.HydraConfig, "get", lambda: SimpleNamespace(job=SimpleNamespace(num=0)))
-    config = SimpleNamespace(results_dir="results", study="x", unit="u0", user=["mine_too"])
-    assert launcher.job(config) == ["True", "False"]
+    order = Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=["mine_too"])
+    assert launcher.job(OmegaConf.create({"order": line(order)})).split() == ["True", "False"]
