@@ -36,7 +36,7 @@ class Listener:
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    monkeypatch.setattr(api, "launch", lambda words, jobs: here(jobs))
+    monkeypatch.setattr(api, "run_plan", here)
 
 
 def test_a_study_from_python_is_tables_and_prints_nothing(small, capfd):

@@ -24,14 +24,14 @@ WORDS = ("norm=ln,rms", "ffn=mlp,swiglu")
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "launch", lambda words, jobs: here(jobs))
+    monkeypatch.setattr(api, "run_plan", here)
 
 
 @pytest.fixture(scope="module")
 def study(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     where = [f"data.path={text}", f"results_dir={tmp_path_factory.mktemp('shown') / 'results'}"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "launch", lambda words, jobs: here(jobs))
+        patch.setattr(api, "run_plan", here)
         yield ablate.run(*WORDS, *SHAPE, *STEPS, "data=text", *where, seeds=2)
 
 
