@@ -71,7 +71,7 @@ def test_a_study_that_cannot_be_written_is_refused(small, in_this_process, monke
     def full(*_) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(api, "write_plan", full)
+    monkeypatch.setattr(api, "renew_manifest", full)
     with pytest.raises(Refused, match=r"results_dir: .*results cannot be written \(Permission denied"):
         ablate.run("seeds=1", *small)
 
