@@ -326,10 +326,9 @@ def run_instead(loaded: list[FunctionType], old: bytes, new: bytes | ast.Module,
 class Session:
     """A pytest plugin that, once all tests are collected, runs them for each mutant in a copy of the process."""
 
-    def __init__(self, mutants: list[Mutant], notes: Path, log: Path):
+    def __init__(self, paths: list[str], mutants: list[Mutant], notes: Path, log: Path):
+        self.paths = [path for path in paths if not path.endswith("__init__.py")]
         self.mutants, self.notes, self.log, self.said = mutants, notes, log, os.dup(1)
-        found = {str(file) for name in MAPPING for file in Path(name).rglob("*.py")}
-        self.paths = sorted(path for path in found if not path.endswith("__init__.py"))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: Any) -> bool:
@@ -498,7 +497,7 @@ def main() -> None:
         for package, files in MAPPING.items():
             todo = [each for each in sample if each.path.startswith(f"{package}/") and each.name not in ends_in(log)]
             options = [*OPTIONS, f"--basetemp={place / 'tmp'}", *(f"--deselect={test}" for test in LONG), *files]
-            session = Session(todo, place / f"{package.replace('/', '.')}.json", log)
+            session = Session(paths, todo, place / f"{package.replace('/', '.')}.json", log)
             if todo and (pid := os.fork()) == 0:
                 sys.path[:] = [
                     str(folder),

@@ -153,8 +153,8 @@ def config_dir(given: Namespace, others: list[str]) -> str | None:
     from ablate.format.suggest import instead
 
     folders = given.config_dir or [None]
-    for word in others:
-        raise PlanError([Problem(word.partition("=")[0], "no such option; see ablate --help")])
+    if others:
+        raise PlanError([Problem(others[0].partition("=")[0], "no such option; see ablate --help")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
         raise PlanError([Problem(given.words[0], f"no such command; {instead(given.words[0], COMMANDS)}")])
     if len(folders) > 1:

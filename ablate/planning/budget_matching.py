@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 
 from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
@@ -33,7 +33,8 @@ QUANTITIES = {
     "seconds": "seconds of training steps",
     "flops_total": "forward FLOPs of training",
 }
-AMOUNT: dict[str, Callable[[Checked], float]] = {
+Amount = Callable[[Checked], float]  # what a cell has of what is matched
+AMOUNT: dict[str, Amount] = {
     "params": lambda cell: cell.budget.core,
     "flops": lambda cell: cell.budget.flops_per_token,
     "flops_total": lambda cell: training_positions(cell) * cell.budget.flops_per_token,
@@ -68,23 +69,22 @@ def match_cells(
         return cells, [None] * len(cells)
     if how not in BY_STEPS and (found := widthless(cells, names)):
         raise PlanError([found])
-    each = [float(own.seconds) for own in step_seconds] or [0.0] * len(cells)
+    amounts = [partial(seconds, own) for own in step_seconds] if how == "seconds" else [AMOUNT[how]] * len(cells)
+    targets = [amounts[place](cells[place]) for place in at]
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
-        target = amount(how, cells[at[i]], each[at[i]])
         try:
-            brought.append(cell if at[i] == i else bring(how, cell, each[i], cells[at[i]], target, validator))
+            brought.append(cell if at[i] == i else bring(how, cell, amounts[i], cells[at[i]], targets[i], validator))
         except BadComponent as error:
             problems.append(Problem(error.key or "match", f"{names[i]}: {first_line(error)}"))
     if problems:
         raise PlanError(problems)
-    targets = [amount(how, cells[place], each[place]) for place in at]
-    return brought, [remainder(how, cell, each[i], targets[i]) for i, cell in enumerate(brought)]
+    return brought, [remainder(how, amounts[i](cell), targets[i]) for i, cell in enumerate(brought)]
 
 
-def amount(how: str, cell: Checked, of_step: float) -> float:
-    """What a cell has of what is matched; `of_step` is what one of its steps takes of seconds."""
-    return cell.config.train.steps * of_step if how == "seconds" else AMOUNT[how](cell)
+def seconds(of_step: StepSeconds, cell: Checked) -> float:
+    """Seconds of a cell's training, from those of one of its steps."""
+    return cell.config.train.steps * float(of_step.seconds)
 
 
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
@@ -100,9 +100,8 @@ def has_width(cell: Checked) -> bool:
     return any("hidden" in node for node in variants_of(cell.config.ffn))
 
 
-def remainder(how: str, cell: Checked, of_step: float, target: float) -> Matched:
+def remainder(how: str, value: float, target: float) -> Matched:
     """What is matched, a cell's amount, its reference's, and the difference as a share of the latter."""
-    value = amount(how, cell, of_step)
     return Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
 
 
@@ -118,12 +117,12 @@ def left_over(matched: Matched) -> str:
     return f"{percent(matched.difference)} {matched.quantity}"
 
 
-def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: float, validator: Validator) -> Checked:
+def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: float, validator: Validator) -> Checked:
     """A cell with the width, or the steps, that come nearest to its reference's.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
-    found = lengthen(how, cell, of_step, target) if how in BY_STEPS else widen(how, cell, target, validator)
-    left = remainder(how, found, of_step, target)
+    found = lengthen(cell, amount, target) if how in BY_STEPS else widen(cell, amount, target, validator)
+    left = remainder(how, amount(found), target)
     config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
     extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
     if abs(left.difference) > FAR or extreme:
@@ -138,31 +137,31 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     return found
 
 
-def widen(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
+def widen(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
     """A cell with the FFN width, or the width of each variant of a pattern, that comes nearest to a target."""
-    if AMOUNT[how](cell) == target:
+    if amount(cell) == target:
         return cell
-    return (widen_each if is_patterned(cell.config.ffn) else nearest)(how, cell, target, validator)
+    return (widen_each if is_patterned(cell.config.ffn) else nearest)(cell, amount, target, validator)
 
 
-def nearest(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
+def nearest(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
     """A cell with the one width of all its FFNs that comes nearest to a target."""
 
     @cache
     def at(width: int) -> Checked:
         return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
 
-    return at(nearest_width(lambda width: AMOUNT[how](at(width)), target, cell.budget.hidden or STEP))
+    return at(nearest_width(lambda width: amount(at(width)), target, cell.budget.hidden or STEP))
 
 
-def widen_each(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
+def widen_each(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
     """A cell whose FFNs change over the layers, with the widths that the module's first lines tell of."""
     node = {name: settings for name, settings in cell.config.ffn.items() if name != LAYERS}
     alone: dict[str, int] = {}
     for name in (name for name, settings in node.items() if "hidden" in settings):
         in_all = validator.checked(cell.config.with_value("ffn", node[name]), cell.task)
-        found = widen(how, in_all, target, validator).config.ffn["hidden"]
-        alone[name] = found or nearest(how, in_all, target, validator).config.ffn["hidden"]  # an FFN may not say it
+        found = widen(in_all, amount, target, validator).config.ffn["hidden"]
+        alone[name] = found or nearest(in_all, amount, target, validator).config.ffn["hidden"]  # an FFN may not say it
     first = next(iter(alone))
 
     @cache
@@ -174,7 +173,7 @@ def widen_each(how: str, cell: Checked, target: float, validator: Validator) -> 
 
     if len(alone) == len(node):
         return at(alone[first])
-    return at(nearest_width(lambda width: AMOUNT[how](at(width)), target, alone[first]))
+    return at(nearest_width(lambda width: amount(at(width)), target, alone[first]))
 
 
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
@@ -212,7 +211,7 @@ def neighbours(amount: Callable[[int], float], target: float, step: int, low: in
     return low, high
 
 
-def lengthen(how: str, cell: Checked, of_step: float, target: float) -> Checked:
+def lengthen(cell: Checked, amount: Amount, target: float) -> Checked:
     """A cell with the steps that come nearest to a target, and a warm-up in proportion."""
 
     def trained(steps: int) -> Checked:
@@ -220,7 +219,7 @@ def lengthen(how: str, cell: Checked, of_step: float, target: float) -> Checked:
 
     @cache
     def after(steps: int) -> float:
-        return amount(how, trained(steps), of_step)
+        return amount(trained(steps))
 
     own = cell.config.train.steps
     guess = max(1, math.floor(target / after(own) * own))

@@ -44,20 +44,20 @@ def other_metrics(study: Study) -> str:
     return f"{left} of {every} strata left out, of another metric; effects.csv has all" * bool(left)
 
 
+def intervals(known: pandas.DataFrame, family: int) -> str:
+    """What the intervals of these effects are, of a family of so many."""
+    kind = evidence.interval_kind(known["metric"])
+    return f"simultaneous 95 % intervals ({kind}, family of {family})" if family else EXPLORATORY
+
+
 def simultaneous(shown: pandas.DataFrame) -> str:
     """What the intervals of these effects are, with n."""
     known = shown[shown["low"].notna()]
     if known.empty:
         one = shown["n"].eq(1).any()
         return "no interval: one seed can conclude nothing" if one else "no interval: too few runs ended with a number"
-    family = int(shown["family"].sum())
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
-    how = (
-        f"simultaneous 95 % intervals ({evidence.interval_kind(known['metric'])}, family of {family})"
-        if family
-        else EXPLORATORY
-    )
-    return f"{how}, {seeds(known['n'])}, {pairing}{assuming(known)}"
+    return f"{intervals(known, int(shown['family'].sum()))}, {seeds(known['n'])}, {pairing}{assuming(known)}"
 
 
 def assuming(known: pandas.DataFrame) -> str:

@@ -63,12 +63,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     if known.empty:
         one = "one seed: differences without an interval, from which nothing can be concluded"
         return [one if shown["n"].max() == 1 else ""]
-    how = (
-        f"simultaneous 95 % intervals ({evidence.interval_kind(known['metric'])}, family of {family})"
-        if known["family"].any()
-        else ""
-    )
-    how = how or captions.EXPLORATORY
+    how = captions.intervals(known, family if known["family"].any() else 0)
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
     seeds = f", {format.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
     band = rows["margin"].dropna().drop_duplicates()
