@@ -13,7 +13,7 @@ from ablate.config.claims import applicable, read_claims
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims import claims
 from ablate.evidence.claims.replication import Replication, replication
-from ablate.evidence.claims.sentences import claim_lines, moved, sized, spread
+from ablate.evidence.claims.sentences import claim_lines, sized, spread
 from ablate.evidence.collapse import unseen_line
 from ablate.evidence.confounds import also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata

@@ -157,12 +157,13 @@ def cost(collapse: Collapse, level: float) -> float:
     return sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
 
 
-def bound_words(collapse: Collapse, level: float) -> str:
-    """How often seeds collapse at most: "collapse in fewer than 14 % of seeds (95 %, 0 of 20)"."""
+def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
+    """How many seeds trained, and how often one fails at most (95 %): "20 of 20 trained, failure rate < 14 %"."""
     share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
     one, other = collapse.sides
-    sides = f"; {one} collapsed against {other}" * bool(collapse.seen)
-    return f"collapse in fewer than {_ceiling(share)} % of seeds (95 %, {count} of {n}){sides}"
+    sides = f", {one} collapsed against {other}" * bool(collapse.seen)
+    rate = f"failure rate < {_ceiling(share)} %"
+    return f"{n - count} of {n} {'trained' if lower_is_better else 'solved'}, {rate}{sides}"
 
 
 def unseen(collapse: Collapse, level: float) -> dict[str, float]:
@@ -197,7 +198,7 @@ def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: boo
     """
     if fits(level, cost(collapse, level)):
         return "", ""
-    return among(lower_is_better), bound_words(collapse, level)
+    return among(lower_is_better), bound_words(collapse, level, lower_is_better)
 
 
 def among(lower_is_better: bool) -> str:

@@ -84,8 +84,8 @@ def verdict(row: Any) -> str:
         words = crossed(row, word) or words
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
-    elif " among " in row.verdict:  # the note says first how many may not be among them
-        words = f"{row.verdict}; {row.note}; within {margin(row)}"
+    elif " among " in row.verdict:
+        words = conditional(row)
     elif row.verdict in ("none", "descriptive"):
         return "no verdict" if row.verdict == "none" else row.verdict
     elif row.verdict == "undecided" and not row.note:
@@ -109,6 +109,11 @@ def crossed(row: Any, word: str) -> str:
         return ""
     fares = "fares" if word == row.verdict else "seems to fare"  # an exploratory one
     return f"interaction: {levels[0]} {fares} {word} with {factors[1]}={levels[1]}"
+
+
+def conditional(row: Any) -> str:
+    """A verdict about the seeds that trained: "equivalent within ±0.01 (8 of 8 trained, failure rate < 32 %)"."""
+    return f"{row.verdict.partition(' among ')[0]} within {margin(row)} ({row.note})"
 
 
 def leaning(verdict: str) -> str:

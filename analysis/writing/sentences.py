@@ -27,7 +27,7 @@ def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
 
 
 def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:
-    """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 nats per byte [0.027, …] (…)."
+    """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 [0.027, …] nats per byte (…)."
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """
@@ -54,8 +54,7 @@ def finding(manifest: Manifest, row: Any) -> str:
         within = f", a difference within {format.margin(row)}: {row.verdict}" * (word == "negligible")
         return moved(manifest, row) + within
     if " among " in row.verdict:
-        whom = f"{row.verdict}; {row.note}; within {format.margin(row)}"
-        return f"{about}: {whom}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+        return f"{about}: {format.conditional(row)}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
     told = {"none": "no verdict", "equivalent": f"{row.verdict} within {format.margin(row)}", "descriptive": word}
     return f"{about}: {told.get(word, 'undecided')}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
@@ -70,7 +69,11 @@ def moved(manifest: Manifest, row: Any) -> str:
         )
     if row.kind != "interaction":
         other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
-        return evidence.moved(manifest, row, subject(manifest, row), other)
+        verb = "lower" if row.mean < 0 else "raise"
+        verb = f"{verb}s" if row.verdict == leaning(row.verdict) else f"seems to {verb}"  # an exploratory one
+        return (
+            f"{subject(manifest, row)} {verb} the {said_metric(row.metric)} by {evidence.sized(manifest, row)}{other}"
+        )
     pair, metric = paired(manifest, row), f"the {said_metric(row.metric)}"
     what = f"{pair.difference} to {metric}" if pair else metric
     than = f"with {pair.other} than with {pair.base}" if pair else f"than {ALONE}"

@@ -38,9 +38,9 @@ def test_a_difference_may_be_claimed_to_stay_below_a_margin(tmp_path):
     lost = stats.ttest_1samp(scores_of(study, ffn="swiglu") - others, -0.01, alternative="less").pvalue
     assert row(table, "lost").p == pytest.approx(2 * lost) and row(table, "lost").verdict == "contradicted"
     assert "not so at this scale: " in row(table, "lost").sentence
-    assert "(criterion: > −0.01)" in row(table, "lost").sentence
-    assert "(criterion: < +0.01)" in row(table, "not_greater wide").sentence
-    assert "(criterion: > −0.01)" in row(table, "not_less wide").sentence
+    assert "(criterion < 0.01)" in row(table, "lost").sentence
+    assert "(criterion < +0.01)" in row(table, "not_greater wide").sentence
+    assert "(criterion > −0.01)" in row(table, "not_less wide").sentence
     few = evidence.claims(made(tmp_path / "few", {"a": entry(claims["lower"])}, seeds=range(4)))
     assert row(few, "a").verdict == "undecided" and row(few, "a").p == 1
     assert "fewer than 5 seeds cannot show that it is not greater" in row(few, "a").note
@@ -64,14 +64,14 @@ def test_what_stays_below_a_margin_allows_for_collapses(tmp_path):
     for found in judged("better", 20, gain=0.06):
         assert found.verdict == "supported", "an interval on the good side leaves more than the margin for collapses"
     for found in judged("level", 8):
-        assert found.verdict == "supported among solved seeds" and "collapse in fewer than" in found.note
+        assert found.verdict == "supported among solved seeds" and found.note == "8 of 8 solved, failure rate < 37 %"
     for fallen in ("ln", "rms"):
         for found in judged(fallen, 8, fallen=fallen):
             assert found.verdict == "undecided", "of a difference that holds a collapsed run nothing is small"
             assert "collapsed in 1 of 8 seeds" in found.note
     few = judged("few", 4)
-    assert "criterion: > −0.1" in few[0].says and "criterion: < +0.1" in few[1].says
-    assert judged("one", 1)[1].says.endswith(" (criterion: < +0.1)")
+    assert "criterion > −0.1" in few[0].says and "criterion < +0.1" in few[1].says
+    assert judged("one", 1)[1].says.endswith(" (criterion < +0.1)")
 
 
 def by_length(study: Study) -> Study:
@@ -103,7 +103,7 @@ def test_two_metrics_of_the_same_cells_are_compared_within_seeds(tmp_path):
     assert (holds.low, holds.high) == pytest.approx((span.low, span.high)) and holds.verdict == TRAINED
     whose = "of ffn=swiglu with norm=ln"
     assert f"{whose.removeprefix('of ')}: test loss, length 512 − length 64: +0.00" in holds.sentence
-    assert "(criterion: < +0.02)" in holds.sentence
+    assert "(criterion < +0.02)" in holds.sentence
     assert [row(table, name).verdict for name in ("less", "rises")] == ["contradicted", "supported"]
     means = runs.groupby(["ffn", "seed"])[["test/loss@512", "test/loss@64"]].mean()
     apart = means.loc["swiglu", "test/loss@512"] - means.loc["mlp", "test/loss@64"]

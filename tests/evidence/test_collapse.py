@@ -65,9 +65,8 @@ def test_what_a_guess_scores() -> None:
 
 def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only(tmp_path: Path) -> None:
     found = study(tmp_path, 20)
-    said = "equivalent among solved seeds; collapse in fewer than 14 % of seeds (95 %, 0 of 20)"
-    assert format.verdict(row(found)) == f"{said}; within ±0.02"
-    assert f"{said}; within ±0.02" in summary(found)
+    words = "equivalent within ±0.02 (20 of 20 solved, failure rate < 14 %)"
+    assert format.verdict(row(found)) == words and words in summary(found)
 
 
 def test_plainly_equal_once_the_bound_fits_into_the_margin(tmp_path: Path) -> None:
@@ -78,7 +77,7 @@ def test_plainly_equal_once_the_bound_fits_into_the_margin(tmp_path: Path) -> No
 def test_collapsed_seeds_count_in_the_bound_and_not_in_the_interval(tmp_path: Path) -> None:
     found = row(study(tmp_path, 20, but(("rms", 3), ("rms", 7), ("ln", 7))))
     assert found.verdict == "equivalent among solved seeds"
-    said = "collapse in fewer than 29 % of seeds (95 %, 2 of 20); 2 collapsed against 1; the others "
+    said = "18 of 20 solved, failure rate < 29 %, 2 collapsed against 1; the others "
     assert found.note.startswith(said)
     left = [NOISE[seed, 1] - NOISE[seed, 0] for seed in range(20) if seed not in (3, 7)]
     ends = stats.ttest_1samp(0.0003 * np.array(left), 0).confidence_interval(0.95)
@@ -107,14 +106,17 @@ def test_a_variant_that_never_learns_is_worse(tmp_path: Path) -> None:
 def test_losses_go_by_the_same_rule(tmp_path: Path) -> None:
     score = lambda levels, seed: 2.0 + solved(levels, seed)  # noqa: E731
     equal = format.verdict(row(study(tmp_path / "a", 8, score, TASK)))
-    assert equal.startswith("equivalent among seeds that trained; collapse in fewer than 32 % of seeds (95 %, 0 of 8)")
+    assert equal == "equivalent within ±0.02 (8 of 8 trained, failure rate < 32 %)"
     stuck = row(study(tmp_path / "b", 20, but(("rms", 3), score=score, low=5.4), TASK))
-    assert "1 of 20); 1 collapsed against 0" in stuck.note and stuck.verdict.endswith("among seeds that trained")
+    assert (
+        stuck.note.startswith("19 of 20 trained, ")
+        and ", 1 collapsed against 0" in stuck.note
+        and stuck.verdict.endswith("among seeds that trained")
+    )
     lost = lambda levels, seed: "diverged" if seed == 3 else "done"  # noqa: E731
     diverged = row(study(tmp_path / "c", 20, score, TASK, status=lost))
-    assert (
-        diverged.verdict == "equivalent among seeds that trained" and "1 of 20); 1 collapsed against 1" in diverged.note
-    )
+    assert diverged.verdict == "equivalent among seeds that trained"
+    assert diverged.note.startswith("19 of 20 trained, ") and ", 1 collapsed against 1" in diverged.note
 
 
 def test_of_runs_from_elsewhere_the_size_of_a_collapse_is_unknown(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_a_claim_is_supported_among_solved_seeds_only(tmp_path: Path) -> None:
     claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
     found = evidence.claims(study(tmp_path / "20", 20, claims=claims)).iloc[0]
     assert found.verdict == "supported among solved seeds" and found.waits
-    assert "collapse in fewer than 14 % of seeds (95 %, 0 of 20)" in found.sentence
+    assert ": supported (20 of 20 solved, failure rate < 14 %). rms and ln are equivalent within" in found.sentence
     found = evidence.claims(study(tmp_path / "76", 76, claims=claims)).iloc[0]
     assert found.verdict == "supported" and not found.waits
 
@@ -239,7 +241,7 @@ def test_bounds_hold_at_all_looks_together() -> None:
 
 def test_the_share_is_rounded_up() -> None:
     known = Collapse(((0, 8),), (0.5,), (0, 0), Estimate(0, 0, 8, 0, 7), math.nan)
-    assert "fewer than 32 %" in bound_words(known, 0.05) and bound(0, 8, 0.05) == pytest.approx(0.3123, abs=1e-4)
+    assert "rate < 32 %" in bound_words(known, 0.05, True) and bound(0, 8, 0.05) == pytest.approx(0.3123, abs=1e-4)
 
 
 def test_what_better_and_worse_leave_open_stands_beside_them(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 
 EQUAL, SMALL = "equivalent among seeds that trained", "negligible among seeds that trained"
-FEW = "collapse in fewer than 46 % of seeds (95 %, 0 of 5)"  # 1 − 0.05^(1/5) = 0.451
+FEW = "5 of 5 trained, failure rate < 46 %"  # 1 − 0.05^(1/5) = 0.451
 PATTERN = np.array([-1.0, 1.0, -1.0, 1.0, 0.0]) / np.sqrt(4 / 5)  # over five seeds: mean 0, SD 1 but for n − 1
 
 
@@ -94,9 +94,9 @@ def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collap
 
 def test_words_say_how_large_and_whether_afterwards(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 0.001, margin=entry(0.01)))
-    assert format.verdict(found) == f"{EQUAL}; {FEW}; within ±0.01"
+    assert format.verdict(found) == f"equivalent within ±0.01 ({FEW})"
     late = study(tmp_path / "late", 0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
-    assert format.verdict(row(late)) == f"{SMALL}; {FEW}; by a margin written after results; within ±0.01"
+    assert format.verdict(row(late)) == f"negligible within ±0.01 ({FEW}; by a margin written after results)"
     said = "margin: ±0.01, post hoc: written 2026-02-03, after results; "
     said += "earlier: ±0.003 (registered 2026-02-03, before any result)"
     assert said in summary(late) and evidence.margin_line(late) == said

@@ -89,7 +89,7 @@ def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     assert f"{METRIC}@32" in length.message, "no step is timed at another length"
     entry = {"claim": said["faster"], "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     [row] = evidence.claims(timed(tmp_path, claims={"faster": entry})).itertuples()
-    assert row.verdict == "supported" and "step seconds by 0.001997 s" in row.sentence
+    assert row.verdict == "supported" and "mlp is 0.001997 [0.001985, 0.002009] s faster than swiglu (" in row.sentence
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [("test/loss", "worse"), (METRIC, "descriptive")])

@@ -13,9 +13,11 @@ from ablate.config.claim_relations import BOUNDED, Claim, Side, levels_of, weigh
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.replication import replication
 from ablate.evidence.normality import FOOTNOTE, footnoted, own_assumption
+from ablate.evidence.scores import lower_is_better
 from ablate.evidence.step_wording import worth_told
 from ablate.format import (
     MINUS,
+    SPEED,
     bounds,
     counted,
     decimals,
@@ -24,6 +26,7 @@ from ablate.format import (
     number,
     over,
     p_words,
+    plain,
     plus,
     said_metric,
     show,
@@ -32,7 +35,7 @@ from ablate.format import (
 from ablate.results.naming import named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, ClaimText, Manifest
 
-OPPOSITE, UNEQUAL = "opposite sign here: ", "not so at this scale: "  # of a difference, and of the lack of one
+OPPOSITE, UNEQUAL = "opposite sign here", "not so at this scale"  # of a difference, and of the lack of one
 
 
 def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
@@ -98,18 +101,20 @@ def _levels(call: Callable[[Any], str], asked: Any) -> str:
 
 
 def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
-    """One claim: "gated (registered): supported. swiglu lowers the test loss by 0.053 nats per byte [0.027, …] (…)."""
-    parts = [", ".join(_grounds(row)), row.note, _where(manifest, entry.claim)]
-    grounds = "; ".join(filter(None, parts))
-    return f"{row.name} ({_standing(entry)}): {row.verdict}. {row.says} ({grounds})."
+    """One claim: "gated (registered): supported. swiglu is 0.053 [0.027, 0.079] nats per byte better in …  (…)."""
+    verdict, among, _ = row.verdict.partition(" among ")
+    bound, _, rest = row.note.partition("; ") if among else ("", "", row.note)
+    grounds = "; ".join(filter(None, [", ".join(_grounds(row)), rest, _where(manifest, entry.claim)]))
+    verdict += f" ({bound})" * bool(bound)
+    return f"{row.name} ({_standing(entry)}): {verdict}. {row.says} ({grounds})."
 
 
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """What was found of a claim, without what it rests on."""
-    fixed = f" at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
     other = UNEQUAL if row.relation in BOUNDED or claim.margin is not None else OPPOSITE
-    asked = _asked(claim, row) if row.relation in EDGES else ""
-    return other * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed + asked
+    fixed = f"at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
+    before = ", ".join(filter(None, [other * (leaning(row.verdict) == "contradicted"), fixed]))
+    return before + ": " * bool(before) + SAID[row.relation](manifest, claim, row)
 
 
 def _standing(entry: ClaimEntry) -> str:
@@ -131,61 +136,74 @@ def _grounds(row: Any) -> list[str]:
     return [part for part in parts if part]
 
 
-def moved(manifest: Manifest, row: Any, side: str, against: str, plural: bool = False) -> str:
-    """A decided difference: "swiglu lowers the test loss by 0.053 nats per byte [0.027, 0.079] against mlp".
-
-    An exploratory one "seems to lower" it.
-    """
-    verb, third = "lower" if row.mean < 0 else "raise", "s" * (not plural)
-    verb = f"{verb}{third}" if row.verdict == leaning(row.verdict) else f"seem{third} to {verb}"
-    return f"{side} {verb} the {said_metric(row.metric)} by {sized(manifest, row)}{against}"
-
-
 def sized(manifest: Manifest, row: Any) -> str:
-    """A difference without its sign: "0.053 nats per byte [0.027, 0.079]"."""
-    places = decimals([(row.high - row.low) / 2])
+    """A difference without its sign: "0.053 [0.027, 0.079] nats per byte"."""
+    places = _places(row)
     near, far = sorted((abs(row.low), abs(row.high)))
-    measure = unit(manifest, row.metric).removeprefix(",")
-    return f"{number(abs(row.mean), places)}{measure} [{ends(near, far, places)}]"
+    return f"{number(abs(row.mean), places)} [{ends(near, far, places)}]{_unit(manifest, row)}"
 
 
 def spread(manifest: Manifest, row: Any) -> str:
-    """A difference as it is: "test loss −0.053 nats per byte [−0.079, −0.027]", alone where there is no interval."""
+    """A difference as it is: "test loss −0.053 [−0.079, −0.027] nats per byte", alone where there is no interval."""
     return f"{said_metric(row.metric)} {_signed(manifest, row)}"
 
 
 def _signed(manifest: Manifest, row: Any) -> str:
-    measure = unit(manifest, row.metric).removeprefix(",")
-    mean, bracket, rest = span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2])).partition(" [")
-    return f"{mean}{measure}{bracket}{rest}"
+    return span(row.mean, row.low, row.high, _places(row)) + _unit(manifest, row)
+
+
+def _places(row: Any) -> int:
+    return decimals([(row.high - row.low) / 2])
+
+
+def _unit(manifest: Manifest, row: Any) -> str:
+    return unit(manifest, row.metric).removeprefix(",")
 
 
 def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
-    """`less`, `greater`, and their like: which way the metric moves, or the interval; with a margin what was asked."""
-    if len(claim.metrics) > 1 or not math.isfinite(row.low) or (row.verdict == "undecided" and claim.margin is None):
-        return _differs(manifest, claim, row)
-    if row.low <= 0 <= row.high or (row.verdict == "undecided" and claim.relation in BOUNDED):
-        return _differs(manifest, claim, row)
+    """`less`, `greater`, and their like: by how much side one is better or worse, or the interval; with a margin the
+    criterion, which says how far an undecided one is from it.
+    """
+    interval = math.isfinite(row.low) and not row.low <= 0 <= row.high
+    open_ = row.verdict == "undecided" and (claim.margin is None or claim.relation in BOUNDED)
+    if len(claim.metrics) > 1 or not interval or open_:
+        return _differs(manifest, claim, row) + _criterion(claim, row)
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
-    return moved(manifest, row, row.side, f" against {row.against}", several)
+    verb = (("seems", "seem") if row.verdict != leaning(row.verdict) else ("is", "are"))[several]
+    way, opposite = ways(manifest, row.metric, row.mean)
+    what = "" if row.metric in SPEED and _unit(manifest, row) else f" in {said_metric(row.metric)}"
+    found = f"{row.side} {verb} {sized(manifest, row)} {way}{what} than {row.against}"
+    return found + _criterion(claim, row, opposite)
 
 
-def _asked(claim: Claim, row: Any) -> str:
-    """What a margin asks of a difference, and where an undecided one misses it: " (criterion: > +0.3)"."""
+def ways(manifest: Manifest, metric: str, difference: float) -> tuple[str, str]:
+    """What a difference in a metric is, and what its opposite is: better and worse; of a speed faster and slower."""
+    good, bad = ("faster", "slower") if metric in SPEED else ("better", "worse")
+    return (good, bad) if (difference < 0) == lower_is_better(manifest, metric) else (bad, good)
+
+
+def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
+    """What a margin asks of a difference, and which bound of an undecided one misses it: " (criterion > +0.3)".
+
+    After a difference without its sign the criterion has none, too; one of the `opposite` sign is said in words.
+    """
     if claim.margin is None:
         return ""
     sign, side = EDGES[claim.relation]
-    edge, which = sign * float(claim.margin), "<" if side == "below" else ">"
-    end = row.high if side == "below" else row.low
-    asked = f"criterion: {which} {plus(edge, 'g')}"
-    if leaning(row.verdict) != "undecided" or not math.isfinite(row.low):
-        return f" ({asked})"
-    if (row.high < edge) if side == "below" else (row.low > edge):
-        return f" ({asked}: inconclusive)"
-    misses = "exceeds" if side == "below" else "is below"
-    places = decimals([(row.high - row.low) / 2])
-    bound = f"{'upper' if side == 'below' else 'lower'} bound {number(end, places, signed=True)}"
-    return f" ({asked}; {bound} {misses} it: inconclusive)"
+    edge, low, high = sign * float(claim.margin), row.low, row.high
+    if opposite and row.mean < 0:
+        edge, low, high, side = -edge, -high, -low, "above" if side == "below" else "below"
+    if opposite and edge < 0:
+        asked = f": {'more' if side == 'below' else 'less'} than {plain(-edge)} {opposite}"
+    else:
+        asked = f" {'<' if side == 'below' else '>'} {plain(edge) if opposite else plus(edge, 'g')}"
+    if leaning(row.verdict) != "undecided" or not math.isfinite(low):
+        return f" (criterion{asked})"
+    if (high < edge) if side == "below" else (low > edge):
+        return f" (criterion{asked}: inconclusive)"
+    which, misses, end = ("upper", "exceeds", high) if side == "below" else ("lower", "is below", low)
+    bound = f"{which} bound {number(end, _places(row), signed=not opposite)} {misses} it"
+    return f" (criterion{asked}; {bound}: inconclusive)"
 
 
 def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -203,6 +221,9 @@ def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
     held = leaning(row.verdict).partition(" ")[0]  # whom it holds for stands beside
+    if held == "supported" and len(claim.metrics) < 2:
+        verb = "are" if row.verdict == leaning(row.verdict) else "seem"
+        return f"{row.side} and {row.against} {verb} equivalent within {margin}: {spread(manifest, row)}"
     how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[held]
     how = how if math.isfinite(row.low) else "to be inside"
     return f"{_differs(manifest, claim, row)}, {how} {margin}"

@@ -104,11 +104,11 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsy
     assert {file.name for file in (folder / "figures").iterdir()} == {*names, "claims.md", "effects.md", "cells.md"}
     assert (folder / "curves.csv").read_bytes() == before, "what is plotted does not take the place of the table"
     text = findings(root)
-    for part in ("yes, 1.94 after 2.00", "gated (registered): supported. swiglu lowers", "2026-11-22: As *published*."):
+    for part in ("yes, 1.94 after 2.00", "gated (registered): supported. swiglu is 0.", "2026-11-22: As *published*."):
         assert part in text
     page = (root / "docs" / "gallery.md").read_text()
     assert page.index("figures/curves.png") < page.index("figures/effects.png") < page.index("figures/claims.png")
-    assert "ablate +experiment=glu_variants" in page and "swiglu lowers the test loss by" in page
+    assert "ablate +experiment=glu_variants" in page and "nats per byte better in test loss than" in page
     readme = (root / "README.md").read_text()
     assert "**Do gates help?**\n\n![glu_variants: curves]" in readme, "an answer needs its question"
     assert "(experiments/results/glu_variants/figures/curves.png)" in readme and readme.endswith(f"{END}\n\nby hand\n")

@@ -92,7 +92,7 @@ def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
     ]
     said = "\n".join(text for texts in found.texts.values() for text in texts)
     assert "Do gates help a narrow model?" in said
-    assert re.search(r"swiglu in place of mlp lowers the test loss by 0\.0\d+ nats per byte \[", said)
+    assert re.search(r"swiglu in place of mlp lowers the test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", said)
     assert "unadjusted: seeds were added after a look at 2 of the 4" in said
     assert "ablate -m norm=ln,rms ffn=mlp,swiglu" in said and "2025-01-02T03:04:05+00:00: 2 seeds" in said
     assert "shapes do not fit" in said and "2 of 16" not in said

@@ -33,7 +33,7 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     row = next(found.effects.query("factor == 'ffn'").itertuples())
     said = sentences(found)[1]
     pattern = (
-        r"swiglu in place of mlp lowers the test loss by 0\.(\d+) nats per byte \[0\.(\d+), 0\.(\d+)\], averaged over "
+        r"swiglu in place of mlp lowers the test loss by 0\.(\d+) \[0\.(\d+), 0\.(\d+)\] nats per byte, averaged over "
         r"norm \(8 seeds, Holm p < 0\.0001, "
         r"\+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
     )
@@ -56,17 +56,17 @@ def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> 
     ("changed", "said"),
     [
         ({"verdict": "equivalent", "margin": 0.01, "mean": 0.001, "low": -0.004, "high": 0.006},
-         "swiglu in place of mlp: equivalent within ±0.01, test loss +0.0010 nats per byte [−0.0040, +0.0060] ("),
+         "swiglu in place of mlp: equivalent within ±0.01, test loss +0.0010 [−0.0040, +0.0060] nats per byte ("),
         ({"verdict": "equivalent among seeds that trained", "margin": 0.01, "mean": 0.001, "low": -0.004, "high": 0.006,
-          "note": "collapse in fewer than 46 % of seeds (95 %, 0 of 5)"},
-         "swiglu in place of mlp: equivalent among seeds that trained; collapse in fewer than 46 % of seeds "
-         "(95 %, 0 of 5); within ±0.01, test loss +0.0010 nats per byte [−0.0040, +0.0060] ("),
+          "note": "5 of 5 trained, failure rate < 46 %"},
+         "swiglu in place of mlp: equivalent within ±0.01 (5 of 5 trained, failure rate < 46 %), "
+         "test loss +0.0010 [−0.0040, +0.0060] nats per byte ("),
         ({"verdict": "negligible", "margin": 0.02, "mean": 0.006, "low": 0.002, "high": 0.010},
-         "swiglu in place of mlp raises the test loss by 0.0060 nats per byte [0.0020, 0.0100], averaged over norm, "
+         "swiglu in place of mlp raises the test loss by 0.0060 [0.0020, 0.0100] nats per byte, averaged over norm, "
          "a difference within ±0.02: negligible ("),
         ({"verdict": "undecided", "mean": 0.06, "low": -0.04, "high": 0.16, "smallest": 0.09, "note": "",
           "assumes": ""},
-         "swiglu in place of mlp: undecided, test loss +0.060 nats per byte [−0.040, +0.160] (3 seeds, Holm "
+         "swiglu in place of mlp: undecided, test loss +0.060 [−0.040, +0.160] nats per byte (3 seeds, Holm "
          "p < 0.0001, a fresh study would find 0.090 four times in five;"),
         ({"verdict": "withheld", "note": "2 diverged", "diverged": 2, "lower": 0, "higher": 2, "tied": 1},
          "swiglu in place of mlp: withheld, 2 diverged; diverged ranked worst: lower 0, higher 2, tied 1 ("),
@@ -90,11 +90,11 @@ def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -
     said = about(found, "norm × ffn", verdict="better", **numbers)
     assert said.startswith(
         "interaction of rms and swiglu: the difference that swiglu in place of mlp makes to the test loss is lower by "
-        "0.0100 nats per byte [0.0050, 0.0150] with rms than with ln ("
+        "0.0100 [0.0050, 0.0150] nats per byte with rms than with ln ("
     ), said
     said = about(found, "norm × ffn", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
     assert said.startswith(
-        "interaction of rms and swiglu: undecided, test loss +0.010 nats per byte [−0.010, +0.030]: the difference "
+        "interaction of rms and swiglu: undecided, test loss +0.010 [−0.010, +0.030] nats per byte: the difference "
         "that swiglu in place of mlp makes with rms, minus that with ln ("
     ), said
 
