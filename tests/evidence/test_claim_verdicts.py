@@ -101,7 +101,7 @@ def test_at_fixes_levels_and_a_side_may_fix_its_own(tmp_path):
     for name, norm in (("at", "rms"), ("own", "ln")):
         found = scores_of(study, ffn="swiglu", norm=norm) - scores_of(study, ffn="mlp", norm="rms")
         assert row(table, name)["mean"] == pytest.approx(found.mean())
-    assert "supported. at norm=rms: swiglu is 0.0" in row(table, "at").sentence
+    assert "supported. at norm=rms, swiglu is 0.0" in row(table, "at").sentence
     assert "better in test loss than mlp (8 seeds" in row(table, "at").sentence
     assert "ffn=swiglu with norm=ln is 0.0" in row(table, "own").sentence
 

@@ -113,8 +113,9 @@ def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """What was found of a claim, without what it rests on."""
     other = UNEQUAL if row.relation in BOUNDED or claim.margin is not None else OPPOSITE
     fixed = f"at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
-    before = ", ".join(filter(None, [other * (leaning(row.verdict) == "contradicted"), fixed]))
-    return before + ": " * bool(before) + SAID[row.relation](manifest, claim, row)
+    other = other * (leaning(row.verdict) == "contradicted")
+    before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
+    return before + SAID[row.relation](manifest, claim, row)
 
 
 def _standing(entry: ClaimEntry) -> str:
