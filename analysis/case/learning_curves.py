@@ -6,6 +6,7 @@ import numpy as np
 import pandas
 
 from ablate import evidence
+from ablate.results.records import Manifest
 from ablate.results.speed import is_timed
 from ablate.results.study import Study
 
@@ -53,3 +54,12 @@ def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()
     found = found.reset_index().fillna({"sd": 0.0})
     whole = found["n"] == found["cell"].map(rows.groupby("cell")["seed"].nunique())
     return found.assign(low=found["mean"] - found["sd"], high=found["mean"] + found["sd"])[whole]
+
+
+def end_at_shares(found: pandas.DataFrame, manifest: Manifest, metrics: dict[str, str]) -> pandas.DataFrame:
+    """Means over seeds whose bands end at 0 and 1 where the metric is a share, but for one in per cent."""
+    found = found.copy()
+    for metric, own in found.groupby(found["cell"].map(metrics)):
+        if any(evidence.is_share(task, str(metric)) for task in manifest.tasks.values()) and own["mean"].max() <= 1:
+            found.loc[own.index, ["low", "high"]] = own[["low", "high"]].clip(0, 1)
+    return found

@@ -20,11 +20,10 @@
   const count = (value) => value >= 1000 ? Math.round(value).toLocaleString("en-GB") : String(+value.toFixed(1));
 
   function spread(cell) {
-    const { [state.x]: at, value, sd } = cell.mean;
-    const x = column(at), y = column(value), s = column(sd).map((one) => one ?? 0);
+    const x = column(cell.mean[state.x]);
     return {
       x: [...x, ...[...x].reverse()],
-      y: [...y.map((one, i) => one + s[i]), ...y.map((one, i) => one - s[i]).reverse()],
+      y: [...column(cell.mean.high), ...[...column(cell.mean.low)].reverse()],
       mode: "lines", fill: "toself", fillcolor: cell.colour, line: { width: 0 }, hoverinfo: "skip",
       opacity: Math.max(0.06, Math.min(0.16, 0.9 / data.cells.length)),
     };
@@ -85,8 +84,8 @@
       high = Math.max(high, value);
     });
     shown.forEach((cell) => {
-      const x = column(cell.mean[state.x]), sd = column(cell.mean.sd);
-      column(cell.mean.value).forEach((y, i) => see(x[i], y, ...(state.band ? [y - (sd[i] ?? 0), y + (sd[i] ?? 0)] : [])));
+      const x = column(cell.mean[state.x]), band = [cell.mean.low, cell.mean.high].map(column);
+      column(cell.mean.value).forEach((y, i) => see(x[i], y, ...(state.band ? band.map((end) => end[i]) : [])));
       cell.runs.forEach((run) => {
         const at = column(run[state.x]), y = column(run.value);
         see(at[0], y[0]);

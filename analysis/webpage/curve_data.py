@@ -9,9 +9,10 @@ import numpy as np
 import pandas
 
 from ablate.results import naming
+from ablate.results.study import Study
 from analysis import figures
 from analysis.case import Case
-from analysis.case.learning_curves import AXES, logged, metrics_of, over_seeds
+from analysis.case.learning_curves import AXES, end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw.captions import with_losses
 from analysis.figures.draw.page import page_of
 
@@ -35,8 +36,8 @@ def series(case: Case) -> Series | None:
     rows = rows[rows[axes[0]].notna()].sort_values(["cell", "seed"], kind="stable")
     runs = _runs(rows, axes)
     points = int(np.clip(NUMBERS / (len(axes) + 1) / sum(map(len, runs.values())), FEWEST, POINTS))
-    means, shelf, drawn = _means(rows, axes), Shelf(), page_of(manifest, figures.edits(case))
-    nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value"]}, []
+    means, shelf, drawn = _means(case.study, rows, axes), Shelf(), page_of(manifest, figures.edits(case))
+    nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value", "low", "high"]}, []
     for row in case.cells.itertuples():
         encoding = drawn.encodings[row.cell]
         dash = encoding.dash  # which SVG says in other words
@@ -87,11 +88,12 @@ def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
     return found
 
 
-def _means(rows: pandas.DataFrame, axes: list[str]) -> dict[str, Columns]:
-    """Mean and SD of each cell over its done runs, where every one of them was evaluated."""
+def _means(study: Study, rows: pandas.DataFrame, axes: list[str]) -> dict[str, Columns]:
+    """Mean, SD and band of each cell over its done runs, where every one of them was evaluated."""
     found = over_seeds(rows[rows["status"] == "done"], ["cell", axes[0]], tuple(axes[1:]))
+    found = end_at_shares(found, study.manifest, metrics_of(study))
     found = found.rename(columns={"mean": "value"}).sort_values(axes[0], kind="stable")
-    names = [*axes, "value", "sd"]
+    names = [*axes, "value", "sd", "low", "high"]
     return {str(cell): {name: group[name].to_numpy(float) for name in names} for cell, group in found.groupby("cell")}
 
 

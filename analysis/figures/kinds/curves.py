@@ -9,11 +9,10 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence
 from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case import Case
-from analysis.case.learning_curves import logged, metrics_of, over_seeds
+from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import limits, log_x, nothing, say
 from analysis.figures.draw.captions import band_text, with_losses
@@ -42,7 +41,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     timed = ("seconds",) * ("seconds" in known)
     metrics, order = metrics_of(study), {cell.id: i for i, cell in enumerate(study.manifest.cells)}
     done = over_seeds(known[known["status"] == "done"], ["cell", "tokens"], timed).sort_values("tokens", kind="stable")
-    _end_at_shares(done, study.manifest, metrics)
+    done = end_at_shares(done, study.manifest, metrics)
     diverged = known[known["status"] == "diverged"].rename(columns={"value": "mean"})
     result = pandas.concat([done.assign(status="done"), diverged])
     about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
@@ -54,13 +53,6 @@ def table(case: Case) -> pandas.DataFrame | None:
         "units": {metric: metric + naming.unit(study.manifest, metric) for metric in metrics.values()},
     }
     return result.reset_index(drop=True)
-
-
-def _end_at_shares(done: pandas.DataFrame, manifest: Manifest, metrics: dict[str, str]) -> None:
-    """Bands of shares end at 0 and 1, as shares do; in per cent they do not."""
-    for metric, own in done.groupby(done["cell"].map(metrics)):
-        if any(evidence.is_share(task, str(metric)) for task in manifest.tasks.values()) and own["mean"].max() <= 1:
-            done.loc[own.index, ["low", "high"]] = own[["low", "high"]].clip(0, 1)
 
 
 def _facets(manifest: Manifest) -> dict[str, str]:

@@ -57,6 +57,8 @@ def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path) -> None:
     study.curves["val/accuracy"] = study.curves["seed"].map({0: 1.0, 1: 0.5})
     table = curves.table(case_of(study, tmp_path))
     assert table is not None and set(table["mean"]) == {0.75} and set(table["high"]) == {1.0}
+    page = series(case_of(study, tmp_path))
+    assert page and {max(page["columns"][cell["mean"]["high"]]) for cell in page["cells"]} == {1}
     study.curves["val/accuracy"] *= 100
     table = curves.table(case_of(study, tmp_path))
     assert table is not None and table["high"].min() > 100, "in per cent"

@@ -234,6 +234,7 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
         assert cell["n"] == len(seeds)
         np.testing.assert_allclose(shown["value"], values.mean(axis=1), rtol=1e-5)
         np.testing.assert_allclose(shown["sd"], values.std(axis=1, ddof=1), rtol=1e-4)
+        np.testing.assert_allclose(shown["high"], values.mean(axis=1) + values.std(axis=1, ddof=1), rtol=1e-4)
         assert shown["step"] == list(range(0, 801, 40)) and shown["tokens"][-1] == 800 * 1024
     lost = found["cells"][1]["runs"][2]
     assert (
