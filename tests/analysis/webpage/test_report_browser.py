@@ -41,12 +41,16 @@ def complaints(browser: Any) -> list[str]:
 
 
 def requests(browser: Any) -> list[str]:
-    """Addresses that the page asked for since it was last asked, but for itself."""
+    """Addresses that the page asked for since it was last asked, but for itself; Chromium's own pages ask for theirs."""
     import json
 
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return [address for address in asked if not address.endswith("report.html") and not address.startswith("data:")]
+    return [
+        address
+        for address in asked
+        if not address.endswith("report.html") and not address.startswith(("data:", "chrome:"))
+    ]
 
 
 def traces(browser: Any, kind: str) -> dict[int, bool]:
