@@ -41,7 +41,7 @@ def complaints(browser: Any) -> list[str]:
 
 
 def requests(browser: Any) -> list[str]:
-    """Addresses that the page asked for since it was last asked, but for itself; Chromium's own pages ask for theirs."""
+    """Addresses that the page asked for since it was last asked, but for itself and what Chromium's own pages need."""
     import json
 
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
