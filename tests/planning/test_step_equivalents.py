@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shutil
 from types import SimpleNamespace
 
@@ -64,7 +65,8 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
     assert len(plain & all_of_it) == 2 * 3, "the runs at the study's own steps are its own"
     out = capsys.readouterr().out
     assert out.count("simultaneous 95 % intervals") == 1, "one summary, of the study itself, when all is there"
-    assert "exchange rate: 25 % more steps of ln + optim.lr=0.001: −0.0669" in out
+    rate = r"exchange rate: 25 % more steps of ln \+ optim\.lr=0\.001: −0\.06(7|69)"  # planted: its SD is rounding
+    assert re.search(rate, out)
     assert rounds(plan, *command, score=planted)[2] == 0
 
 
