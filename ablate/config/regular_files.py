@@ -12,7 +12,12 @@ MOST = 2**30  # bytes that are read at once
 
 def regular(path: str, flags: int) -> int:
     """An opener for regular files.  Raises OSError for anything else, without waiting for it."""
-    number = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    try:
+        number = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a pipe that nobody reads, or a socket
+            raise
+        raise OSError(errno.EINVAL, "it is no file", path) from None
     mode = os.fstat(number).st_mode
     if not stat.S_ISREG(mode):
         os.close(number)

@@ -6,6 +6,7 @@ import os
 import queue
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 
@@ -57,6 +58,11 @@ def handle_order(order: Order, stopped: Callable[[], bool]) -> Answer:
         status = train_run(order, stopped)
     except DiskFull as error:
         full = str(error.file)
+    except OSError as error:  # a folder in place of a lock say; what training itself raises is in the run's result
+        print(
+            f"ablate: {error.filename2 or error.filename or order.path} cannot be used: {error.strerror or error}",
+            file=sys.stderr,
+        )
     # Who knows what a failed run has left behind; and who was told to stop has no more to do.
     return Answer(status=status, full=full, leaving=status == "failed" or stopped())
 

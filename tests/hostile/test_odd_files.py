@@ -16,7 +16,9 @@ from ablate.cli.main import command
 from ablate.config.errors import Corrupt, PlanError
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.regular_files import read_regular
+from ablate.execution.worker import handle_order
 from ablate.planning.plan import plan_study
+from ablate.results import lease as leases
 from ablate.results.checksum import sealed_archive
 from ablate.results.lease import Lease
 from ablate.results.run import Run
@@ -71,6 +73,25 @@ def test_a_run_with_a_pipe_in_it_is_trained(name: str, place: Path, plan: object
     assert train(planned)[0] == "done"
     assert (folder / f"{name}.corrupt").is_fifo()
     assert f"{name} is no file; set aside as {name}.corrupt" in capfd.readouterr().err  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "put", "why"),
+    [
+        ("lock", os.mkdir, "Is a directory"),
+        ("lock", os.mkfifo, "it is no file"),
+        ("lease.json", os.mkdir, "Is a directory"),
+    ],
+)
+def test_a_run_that_cannot_be_locked_is_a_line(name, put, why, place, plan, capfd, monkeypatch) -> None:
+    planned = plan("seeds=1")
+    folder = planned.results / "runs" / planned.manifest.runs[0].path
+    folder.mkdir(parents=True)
+    put(folder / name)
+    monkeypatch.setattr(leases, "STALE", 0)
+    os.utime(folder / name, (0, 0))
+    answer = handle_order(planned.orders()[0], lambda: False)
+    assert answer.status == "failed" and capfd.readouterr().err == f"ablate: {folder / name} cannot be used: {why}\n"
 
 
 def test_a_pipe_in_place_of_a_lease_is_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
