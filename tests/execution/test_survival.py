@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -15,10 +16,11 @@ from pathlib import Path
 import pytest
 from carried_out import carry_out
 from conftest import ROOT, latest
-from crashing_norm import hazard, kill_session, processes, session_is_gone, start, wait_for
+from crashing_norm import hazard, kill_session, processes, session_is_gone, start, training, wait_for
 from one_run import sweep_here
 
 from ablate import api
+from ablate.results import lease as leases
 from ablate.results.run import Run
 
 SWEEP = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=50", "train.checkpoint_seconds=0.1", "seeds=2"]
@@ -207,3 +209,32 @@ def test_processes_of_a_session_are_found(tmp_path):
     assert processes(process.pid) or process.poll() is not None
     process.communicate()
     wait_for(lambda: session_is_gone(process.pid), 30)  # copies that were lent to it end a moment later
+
+
+def test_a_sweep_that_was_stopped_beyond_its_leases_writes_nothing_more(small, tmp_path, monkeypatch):
+    """Another host, as which this process goes, has trained its runs meanwhile."""
+    results, few = tmp_path / "results", [*small, *SWEEP, "seeds=1", "train.parallel=1"]
+    process = start(*few, cwd=tmp_path)
+    wait_for(lambda: training(results, 2))
+    for pid in processes(process.pid):
+        os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(leases, "STALE", 0.0)
+    monkeypatch.setattr(leases, "is_ours", lambda held: False)
+    monkeypatch.setattr(leases.fcntl, "flock", unlocked)
+    assert sweep_here(*latest(*few, f"results_dir={results}")) == 0
+    files = {
+        path: path.read_bytes() for path in results.glob("runs/*/*/*") if path.name != "lock" and path.suffix != ".tmp"
+    }
+    for pid in processes(process.pid):
+        os.kill(pid, signal.SIGCONT)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0 and err.count("has been taken over by another process") == 1, out + err
+    assert {
+        path: path.read_bytes() for path in results.glob("runs/*/*/*") if path.name != "lock" and path.suffix != ".tmp"
+    } == files
+    assert len(numbers(results)) == 2 and "Traceback" not in out + err
+
+
+def unlocked(*_: object) -> None:
+    """A file system without locks, as between hosts."""
+    raise OSError(errno.ENOLCK, "no locks")
