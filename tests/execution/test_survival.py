@@ -79,6 +79,31 @@ def test_kill_9_at_any_moment_loses_nothing_but_time(kills, small, tmp_path):
     wait_for(lambda: session_is_gone(last.pid), 30)
 
 
+@pytest.mark.slow
+def test_kill_9_while_a_model_is_compiled_loses_nothing_but_time(small, tmp_path, monkeypatch):
+    few = [*small, *SWEEP, "seeds=1", "train.parallel=1", "train.compile=true", "train.steps=20"]
+    for cache in ("killed", "killed again", "whole"):  # the second time some kernels are there, and one may be torn
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / cache.removesuffix(" again")))
+        process = start(*few, f"results_dir={tmp_path / cache.removesuffix(' again')}", cwd=tmp_path)
+        if cache != "whole":
+            wait_for(lambda process=process: compilers(process.pid) or process.poll() is not None)
+            assert process.poll() is None, "it compiled nothing"
+            kill_session(process.pid)
+            wait_for(lambda process=process: session_is_gone(process.pid), 30)
+        process.communicate(timeout=600)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "killed"))
+    last = start(*few, f"results_dir={tmp_path / 'killed'}", cwd=tmp_path)
+    out, err = last.communicate(timeout=600)
+    assert last.returncode == 0, out + err
+    assert len(numbers(tmp_path / "whole")) == 2 and numbers(tmp_path / "killed") == numbers(tmp_path / "whole")
+
+
+def compilers(session: int) -> list[str]:
+    """The C++ compilers that run in a session."""
+    listed = subprocess.run(["ps", "-eo", "sid,comm"], capture_output=True, text=True).stdout.splitlines()[1:]
+    return [line for line in listed if line.split()[0] == str(session) and line.split()[1] in ("cc1plus", "g++", "ld")]
+
+
 STOPS = [("start", signal.SIGTERM), ("training", signal.SIGHUP), ("result", signal.SIGINT)]
 MORE = [(moment, number) for moment, number in STOPS * 4]
 
