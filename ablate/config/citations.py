@@ -13,6 +13,7 @@ from pathlib import Path
 from ablate.config.depth import names_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups
+from ablate.format import visible
 from ablate.format.suggest import nearest
 
 FILE = "papers.bib"
@@ -68,11 +69,15 @@ def _unknown(variant: str, file: Path, key: str, known: list[str]) -> Problem:
 
 
 def short(entry: Entry) -> str:
-    """A paper as people name it: "Zhang & Sennrich 2019", "Vaswani et al. 2017"."""
+    """A paper as people name it: "Zhang & Sennrich 2019", "Vaswani et al. 2017"; its start where it is no BibTeX."""
     from pybtex.database import Person
+    from pybtex.exceptions import PybtexError
     from pybtex.richtext import Text
 
-    names = re.split(r"\s+and\s+", entry.get("author", "anonymous"))
-    people = [" ".join(Person(name).last_names) for name in names]
-    who = " & ".join(people) if len(people) < 3 and "others" not in people else f"{people[0]} et al."
-    return str(Text.from_latex(f"{who} {entry.get('year', '')}".strip()))
+    author, year = entry.get("author", "anonymous"), entry.get("year", "")
+    try:
+        people = [" ".join(Person(name).last_names) for name in re.split(r"\s+and\s+", author)]
+        who = " & ".join(people) if len(people) < 3 and "others" not in people else f"{people[0]} et al."
+        return visible(str(Text.from_latex(f"{who} {year}".strip())))
+    except (PybtexError, UnicodeError, RecursionError):
+        return visible(f"{author[:40]} {year[:40]}")

@@ -11,6 +11,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate.config.errors import Refused
+from ablate.format import visible
 from ablate.format.suggest import instead
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
@@ -75,5 +76,6 @@ def write(case: Case, folder: Path) -> list[Path]:
             drawn = KINDS[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))
             files.append(folder / f"{name}.txt")
-            write_atomic(files[-1], "\n".join([table.attrs["title"], *table.attrs["caption"], ""]).encode())
+            text = "\n".join(map(visible, [table.attrs["title"], *table.attrs["caption"], ""]))
+            write_atomic(files[-1], text.encode())
     return files

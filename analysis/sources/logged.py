@@ -166,9 +166,9 @@ def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) 
 
 
 def number(text: str) -> float:
-    """The number that a text is, infinite where it is not finite, NaN where nothing is."""
+    """The number that a text is, infinite beyond 1e100, whose squares overflow, or not finite; NaN where nothing is."""
     value = float(text or "nan")
-    return value if not text or math.isfinite(value) else math.inf
+    return value if not text or abs(value) < 1e100 else math.inf
 
 
 def _whole(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
@@ -270,7 +270,7 @@ def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown
     base = {outside(cell.levels, plan.reference): cell.params for cell in cells if cell.reference}
     starts = [base.get(outside(cell.levels, plan.reference), math.nan) for cell in cells]
     return [
-        dataclasses.replace(cell, params_vs_reference=cell.params / start - 1)
+        dataclasses.replace(cell, params_vs_reference=cell.params / start - 1 if start else math.nan)
         for cell, start in zip(cells, starts, strict=True)
     ]
 

@@ -13,7 +13,7 @@ from ablate.format import counted
 from ablate.format.settings import flat, is_number
 from analysis.escape import visible
 from analysis.sources.columns import KEYS, WHOLE, few
-from analysis.sources.logged import AXES, Logged
+from analysis.sources.logged import AXES, Logged, number
 
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value")
@@ -143,10 +143,10 @@ def _steps(run: Tracked) -> list[Row]:
 
 
 def _number(value: Any) -> float:
-    """A logged number, infinite where it was not finite, NaN where it is none."""
+    """A logged number, infinite where it was not finite or is too large, NaN where it is none."""
     if not is_number(value):
         return math.inf if value in ("NaN", "Infinity", "-Infinity") else math.nan
-    return float(value) if math.isfinite(value) else math.inf
+    return number(repr(value))
 
 
 def _text(value: Any) -> str:

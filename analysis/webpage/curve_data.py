@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 
+from ablate.format import visible
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis import figures
@@ -44,7 +45,7 @@ def series(case: Case) -> Series | None:
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
         cells.append(
             {
-                "name": with_losses(row),
+                "name": visible(with_losses(row)),
                 "colour": encoding.colour,
                 "dash": "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1]),
                 "n": done,
@@ -55,7 +56,11 @@ def series(case: Case) -> Series | None:
     longest = int(rows.groupby(["cell", "seed"]).size().max())
     known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
     label = " or ".join(metric + naming.unit(manifest, metric) for metric in known)
-    shown = {"metric": " or ".join(known), "label": label, "axes": {axis: TITLES.get(axis, axis) for axis in axes}}
+    shown = {
+        "metric": visible(" or ".join(known)),
+        "label": visible(label),
+        "axes": {axis: TITLES.get(axis, axis) for axis in axes},
+    }
     return shown | {"cells": cells, "columns": [column for _, column in shelf.values()], "thinned": longest > points}
 
 

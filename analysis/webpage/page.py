@@ -13,6 +13,7 @@ from typing import Any, get_args
 import jinja2
 from markupsafe import Markup
 
+from ablate.format import visible
 from analysis.webpage.blocks import Block
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -24,6 +25,7 @@ def render(template: str, **content: Any) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # but no markup
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ablate import evidence, format
 from ablate.evidence.step_equivalents import LEAST, MOST
+from ablate.format import visible
 from analysis.case import Case
 from analysis.writing import tables
 from analysis.writing.latex import escape
@@ -55,7 +56,7 @@ def page(case: Case) -> str:
     for macro in found:
         if macro.about != about:
             about = macro.about
-            lines += ["", f"% {' '.join(about.split())}"]
+            lines += ["", f"% {visible(' '.join(about.split()))}"]
         lines.append(rf"\newcommand{{\{macro.name}}}{{{either_mode(macro.text)}}}")
     first = next((macro.name for macro in found if macro.field == "Delta"), found[0].name)
     return HEAD.format(study=" ".join(case.study.manifest.study.split()), first=first) + "\n".join(lines) + "\n"

@@ -16,7 +16,7 @@ def prose(template: str, **content: Any) -> list[str]:
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         line_statement_prefix="%",
-        finalize=lambda value: str(value).replace("\n", " "),
+        finalize=lambda value: format.visible(str(value).replace("\n", " ")),
     )
     environment.globals |= {"listed": lambda texts: format.listed(map(str, texts)), "ranged": format.ranged}
     environment.globals |= {"counted": format.counted, "rough": format.rough}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from ablate.format import visible
+
 
 class Sheet(NamedTuple):
     """Texts in rows under heads; `name` is its file's, `title` its caption, `notes` the sentences below it."""
@@ -45,7 +47,7 @@ def markdown(sheet: Sheet) -> str:
 
 def inline(text: str) -> str:
     """Text that Markdown shows as it is within a line."""
-    text = re.sub(r"\s+", " ", text)
+    text = visible(re.sub(r"\s+", " ", text))
     return re.sub(r"([\\`*$]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|!(?=\[)|(?<=\])\()", r"\\\1", text)
 
 

@@ -211,13 +211,20 @@ def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path: Path, li
     assert len(study.runs) == 6 and evidence.effects(study)["n"].item() == 2
 
 
-@pytest.mark.parametrize("last", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("last", ["nan", "inf", "-inf", "1e308", "-1e101"])
 def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_path: Path, last: str) -> None:
     rows = [f"{ffn},{seed},{2 + 0.01 * seed}" for ffn in "ab" for seed in range(6)]
     study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss", *rows[:-1], f"b,5,{last}"])), Asked())
     assert study.runs["status"].iloc[-1] == "diverged" and study.runs["loss"].isna().iloc[-1]
     assert "not finite and a status that does not say diverged, counted as diverged: b seed 5" in study.notes[0]
     assert evidence.effects(study)["verdict"].item() == "withheld"
+
+
+def test_a_model_without_parameters_is_compared(tmp_path: Path) -> None:
+    rows = [f"{ffn},{seed},{2 + 0.01 * seed},{10 * (ffn == 'b')}" for ffn in "ab" for seed in range(3)]
+    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss,params", *rows])), Asked())
+    assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 0
+    assert [cell.params for cell in study.manifest.cells] == [0, 10]
 
 
 def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:

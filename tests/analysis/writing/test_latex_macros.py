@@ -144,9 +144,11 @@ def test_labels_are_spelled_in_letters(text: str, name: str) -> None:
     assert latex_macros.spelled(text) == name
 
 
-def test_labels_cannot_leave_their_comment(tmp_path: Path) -> None:
-    found = case(tmp_path, {"ffn": ["mlp", "x\n\\input{y}"]})
-    assert "ablFfnXInputYDelta" in commands(found) and "\n\\input" not in latex_macros.page(found)
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"], ids=ascii)
+def test_labels_cannot_leave_their_comment(end: str, tmp_path: Path) -> None:
+    found = case(tmp_path, {"ffn": ["mlp", f"x{end}\\input{{y}}"]})
+    assert "ablFfnXInputYDelta" in commands(found)
+    assert not any(line.startswith("\\input") for line in latex_macros.page(found).splitlines())
 
 
 def claim(claim: dict[str, Any], registered: bool = True) -> dict[str, Any]:
