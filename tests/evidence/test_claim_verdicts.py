@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def test_a_difference_may_be_claimed_to_be_no_smaller_than_a_margin(tmp_path):
     one, other = scores_of(study, ffn="swiglu"), (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
     for name, margin in margins.items():
         assert row(table, name).p == pytest.approx(stats.ttest_1samp(one - other, -margin).pvalue)
+    assert row(table, "lost").p == pytest.approx(stats.ttest_1samp(one - other, 0.2).pvalue)
     assert list(table["verdict"]) == ["supported", "undecided", *["contradicted"] * 3]
     said = [
         "(criterion > 0.01)",
@@ -103,6 +105,10 @@ def test_at_fixes_levels_and_a_side_may_fix_its_own(tmp_path):
         assert row(table, name)["mean"] == pytest.approx(found.mean())
     assert "supported. at norm=rms, swiglu is 0.0" in row(table, "at").sentence
     assert "better in test loss than mlp (8 seeds" in row(table, "at").sentence
+    sizes = {"swiglu": 3_000_000}
+    cells = [replace(cell, params=sizes.get(cell.levels["ffn"], 1_000_000)) for cell in study.manifest.cells]
+    sized = evidence.claims(replace(study, manifest=replace(study.manifest, cells=cells)))
+    assert "; 1.00 M parameters, " in row(sized, "at").sentence, "those of the side that it is compared with"
     assert "ffn=swiglu with norm=ln is 0.0" in row(table, "own").sentence
 
 

@@ -71,3 +71,9 @@ def test_so_few_seeds_that_nothing_is_decided_find_nothing(tmp_path: Path, n: in
     (row,) = evidence.effects(load_study(tmp_path, study)).itertuples()
     assert math.isfinite(row.smallest) == finds
     assert ("four times in five" in summary(load_study(tmp_path, study), tmp_path)) == (finds and n == 3)
+
+
+def test_one_value_has_a_mean_and_nothing_else() -> None:
+    for found in (paired(np.array([2.0])), welch([np.array([3.0]), np.array([-1.0, -1.5])])):
+        assert found.mean in (2.0, 1.75) and found.n == 1
+        assert all(math.isnan(value) for value in (found.sd, found.error, found.df))

@@ -16,6 +16,7 @@ from fake_studies import TASK, fabricate, with_cells, with_manifest
 from scipy import stats
 
 from ablate import evidence
+from ablate.evidence.effects import too_few
 from ablate.results.study import Study, load_study
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -375,3 +376,10 @@ def test_intervals_hold_the_truth_together_in_95_of_100_studies(tmp_path: Path) 
     # Bonferroni over four: the miss rate is at most 0.05; three standard errors on top.  Without correction it is 0.16.
     assert missed / rounds <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / rounds)
     assert missed > 0
+
+
+def test_so_few_seeds_conclude_nothing() -> None:
+    found = {(n, paired): too_few(n, paired) for n in range(4) for paired in (True, False)}
+    assert all(found[0, paired] == "no seed has every run it needs" for paired in (True, False))
+    assert all(found[1, paired] == "one seed can conclude nothing" for paired in (True, False))
+    assert found[2, True] == "fewer than 3 seeds have both sides" and not (found[2, False] or found[3, True])

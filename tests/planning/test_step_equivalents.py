@@ -338,6 +338,8 @@ def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
         (-0.3, -0.4, -0.22, "worth more than 20 % fewer steps"),
         (0.01, -0.3, 0.3, "worth 1 % [<−20, >25] more steps"),
         (0.01, -1.0, math.inf, "not bounded in steps"),
+        (0.1, 0.05, math.inf, "worth 10 % [5, >25] more steps"),
+        (-0.1, -1.0, -0.05, "worth 10 % [5, >20] fewer steps"),
         (math.nan, math.nan, math.nan, ""),
     ],
 )

@@ -195,6 +195,8 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert np.allclose(sorted(bars[1]), sorted([means[1], means[2]])) and len(bars) == 4
     whisker = [table["start"][2] + table["low"][2], table["start"][2] + table["high"][2]]
     assert line(axis, whisker, [2, 2])
+    assert all(line(axis, [end, end], [i, i + 1]) for i, end in enumerate(means[:3])), "to where the next bar starts"
+    assert not line(axis, [means[3]] * 2, [3, 4])
     assert "all steps together: exploratory" in said and "family of 3" in said and "5 seeds" in said
 
 
@@ -350,6 +352,8 @@ def test_equal_budgets_have_no_frontier_and_foreign_studies_no_figure(tmp_path: 
     known = given.cells.assign(params=None, flops_per_token=None)
     bare = dataclasses.replace(given.study, curves=given.study.curves[["cell", "seed", "step"]].iloc[:0])
     assert "pareto" not in tables(given._replace(cells=known, study=bare))
+    free = given.cells.assign(params=[0] + [9] * (len(given.cells) - 1), flops_per_token=None)
+    assert "pareto" not in tables(given._replace(cells=free, study=bare)), "zero has no place on a log axis"
 
 
 def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> None:
