@@ -246,7 +246,7 @@ def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     sizes = [f"{kind}s of {format.between(*found[kind].finds)}" for kind in format.CROSSED if kind in found]
     sizes = [f"effects of {format.between(*main.finds)}", *sizes]
     finds = f"a fresh study of {main.n} seeds would find {format.listed(sizes)} four times in five"
-    return f"{'smoke test' if main.n < 5 else 'noise'}: {finds} ({'; '.join(told)})"
+    return f"{'few seeds' if main.n < 5 else 'noise'}: {finds} ({'; '.join(told)})"
 
 
 def _trouble(study: Study, results: Path) -> list[str]:

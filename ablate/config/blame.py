@@ -16,7 +16,7 @@ from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.overrides import Overrides
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import KEYS, NOW_GROUPS
+from ablate.config.schema import KEYS, NOW_GROUPS, SECTIONS
 from ablate.format.suggest import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -126,7 +126,7 @@ def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
-    top = sorted({*KEYS, *composer.known})
+    top = sorted({*KEYS, *composer.known} - SECTIONS.keys())
     if near := next(filter(None, (meant(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
     return f"no such key; {instead(last, sorted(keys_of(node)) if isinstance(node, DictConfig) else top)}"

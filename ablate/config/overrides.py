@@ -105,11 +105,14 @@ def twice(key: str, first: str, second: str) -> str:
 def unreadable(text: str, error: Exception) -> str:
     """What to say of an override that Hydra's grammar refuses."""
     if "=" not in text:
-        return "must be key=value; see ablate --help"
+        tail = "; quote what holds spaces or brackets, as in 'seeds=[3,7]'" * (text.rstrip()[-1:] in ("]", "}", ")"))
+        return f"must be key=value{tail or '; see ablate --help'}"
     if text.rstrip().endswith(","):
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     if re.search(r"[=,]\s*,", text):
         return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
+    if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
+        return "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
     return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
 
 

@@ -43,7 +43,7 @@ def test_whole_text(tmp_path: Path) -> None:
     assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
     assert lines[10].startswith("  norm × ffn         ") and lines[10].endswith("  undecided")
     assert (
-        lines[12].startswith("smoke test: a fresh study of 3 seeds would find effects of 0.0")
+        lines[12].startswith("few seeds: a fresh study of 3 seeds would find effects of 0.0")
         and " four times in five (SD of an effect 0.0" in lines[12]
     )
     assert lines[11] == "verdicts from fewer than 12 seeds assume that differences over seeds are roughly normal"
@@ -72,7 +72,7 @@ def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:
 def test_no_smoke_test_from_five_seeds_on(tmp_path: Path) -> None:
     said = text(tmp_path, score=scored, seeds=range(5))
     assert (
-        "smoke test" not in said
+        "few seeds" not in said
         and "\nnoise: a fresh study of 5 seeds would find " in said
         and "paired over 5 seeds" in said
     )
@@ -81,7 +81,7 @@ def test_no_smoke_test_from_five_seeds_on(tmp_path: Path) -> None:
 def test_one_seed_has_no_interval_and_says_what_it_is_worth(tmp_path: Path) -> None:
     said = text(tmp_path, score=scored, seeds=[0])
     assert "one seed: no interval and no verdict; a single seed can conclude nothing" in said
-    assert "±" not in said and "[" not in said and "better" not in said and "smoke test" not in said
+    assert "±" not in said and "[" not in said and "better" not in said and "few seeds" not in said
 
 
 def test_lost_runs_are_named_with_reason_and_file(tmp_path: Path) -> None:
