@@ -214,7 +214,7 @@ def test_an_edited_part_on_the_command_line(cli, package, small, tmp_path):
     assert folders().items() > first.items() and len(folders()) == 3
     [run] = [Path(f).parent for f in folders().keys() - first.keys()]
     lost = run_module("ablate", "evaluate", str(run), cwd=tmp_path)
-    assert lost.returncode == 1 and "targets of your own need user=" in lost.stderr
+    assert lost.returncode == 1 and "for a class of your own package add user=" in lost.stderr
     assert lost.stderr.count("\n") == 1
     with pytest.raises(ModuleNotFoundError, match="add that folder to PYTHONPATH"):
         load_run(run, user=["mine"]).model()
