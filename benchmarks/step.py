@@ -27,7 +27,7 @@ from ablate.training.trainer import Trainer
 WAYS = {
     f"{precision} {products} {'compiled' if compiled == 'true' else 'eager'}": [
         f"train.precision={precision}",
-        f"train.products={products}",
+        f"train.matmul={products}",
         f"train.compile={compiled}",
     ]
     for precision, products, compiled in itertools.product(("fp32", "bf16"), ("torch", "onednn"), ("false", "true"))
@@ -73,7 +73,7 @@ def step_of(words: list[str]) -> Callable[[], object]:
 
 def without_each_trick(words: list[str]) -> list[tuple[str, Callable[[], object]]]:
     """Compiled steps, each without one of the things that make them faster."""
-    compiled = [*words, "train.precision=fp32", "train.products=torch", "train.compile=true"]
+    compiled = [*words, "train.precision=fp32", "train.matmul=torch", "train.compile=true"]
     found = []
     for option, value in list(FASTER.items()):
         del FASTER[option]
@@ -87,7 +87,7 @@ def without_each_trick(words: list[str]) -> list[tuple[str, Callable[[], object]
 
 def products_alone(common: list[str], folder: str) -> float:
     """Seconds of a step's products by the faster library."""
-    words = [*common, f"results_dir={folder}", "train.compile=false", "train.products=torch"]
+    words = [*common, f"results_dir={folder}", "train.compile=false", "train.matmul=torch"]
     plan = plan_study(words)
     cell = plan.manifest.cells[0]
     model = Trainer(Run(Path(plan.results), plan.manifest.runs[0].path), cell.config, 0).model

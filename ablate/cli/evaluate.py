@@ -211,7 +211,7 @@ def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     config, [seed] = configured(loaded, asked), loaded.config.seeds
     setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
     model = loaded.model().to(setting.device)
-    use(config.train.products, model)
+    use(config.train.matmul, model)
     batches = following(task, data_seed(config.seed, seed), config.train.steps, config.train.batch_size)
     found = final_evaluation(model, task, setting, batches).metrics
     if setting.tokens != loaded.config.eval.tokens:

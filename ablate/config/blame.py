@@ -16,7 +16,7 @@ from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.overrides import Overrides
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import KEYS, NOW_GROUPS, SECTIONS
+from ablate.config.schema import KEYS, RENAMED, SECTIONS
 from ablate.format.suggest import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -117,8 +117,8 @@ def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -
 def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     """What to say of a key that there is not: which variants have it, or the one that was meant, or what there is."""
     head, _, last = key.rpartition(".")
-    if key in NOW_GROUPS:
-        return NOW_GROUPS[key]
+    if key in RENAMED:
+        return RENAMED[key]
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
     if last in options(head, node, configs[0].user):

@@ -58,7 +58,9 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     try:
         found = locate(target, packages)
     except BadTarget as error:
-        hint = "" if user or "is not in" not in str(error) else "; for a class of your own package add user=[my_package]"
+        hint = (
+            "" if user or "is not in" not in str(error) else "; for a class of your own package add user=[my_package]"
+        )
         raise BadComponent(key, f"{error}{hint}") from None
     if not is_of_kind(group, found):
         kind = kind_of(group).__name__

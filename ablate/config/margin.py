@@ -29,7 +29,7 @@ def wrong_margin(margin: Any, exchange: bool) -> str | None:
         return f"must be > 0, {SPELLING}; not {margin!r}"
     if share is not None and not exchange:
         told = f"{margin!r} is a share of the training steps, whose worth exchange runs measure"
-        return f"{told}; write exchange=true, too, or a number in the metric's unit"
+        return f"{told}; write step_equivalents=true, too, or a number in the metric's unit"
     return None
 
 

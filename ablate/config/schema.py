@@ -25,9 +25,14 @@ TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
 LARGEST = 10**9  # that a size or a count of steps can be
 LARGEST_SEED = 2**53
-NOW_GROUPS = {  # keys that there were
+RENAMED = {  # keys that there were
     "optim.schedule": "is a group of its own; write schedule=linear, say",
     "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
+    "optim.clip": "is now optim.grad_clip",
+    "optim.floor": "is now optim.min_lr_ratio",
+    "train.products": "is now train.matmul",
+    "aa": "is now placebo_seeds",
+    "exchange": "is now step_equivalents",
 }
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
@@ -75,7 +80,7 @@ class Train:
     device: str = one_of("auto", "cpu", "cuda")
     precision: str = one_of("auto", "fp32", "bf16")
     compile: Any = MISSING
-    products: str = one_of("auto", "torch", "onednn")
+    matmul: str = one_of("auto", "torch", "onednn")
     parallel: Any = "auto"
     average: str = one_of("none", "ema")
     diagnostics: bool = MISSING
@@ -83,15 +88,15 @@ class Train:
 
 @dataclass(frozen=True)
 class Optim:
-    """The optimiser and its rates; `floor` is where the schedule ends as a share of `lr`."""
+    """The optimiser and its rates; `min_lr_ratio` is where the schedule ends as a share of `lr`."""
 
     _target_: str = MISSING
     lr: float = at_least(1e-12, 1000)
     betas: list[float] | None = MISSING
     weight_decay: float = at_least(0)
-    clip: float = at_least(1e-12)
+    grad_clip: float = at_least(1e-12)
     warmup: int = at_least(0)
-    floor: float = at_least(0, 1)
+    min_lr_ratio: float = at_least(0, 1)
 
 
 @dataclass(frozen=True)
@@ -168,8 +173,8 @@ class Config:
     tier: str | None = None
     tune: Tune = dataclasses.field(default_factory=Tune)
     margin: Any = None
-    exchange: bool = False
-    aa: int = at_least(0, MOST_SEEDS)
+    step_equivalents: bool = False
+    placebo_seeds: int = at_least(0, MOST_SEEDS)
     results_dir: str = MISSING
     dry_run: bool = False
     reuse: str = one_of("same", "any", "none")

@@ -42,7 +42,7 @@ REFUSED = {
 # What may stand beside a study file and asks for nothing else; what asks for more, or less, of the same study.
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
 RUNNING |= {"allow_duplicates"}
-SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "aa", "eval", "margin"}
+SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS = {"true", "false", "null", "nan", "inf"}
 

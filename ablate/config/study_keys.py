@@ -27,7 +27,7 @@ def study_problems(config: Config) -> list[Problem]:
     one = seeds == 1 or (is_seed_list(seeds) and len(seeds) == 1)
     if None not in (config.seed.init, config.seed.data) and not one:
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
-    if wrong := wrong_margin(config.margin, config.exchange):
+    if wrong := wrong_margin(config.margin, config.step_equivalents):
         found.append(Problem("margin", wrong))
     folder = Path(config.results_dir).absolute()
     while not os.path.lexists(folder):

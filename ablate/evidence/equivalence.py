@@ -69,7 +69,7 @@ def margin_line(study: Study) -> str:
         return ""
     parts = [f"{_value(entry)}, {_when(entry)}" if entry.value is not None else "none any more"]
     if math.isfinite(margin_of(manifest).steps) and "exchange" not in study.beside:
-        parts.append("without exchange runs nothing can be judged by it; exchange=true adds them")
+        parts.append("without exchange runs nothing can be judged by it; step_equivalents=true adds them")
     before = [f"{_value(old)} ({_when(old)})" for old in entry.earlier if old.value]
     parts += [f"earlier: {', '.join(before)}"] * bool(before)
     return f"margin: {'; '.join(parts)}"

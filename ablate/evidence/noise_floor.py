@@ -113,7 +113,7 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     known = [row for row in found if row.n >= 2]
     manifest = placebos.manifest
     reference = next(cell for cell in manifest.cells if cell.levels[KEY] is None)
-    head = f"placebos (aa={len(manifest.seeds)}, {reference.label})"
+    head = f"placebos (placebo_seeds={len(manifest.seeds)}, {reference.label})"
     if not known:
         return [f"{head}: too few ended to say anything"]
     if not any(row.sd for row in known):

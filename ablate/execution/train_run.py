@@ -199,7 +199,7 @@ def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
     """A run's model from its weights, on the device that it was trained on, and its task."""
     loaded = load_run(run.folder, user)
     model = loaded.model().to(loaded.config.train.device)
-    use(loaded.config.train.products, model)
+    use(loaded.config.train.matmul, model)
     return model, loaded.task()
 
 

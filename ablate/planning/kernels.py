@@ -1,4 +1,4 @@
-"""`train.compile` and `train.products` where they are `auto`: chosen once per study, and kept by who continues it.
+"""`train.compile` and `train.matmul` where they are `auto`: chosen once per study, and kept by who continues it.
 
 Which kernel computes attention is chosen anew in every forward pass, by what it is given: `ablate.model.attend`.
 """
@@ -33,7 +33,7 @@ ENOUGH = 1024  # rows of a product, beyond which its rate is that of more
 class Kernels(NamedTuple):
     """What `auto` stands for in a study; the first of each is how short runs are computed."""
 
-    products: str = "torch"
+    matmul: str = "torch"
     compile: bool = False
 
 
@@ -41,7 +41,7 @@ OPEN = Kernels._fields  # the keys of `train` that can be auto
 
 
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
-    """The study with `train.products` and `train.compile` decided: as its manifest has them, else for this machine."""
+    """The study with `train.matmul` and `train.compile` decided: as its manifest has them, else for this machine."""
     if not any(left_open(config) for config in study.cells.raw):
         return study
     row, cell = study.cells.references[0]
@@ -61,8 +61,8 @@ def decided(config: Config, chosen: Kernels) -> Config:
     """A configuration with what it leaves open decided, as far as that is for it."""
     if config.train.compile == "auto":
         config = config.with_value("train.compile", chosen.compile)
-    if config.train.products == "auto" and in_float32_on_cpu(resolve_auto(config)):
-        config = config.with_value("train.products", chosen.products)
+    if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):
+        config = config.with_value("train.matmul", chosen.matmul)
     return config
 
 
@@ -71,7 +71,7 @@ def of_manifest(study: CheckedStudy) -> Kernels | None:
     for manifest in begun(study):
         ways = {key: {getattr(cell.config.train, key) for cell in manifest.cells if open_in(cell, key)} for key in OPEN}
         # Where some cells cannot have what was chosen, the others do.
-        return Kernels("onednn" if "onednn" in ways["products"] else "torch", True in ways["compile"])
+        return Kernels("onednn" if "onednn" in ways["matmul"] else "torch", True in ways["compile"])
     return None
 
 
@@ -114,5 +114,5 @@ def can_compile(device: str) -> bool:
 
 def told(chosen: Kernels) -> str:
     """What to tell of a choice."""
-    parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.products == "onednn")
-    return f"{' and '.join(parts)}, which is faster here; train.compile=false train.products=torch: neither"
+    parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.matmul == "onednn")
+    return f"{' and '.join(parts)}, which is faster here; train.compile=false train.matmul=torch: neither"

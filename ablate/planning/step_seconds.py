@@ -33,7 +33,7 @@ VAGUE = 0.05  # beyond that, after the last round, nothing can be matched
 WARM_UP = 5  # steps
 EACH = 0.7  # seconds that a cell is measured for in its turn, at the least for one block
 BLOCK = 0.1  # seconds of steps that are timed together: to read the clock after each would hold up a GPU
-COSTLY = ("batch_size", "device", "precision", "products", "average", "diagnostics")  # of train
+COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics")  # of train
 
 
 def with_step_seconds(study: CheckedStudy) -> CheckedStudy:

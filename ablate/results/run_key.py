@@ -29,7 +29,7 @@ def numbers(config: Config) -> dict[str, Any]:
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
     kept["ffn"] = mapped(kept["ffn"], with_width)
     if config.schedule.get("_target_") == CONSTANT:
-        kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "floor"}
+        kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "min_lr_ratio"}
     return kept
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
 SECTIONS = (*VARIED, "model", "data", "train", "optim")
 # What may differ between two studies that share a run: see run_key.numbers.
-CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
+CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.min_lr_ratio"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
 EACH_STEP = (

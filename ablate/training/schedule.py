@@ -63,7 +63,7 @@ class WSD(Schedule):
     def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
         """See Schedule; a decay that would begin before the warm-up is over begins there."""
         if self.form == "exponential" and floor == 0:
-            raise ValueError("schedule.form=exponential falls to optim.floor by equal factors; write one > 0")
+            raise ValueError("schedule.form=exponential falls to optim.min_lr_ratio by equal factors; write one > 0")
         last = steps - 1
         begin = max(warmup, last - self.decay * steps)
         done = max(0.0, (step - begin) / (last - begin)) if last > begin else 0.0
@@ -99,7 +99,7 @@ def schedule_problems(config: Config) -> list[Problem]:
     try:
         schedule = build_schedule(config)
         for step in (first, (first + steps - 1) // 2, steps - 1):
-            rate = learning_rate(step, steps, optim.lr, optim.warmup, schedule, optim.floor)
+            rate = learning_rate(step, steps, optim.lr, optim.warmup, schedule, optim.min_lr_ratio)
             if not (math.isfinite(rate) and rate >= 0):
                 return [Problem("schedule", f"gives a learning rate of {rate:g} at step {step}")]
     except ValueError as error:

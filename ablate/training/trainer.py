@@ -58,11 +58,11 @@ class Trainer:
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model}:
-                use(self.loop.products, model)
+                use(self.loop.matmul, model)
             if self.loop.compile:
                 compile_in_place({self.model, self.average.model})
             self.schedule, self.optimiser = build_schedule(config), build_optimiser(config, self.model)
-            self.step = build_step(config, self.model, self.optimiser, self.optim.clip)
+            self.step = build_step(config, self.model, self.optimiser, self.optim.grad_clip)
             seeding = (self.data_seed, is_foreign(config))
             self.gradients = Gradients(self.model, build_objective(config), self.loop, *seeding, partial(say, run))
             self.parts = {"model": self.model, "optimiser": self.optimiser, "average": self.average}
@@ -112,7 +112,7 @@ class Trainer:
             batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
         self.progress.tokens += batch_positions(batch)
         with self.clock.timed("optimiser"):
-            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, self.schedule, optim.floor)
+            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, self.schedule, optim.min_lr_ratio)
             self.step.generator.manual_seed(step_seed(self.data_seed, step))
             losses, norm = self.step.update(batch, lr, self.timed_gradients)
             self.average.update(step)

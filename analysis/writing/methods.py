@@ -136,9 +136,10 @@ def _training(case: Case) -> dict[str, Any]:
     manifest, tuned = case.study.manifest, case.study.manifest.tuning
     cells = [cell for cell in planned_cells(manifest) if cell.config.known]
     trained = [cell.config.train for cell in cells]
-    onednn, compiled = (all(each.products == "onednn" for each in trained), all(each.compile for each in trained))
+    onednn, compiled = (all(each.matmul == "onednn" for each in trained), all(each.compile for each in trained))
     peak, warmup, floor, *others = (
-        configured(cells, "optim", key) for key in ("lr", "warmup", "floor", "betas", "weight_decay", "clip")
+        configured(cells, "optim", key)
+        for key in ("lr", "warmup", "min_lr_ratio", "betas", "weight_decay", "grad_clip")
     )
     schedules = [cell.config.schedule for cell in cells]
     known = bool(cells and peak) and all(each == schedules[0] for each in schedules)

@@ -45,7 +45,7 @@ def test_linear_layers_are_computed_as_in_training(text, tmp_path, monkeypatch):
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
     words = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results", "seeds=1"]
-    words += ["study=onednn", "train.products=onednn"]
+    words += ["study=onednn", "train.matmul=onednn"]
     monkeypatch.chdir(tmp_path)
     assert sweep_here(*words) == 0
     calls: list[int] = []

@@ -49,7 +49,7 @@ REFUSED = [
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
     *(
         ([f"{key}=${{ffn}}"], f"{key}=${{ffn}}: takes one value")
-        for key in ("study", "results_dir", "match", "confirm", "aa")
+        for key in ("study", "results_dir", "match", "confirm", "placebo_seeds")
     ),
     (["keep=${optim.betas}"], "keep=${optim.betas}: takes one value"),
     (["zip=${optim.betas}"], "zip=${optim.betas}: takes a list of names"),
@@ -67,7 +67,7 @@ REFUSED = [
     (["seeds=100000000000"], "seeds: must be at most 1,000 seeds"),
     ([f"seeds=[{HUGE}]"], "seeds: 7.3 × 10^23 is too large"),
     (["confirm=1000000000"], "confirm: must be ≥ 1 and ≤ 1000, not 1,000,000,000"),
-    (["aa=1000000000"], "aa: must be ≥ 0 and ≤ 1000, not 1,000,000,000"),
+    (["placebo_seeds=1000000000"], "placebo_seeds: must be ≥ 0 and ≤ 1000, not 1,000,000,000"),
 ]
 
 

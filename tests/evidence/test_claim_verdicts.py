@@ -176,7 +176,7 @@ def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds(tmp_pat
 def test_a_margin_of_training_steps_waits_for_exchange_runs(tmp_path):
     claim = {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "2 %"}
     found = row(evidence.claims(made(tmp_path, {"a": entry(claim)})), "a")
-    assert found.verdict == "undecided" and "exchange=true" in found.note and not found.waits
+    assert found.verdict == "undecided" and "step_equivalents=true" in found.note and not found.waits
 
 
 def by_steps(folder: Path, n: int = 8, **claims: dict[str, Any]) -> Any:

@@ -106,7 +106,7 @@ def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps(tmp_pa
     found = study(tmp_path, 0.0, 0.001, margin=entry("2 %"))
     assert row(found).verdict == "undecided"
     assert evidence.margin_line(found).endswith(
-        "without exchange runs nothing can be judged by it; exchange=true adds them"
+        "without exchange runs nothing can be judged by it; step_equivalents=true adds them"
     )
     assert format.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
 
@@ -156,7 +156,7 @@ def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -
         (["margin=-1"], "margin: must be > 0"),
         (["margin=about"], "margin: must be > 0"),
         (["margin=true"], "margin: must be > 0"),
-        (["margin=0 %", "exchange=true"], "margin: must be > 0"),
+        (["margin=0 %", "step_equivalents=true"], "margin: must be > 0"),
         (["margin=2 %"], "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write ex"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_study_file_may_have_a_margin_and_changing_it_is_the_same_study(tmp_pa
     folder = tmp_path / "conf" / "experiment"
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text(
-        "# Mine.\nscale: tiny\nfactors: {norm: [ln, rms]}\nmargin: 0.01\nexchange: false\n"
+        "# Mine.\nscale: tiny\nfactors: {norm: [ln, rms]}\nmargin: 0.01\nstep_equivalents: false\n"
     )
     asked = "+experiment=mine", f"results_dir={tmp_path}"
     for more, margin in ((), 0.01), (("margin=0.02",), 0.02):

@@ -151,7 +151,7 @@ def test_seeds_auto_waits_for_the_interaction_at_the_level_of_the_whole_family(t
         """Both effects are clear, their difference is not."""
         return warmed(levels | {"optim.warmup": 0}, seed) + noise(levels, seed)
 
-    study = made(tmp_path, WARM, score, 5, sequential={"looks": looks, "at": 5, "max": 20}, aa=0)
+    study = made(tmp_path, WARM, score, 5, sequential={"looks": looks, "at": 5, "max": 20}, placebo_seeds=0)
     table = evidence.effects(study)
     assert list(table["verdict"]) == ["worse", "worse", "undecided"]
     assert table["alpha"].to_numpy() == pytest.approx([nominal(tuple(looks), 0.05 / 3)] * 3)

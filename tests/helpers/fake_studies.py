@@ -221,7 +221,7 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "model": {"_target_": "", "layers": 4, "heads": 4, "dim": 64, "dropout": 0.0, "tie_embeddings": True},
         "data": {"context": 64},
         "train": {"steps": STEPS, "batch_size": 16, "eval_every": 50, "log_every": 10, "checkpoint_seconds": 15.0},
-        "optim": {"_target_": "", "lr": 1e-3, "betas": [], "weight_decay": 0.0, "clip": 1.0, "warmup": 0},
+        "optim": {"_target_": "", "lr": 1e-3, "betas": [], "weight_decay": 0.0, "grad_clip": 1.0, "warmup": 0},
         "eval": {"tokens": 1024, "val_share": 1.0, "lengths": [64, 128]},
         "timing": "shared",
         "seed": {},
@@ -229,7 +229,7 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "seeds_max": 20,
         "match": "none",
         "design": "grid",
-        "aa": 0,
+        "placebo_seeds": 0,
         "results_dir": "results",
         "reuse": "same",
         "keep": "weights",
@@ -237,8 +237,8 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
     found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers", "head_bias"), False)
     found["model"] |= {"head_dim": None, "share_embeddings": True, "soft_cap": None}
     found["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none", "diagnostics": False}
-    found["train"] |= {"products": "torch"}
-    found["optim"] |= {"floor": 0.1}
+    found["train"] |= {"matmul": "torch"}
+    found["optim"] |= {"min_lr_ratio": 0.1}
     for name, values in (pair for each in sections for pair in each.items()):
         found[name] = found.get(name, {}) | values
     return found

@@ -44,13 +44,13 @@ def test_a_range_is_counted_before_it_is_written_out(key: str, value: str, count
     assert len(parse([f"{key}=range(1,4)"], read_groups()).swept.get(key, [1, 2, 3])) == 3
 
 
-@pytest.mark.parametrize(("key", "kind"), [("aa", "a whole number"), ("exchange", "true or false")])
+@pytest.mark.parametrize(("key", "kind"), [("placebo_seeds", "a whole number"), ("step_equivalents", "true or false")])
 def test_a_value_that_a_key_refers_to_is_of_its_kind(key: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was a text wherever it came from the environment, and `aa=${oc.env:COUNT}` a traceback."""
     monkeypatch.setenv("COUNT", "many")
     assert problems(f"{key}=${{oc.env:COUNT}}") == [f"{key}=${{oc.env:COUNT}}: 'many' is not {kind}"]
     monkeypatch.setenv("COUNT", "8")
-    assert plan_study(("aa=${oc.env:COUNT}", "scale=tiny", "dry_run=true")).manifest.seeds == [*range(8)]
+    assert plan_study(("placebo_seeds=${oc.env:COUNT}", "scale=tiny", "dry_run=true")).manifest.seeds == [*range(8)]
 
 
 @pytest.mark.parametrize("level", ["[ln]", "[ln,rms]", "{a:1}"])

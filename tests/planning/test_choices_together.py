@@ -13,7 +13,7 @@ from ablate.results.atomic import write_json
 
 TINY = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", "train.steps=4")
 SWEPT = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=learned")
-ROUNDS = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "aa=3", "seeds=3")
+ROUNDS = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "placebo_seeds=3", "seeds=3")
 
 
 def test_patterns_placebos_tuning_and_a_choice_across_stacks_are_carried_out_in_one(tmp_path, monkeypatch):

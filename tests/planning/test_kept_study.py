@@ -98,7 +98,9 @@ def test_whatever_it_depends_on_has_it_checked_again(ended, text, tmp_path, monk
         text.write_bytes(whole)
 
 
-@pytest.mark.parametrize("more", [["aa=3"], ["exchange=true"], ["tune.key=optim.lr", "tune.values=[1e-3,3e-3]"]])
+@pytest.mark.parametrize(
+    "more", [["placebo_seeds=3"], ["step_equivalents=true"], ["tune.key=optim.lr", "tune.values=[1e-3,3e-3]"]]
+)
 def test_other_rounds_than_the_studys_own_are_planned_anew(words: list[str], more: list[str], tmp_path: Path) -> None:
     place = tmp_path / "kept.json"
     kept_study.keep(place, plan_study(latest(*words, "train.steps=6", *more)).asked)

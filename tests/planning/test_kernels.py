@@ -32,7 +32,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Measure:
 def ways(small: list[str], *words: str) -> set[tuple[str, bool]]:
     """How the cells of a planned study are computed."""
     cells = plan_study([*small, "norm=ln,rms", *words]).manifest.cells
-    return {(cell.config.train.products, cell.config.train.compile) for cell in cells}
+    return {(cell.config.train.matmul, cell.config.train.compile) for cell in cells}
 
 
 def test_long_runs_go_by_the_measurement_and_short_ones_do_not(small: list[str], machine: Measure) -> None:
@@ -47,8 +47,8 @@ def test_long_runs_go_by_the_measurement_and_short_ones_do_not(small: list[str],
 def test_what_is_asked_for_is_not_decided(small: list[str], machine: Measure) -> None:
     machine()
     assert ways(small, "train.compile=false") == {("onednn", False)}
-    assert ways(small, "train.products=torch") == {("torch", True)}
-    assert ways(small, "train.products=torch", "train.compile=false") == {("torch", False)}
+    assert ways(small, "train.matmul=torch") == {("torch", True)}
+    assert ways(small, "train.matmul=torch", "train.compile=false") == {("torch", False)}
     assert ways(small, "train.precision=bf16") == {("torch", True)}, "bf16 is oneDNN's either way"
     assert ways(small, "train.precision=fp32,bf16") == {("onednn", True), ("torch", True)}
     assert ways(small, "train.device=cpu,cuda") == {("onednn", True), ("torch", True)}
@@ -57,9 +57,9 @@ def test_what_is_asked_for_is_not_decided(small: list[str], machine: Measure) ->
 @pytest.mark.parametrize("other", ["train.precision=bf16", "train.device=cuda", "train.precision=bf16,fp32"])
 def test_a_library_that_a_cell_cannot_have_is_refused(small: list[str], other: str) -> None:
     with pytest.raises(PlanError) as error:
-        plan_study([*small, "train.products=onednn", other])
+        plan_study([*small, "train.matmul=onednn", other])
     [problem] = error.value.problems
-    assert problem.key == "train.products" and all(word in problem.message for word in ("float32", "CPU", other[:17]))
+    assert problem.key == "train.matmul" and all(word in problem.message for word in ("float32", "CPU", other[:17]))
 
 
 def test_who_continues_a_study_takes_its_way_over(small, machine, monkeypatch):
@@ -81,7 +81,7 @@ def test_who_continues_a_study_takes_its_way_over(small, machine, monkeypatch):
         ("confirm=2",),
         ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]"),
         ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]", "tune.per_seed=true", "confirm=2"),
-        ("aa=3",),
+        ("placebo_seeds=3",),
         ("train.precision=bf16,fp32",),
     ],
     ids=" ".join,

@@ -132,7 +132,7 @@ def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
     ],
 )
 def test_kinds_are_the_studied_components_that_draw_something(plan, overrides, kinds):
-    manifest = plan(*overrides, "aa=4", "eval.lengths=[8]").manifest
+    manifest = plan(*overrides, "placebo_seeds=4", "eval.lengths=[8]").manifest
     assert manifest.factors == {KIND: [None, *kinds, "data", "init", "chaos"]}
     assert manifest.seeds == [0, 1, 2, 3] and manifest.reference == {KIND: None}
     shares = [cell.shared_draws for cell in manifest.cells]
@@ -147,7 +147,7 @@ def test_kinds_are_the_studied_components_that_draw_something(plan, overrides, k
 
 def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
     code, done, trained = rounds(
-        plan, "norm=ln,rms", "seeds=3", "aa=3", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", score=score
+        plan, "norm=ln,rms", "seeds=3", "placebo_seeds=3", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", score=score
     )
     tuning, placebos, study = (planned.manifest for planned in done)
     assert code == 0 and trained == 8 + 4 * 3 + 3
@@ -157,7 +157,7 @@ def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
 
 
 def test_a_dry_run_shows_the_placebos_that_come_first(plan):
-    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", "design=leave_one_out", "zip=[norm,ffn]", "aa=4"))
+    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", "design=leave_one_out", "zip=[norm,ffn]", "placebo_seeds=4"))
     assert "perturbed by 1e-7" in shown and "5 cells × 4 seeds = 20 runs" in shown
     assert "leave one out" not in shown and "zip" not in shown, "of the study, not of its placebos"
 
@@ -166,7 +166,7 @@ def test_a_dry_run_shows_the_placebos_that_come_first(plan):
     ("fixed", "kinds"), [("seed.init=3", ["data", "chaos"]), ("seed.data=3", ["ffn", "init", "chaos"])]
 )
 def test_a_half_that_is_fixed_has_no_placebo(fixed, kinds, plan):
-    assert plan("ffn=mlp,gelu", "aa=4", fixed).manifest.factors == {KIND: [None, *kinds]}
+    assert plan("ffn=mlp,gelu", "placebo_seeds=4", fixed).manifest.factors == {KIND: [None, *kinds]}
 
 
 def score(levels: dict, lr: float, seed: int) -> float:
@@ -176,12 +176,15 @@ def score(levels: dict, lr: float, seed: int) -> float:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["aa=1"], "aa: must be ≥ 3"),
-        (["aa=2"], "aa: must be ≥ 3"),
-        (["aa=-1"], "aa: must be ≥ 0 .*not -1"),
-        (["aa=4", f"{KIND}=ffn"], f"aa: sets {KIND} by itself"),
-        (["aa=4", f"{KIND}=null,ffn"], f"aa: sets {KIND} by itself"),
-        (["aa=4", "seed.init=0", "seed.data=0", "seeds=1"], "aa: seed.init and seed.data are both fixed"),
+        (["placebo_seeds=1"], "placebo_seeds: must be ≥ 3"),
+        (["placebo_seeds=2"], "placebo_seeds: must be ≥ 3"),
+        (["placebo_seeds=-1"], "placebo_seeds: must be ≥ 0 .*not -1"),
+        (["placebo_seeds=4", f"{KIND}=ffn"], f"placebo_seeds: sets {KIND} by itself"),
+        (["placebo_seeds=4", f"{KIND}=null,ffn"], f"placebo_seeds: sets {KIND} by itself"),
+        (
+            ["placebo_seeds=4", "seed.init=0", "seed.data=0", "seeds=1"],
+            "placebo_seeds: seed.init and seed.data are both fixed",
+        ),
         ([f"{KIND}=fnn"], f"{KIND}: must be one of norm, ffn, .*not fnn"),
     ],
 )
@@ -266,7 +269,7 @@ def test_the_summary_says_what_noise_alone_makes(tmp_path):
     ]
     found = {row.kind: row for row in floors(load_study(tmp_path, "mine-aa"))}
     assert (
-        own.startswith("placebos (aa=8, ")
+        own.startswith("placebos (placebo_seeds=8, ")
         and f"SD 0.{round(found['ffn'].sd * 1e4):04d} (ffn drawn anew; 95 % upper" in own
     )
     assert "(chaos; 95 % upper bound 0." in own and "data order 0." in sources and "initialisation 0." in sources
@@ -340,4 +343,4 @@ def test_nothing_is_said_of_what_is_not_there(tmp_path):
     assert "placebos cannot be read" in summary(load_study(tmp_path, name), tmp_path)
     fabricate(tmp_path, {KIND: [None, "chaos"]}, status=lambda *_: "failed", reference={KIND: None}, study="all-failed")
     said = placebo_lines(evidence.effects(load_study(tmp_path, name)), load_study(tmp_path, "all-failed"))
-    assert said == ["placebos (aa=3, None): too few ended to say anything"]
+    assert said == ["placebos (placebo_seeds=3, None): too few ended to say anything"]

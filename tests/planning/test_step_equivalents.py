@@ -47,7 +47,7 @@ def planted(levels: dict, lr: float, seed: int) -> float:
 
 
 def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_runs_are_shared(plan, capsys):
-    command = ["norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true", "seeds=3"]
+    command = ["norm=ln,rms", "optim.lr=1e-3,1e-2", "step_equivalents=true", "seeds=3"]
     shown = preview(plan(*command))
     assert "4 cells × 3 seeds = 12 runs" in shown
     assert "then exchange runs: 2 reference cells at 5 and 8 steps, with the same seeds" in shown
@@ -71,7 +71,7 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
 
 
 def test_each_stratum_is_told_in_steps_of_its_own_reference(plan):
-    _, done, _ = rounds(plan, "norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true", "seeds=4", score=planted)
+    _, done, _ = rounds(plan, "norm=ln,rms", "optim.lr=1e-3,1e-2", "step_equivalents=true", "seeds=4", score=planted)
     study = load_study(done[-1].results, done[-1].manifest.study)
     table = evidence.effects(study)
     for row, (lr, slope) in zip(table[table["kind"] == "main"].itertuples(), RATES.items(), strict=True):
@@ -88,7 +88,7 @@ def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
     def close(levels: dict, lr: float, seed: int) -> float:
         return planted(levels | {"norm": "ln"}, 0.001, seed) + noise(seed, 5) * (levels.get("norm") == "rms") + 0.001
 
-    command = ["norm=ln,rms", "exchange=true", "seeds=auto", "seeds_max=8"]
+    command = ["norm=ln,rms", "step_equivalents=true", "seeds=auto", "seeds_max=8"]
     code, done, trained = rounds(plan, *command, score=close, stop_after=13)
     assert (code, trained) == (130, 13) and done[-1].manifest.study.endswith("-exchange")
     assert read_manifest(done[-1].results, done[-1].ended[-1].manifest.study).seeds == list(range(5))
@@ -100,7 +100,7 @@ def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
 
 
 def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
-    command = ["norm=ln,rms", "exchange=true", "seeds=3", "study=s"]
+    command = ["norm=ln,rms", "step_equivalents=true", "seeds=3", "study=s"]
     score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
     rounds(plan, *command, score=score)
     _, done, trained = rounds(plan, *command, "confirm=2", score=score)
@@ -110,7 +110,7 @@ def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
 
 
 def test_status_knows_them_and_waits_for_them(plan, capsys):
-    command = ["norm=ln,rms", "exchange=true", "seeds=3", "study=s"]
+    command = ["norm=ln,rms", "step_equivalents=true", "seeds=3", "study=s"]
     score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
     done = rounds(plan, *command, score=score, stop_after=6)[1]
     results = done[-1].results
@@ -126,7 +126,7 @@ def test_status_knows_them_and_waits_for_them(plan, capsys):
 def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
     command = ["norm=ln,rms", "seeds=3", "study=s"]
     score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
-    _, done, _ = rounds(plan, *command, "exchange=true", "aa=3", score=score)
+    _, done, _ = rounds(plan, *command, "step_equivalents=true", "placebo_seeds=3", score=score)
     results, links = done[-1].results, {"exchange": "s-exchange", "placebos": "s-aa"}
     before = evidence.effects(load_study(results, "s"))
     for more, trained in (([], 0), (["seeds=4"], 2)):
@@ -144,11 +144,17 @@ def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
 
 def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
     command = ["norm=ln,rms", "study=s"]
-    rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
+    rounds(
+        plan,
+        *command,
+        "step_equivalents=true",
+        "placebo_seeds=3",
+        score=lambda levels, lr, seed: planted(levels, 0.001, seed),
+    )
     for other in (["reuse=none"], ["seeds=[7,8]"]):
         assert plan(*command, *other).manifest.exchange == "s-exchange", "of the same code, whatever the runs are"
     monkeypatch.setattr(run_key, "code_of", lambda config: Code("edited", {}))
-    edited, asked = plan(*command), plan(*command, "exchange=true")
+    edited, asked = plan(*command), plan(*command, "step_equivalents=true")
     assert not edited.manifest.beside(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]
     assert [note.partition(" ")[0] for note in left] == ["s-aa", "s-exchange"]
@@ -157,7 +163,7 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
 
 def test_strata_of_other_lengths_are_each_scaled(text):
     shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data=text", f"data.path={text}", "dry_run=true"]
-    cells = check_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape]).cells
+    cells = check_study(["norm=ln,rms", "scale=tiny,small", "step_equivalents=true", *shape]).cells
     steps = [cell.config.train.steps for cell in cells.rows if cell.reference]
     made = exchange_cells(cells)
     assert made.factors == {"scale": ["tiny", "small"], "train.steps": ["x0.8", "x1", "x1.25"]}
@@ -176,15 +182,15 @@ def test_the_warm_up_shrinks_only_where_it_would_not_end():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ([], "exchange: nothing varies"),
-        (["norm=ln,rms", "train.steps=6,9"], "exchange: sets train.steps by itself"),
-        (["norm=ln,rms", "match=flops_total"], "exchange: match=flops_total gives cells other steps"),
-        (["norm=ln,rms", "train.steps=2"], "exchange: train.steps=2 is too few"),
+        ([], "step_equivalents: nothing varies"),
+        (["norm=ln,rms", "train.steps=6,9"], "step_equivalents: sets train.steps by itself"),
+        (["norm=ln,rms", "match=flops_total"], "step_equivalents: match=flops_total gives cells other steps"),
+        (["norm=ln,rms", "train.steps=2"], "step_equivalents: train.steps=2 is too few"),
     ],
 )
 def test_nonsense_is_refused(plan, overrides, message):
     with pytest.raises(PlanError, match=message) as error:
-        plan(*overrides, "exchange=true")
+        plan(*overrides, "step_equivalents=true")
     assert len(error.value.problems) == 1
 
 
@@ -349,7 +355,7 @@ def test_a_worth_in_words(worth, low, high, said):
 
 @pytest.mark.slow
 def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, tmp_path):
-    command = ["-m", *small, "norm=ln,rms", "seeds=2", "exchange=true", "study=s", "train.parallel=1"]
+    command = ["-m", *small, "norm=ln,rms", "seeds=2", "step_equivalents=true", "study=s", "train.parallel=1"]
     done = cli(*command)
     assert done.returncode == 0, done.stderr
     results = tmp_path / "results"

@@ -171,8 +171,8 @@ def test_what_does_not_go_with_seconds_is_refused(plan: Any, steps: Steps) -> No
     steps(mlp=[0.02], swiglu=[0.04])
     key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "train.steps=6,60"))
     assert key == "train.steps" and MATCH in message
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "exchange=true"))
-    assert key == "exchange" and MATCH in message
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "step_equivalents=true"))
+    assert key == "step_equivalents" and MATCH in message
     key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "tune.key=model.dropout", "tune.values=[0,0.1]"))
     assert key == "tune.key" and MATCH in message and "optim" in message
     steps(mlp=[0.02], swiglu=[0.2])

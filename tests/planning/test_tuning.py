@@ -309,7 +309,7 @@ def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
 def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
     from ablate.cli.preview import preview
 
-    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "aa=4"))
+    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "placebo_seeds=4"))
     assert "12 cells × 2 seeds = 24 runs, 24 to do" in shown
     assert "then: placebos and 4 cells × 3 seeds at the tuned values" in shown
     assert not plan("norm=ln").results.exists()
@@ -344,7 +344,7 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
         (["tune.key=optim.lr,optim.warmup", GRID], "tune.key belongs to the whole study and takes one value"),
         (["tune.key=optim.lr", GRID, "seeds=[1000000]"], "seeds: 1000000 and above are tuning's"),
-        (["tune.key=optim.floor", "tune.values=[0,0.1]", "schedule=constant"], "is the same cell as"),
+        (["tune.key=optim.min_lr_ratio", "tune.values=[0,0.1]", "schedule=constant"], "is the same cell as"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_in_one_line(plan, overrides, message):
@@ -355,7 +355,7 @@ def test_what_cannot_be_tuned_is_refused_in_one_line(plan, overrides, message):
 
 
 def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys):
-    assert sweep_here(*small, "norm=ln,rms", *TUNE[:2], "tune.seeds=1", "aa=3", "seeds=2") == 0
+    assert sweep_here(*small, "norm=ln,rms", *TUNE[:2], "tune.seeds=1", "placebo_seeds=3", "seeds=2") == 0
     said = capsys.readouterr().out
     names = sorted(path.parent.name for path in tmp_path.glob("results/studies/*/manifest.json"))
     name = names[0]
@@ -366,7 +366,7 @@ def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys)
     for norm, group in tuned.groupby("norm"):
         best[norm] = group.loc[group["val/loss"].idxmin(), "optim.lr"]
     assert {cell.label: cell.config.optim.lr for cell in study.manifest.cells} == best
-    assert "at each common optim.lr" in said and "placebos (aa=3, ln)" in said
+    assert "at each common optim.lr" in said and "placebos (placebo_seeds=3, ln)" in said
     assert "data order" in said and "needs" in said
     plain = {run.path for run in study.manifest.runs}
     shared = plain & {run.path for run in read_manifest(tmp_path / "results", f"{name}-aa").runs}

@@ -122,8 +122,8 @@ def test_a_choice_that_changed_after_scoring_is_refused(plan: Any) -> None:
     [
         (["tune.per_seed=true"], "tune.key: is not given"),
         ([*EACH, "seeds=auto"], "tune.per_seed: tunes for seeds that are known beforehand"),
-        ([*EACH, "aa=3"], "aa: takes one value for all seeds"),
-        ([*EACH, "exchange=true"], "exchange: takes one value for all seeds"),
+        ([*EACH, "placebo_seeds=3"], "placebo_seeds: takes one value for all seeds"),
+        ([*EACH, "step_equivalents=true"], "step_equivalents: takes one value for all seeds"),
         ([*EACH, "seeds=[600000]"], "tune.per_seed: has tuning seeds for seeds up to 499,999"),
         (["tune.key=ffn.mult", "tune.values=[2.0,4.0]", "tune.per_seed=true"], "goes with keys of optim"),
     ],

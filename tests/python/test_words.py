@@ -36,7 +36,7 @@ VALUES = [
     ("eval.lengths", [64, 128], [64, 128]),
     ("reference", {"norm": "rms"}, {"norm": "rms"}),
     ("optim.betas", (0.9, 0.95), [0.9, 0.95]),
-    ("exchange", True, True),
+    ("step_equivalents", True, True),
     ("study", None, None),
     ("study", "a study, with 'odd' words=[1]", "a study, with 'odd' words=[1]"),
     ("study", "true", "true"),

@@ -47,8 +47,8 @@ NO_PART = {
     "tune.per_seed": "what was chosen stands in the key that was tuned",
     "tune.extend": "what was chosen stands in the key that was tuned",
     "margin": "how differences are judged",
-    "exchange": "which cells there are",
-    "aa": "which cells there are; what a placebo draws anew is seed.placebo",
+    "step_equivalents": "which cells there are",
+    "placebo_seeds": "which cells there are; what a placebo draws anew is seed.placebo",
     "results_dir": "where it is written",
     "dry_run": "nothing is trained",
     "reuse": "whether runs are shared; under none, they are the study's",
@@ -173,10 +173,12 @@ def test_a_half_that_is_fixed_at_the_runs_own_seed_is_the_same_run(half: str, co
 def test_what_another_setting_leaves_without_effect_does_not_count(config: Config) -> None:
     node = yaml.safe_load(groups()["schedule"]["constant"].read_text(encoding="utf-8"))
     constant = config.with_value("schedule", node)
-    assert run_key(constant, 0, "f") == run_key(altered(constant, "optim", "floor", 0.7), 0, "f")
+    assert run_key(constant, 0, "f") == run_key(altered(constant, "optim", "min_lr_ratio", 0.7), 0, "f")
     assert run_key(constant, 0, "f") != run_key(altered(constant, "optim", "lr", 0.7), 0, "f")
     own = config.with_value("schedule", node | {"_target_": "of_mine.Constant"})
-    assert run_key(own, 0, "f") != run_key(altered(own, "optim", "floor", 0.7), 0, "f"), "a user's own may read it"
+    assert run_key(own, 0, "f") != run_key(altered(own, "optim", "min_lr_ratio", 0.7), 0, "f"), (
+        "a user's own may read it"
+    )
     node = {"_target_": "ablate.model.ffn.GLU", "hidden": 8, "mult": 4, "multiple_of": 1, "bias": True}
     given = config.with_value("ffn", node)
     for name in ("mult", "multiple_of"):

@@ -34,7 +34,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def trained(small: list[str], folder: Path, *overrides: str) -> float:
-    words = latest(*small, "seeds=1", "train.steps=2", "train.compile=true", "train.products=torch", *overrides)
+    words = latest(*small, "seeds=1", "train.steps=2", "train.compile=true", "train.matmul=torch", *overrides)
     config = plan_study(words).manifest.cells[0].config
     return Trainer(Run(folder, "a/b"), config, 0).train(lambda: False)["test/loss"]
 
@@ -57,7 +57,7 @@ def test_the_limit_of_graphs_is_an_error(small: list[str], tmp_path: Path, graph
 
 
 def test_seconds_of_compiling_are_told_apart(small: list[str], tmp_path: Path, graphs: list[Any]) -> None:
-    words = latest(*small, "seeds=1", "train.steps=2", "train.compile=true", "train.products=torch")
+    words = latest(*small, "seeds=1", "train.steps=2", "train.compile=true", "train.matmul=torch")
     trainer = Trainer(Run(tmp_path, "a/b"), plan_study(words).manifest.cells[0].config, 0)
     assert trainer.clock.seconds["compile"] == 0
     trainer.train(lambda: False)

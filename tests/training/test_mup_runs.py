@@ -40,7 +40,7 @@ def test_a_compiled_run_has_the_same_loss(small: list[str], tmp_path: Path, monk
     monkeypatch.setattr(nn.Module, "compile", lambda model, options: COMPILE(model, backend="eager"))
     found = []
     for compiled in ("true", "false"):
-        words = (f"train.compile={compiled}", "train.products=torch", "model.tie_embeddings=false")
+        words = (f"train.compile={compiled}", "train.matmul=torch", "model.tie_embeddings=false")
         status, run = train(planned(small, tmp_path / compiled, *words))
         result: Any = run.result()
         assert status == "done"

@@ -35,7 +35,7 @@ def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> An
 
     def planned(settings: dict[str, Any], *words: str) -> Any:
         settings = {key: value.replace("MINE", name) if key == "_target_" else value for key, value in settings.items()}
-        text = f"# Mine.\n{yaml.safe_dump({'clip': 1.0, 'floor': 0.1} | settings)}"
+        text = f"# Mine.\n{yaml.safe_dump({'grad_clip': 1.0, 'min_lr_ratio': 0.1} | settings)}"
         (tmp_path / "conf" / "optim" / "mine.yaml").write_text(text)
         user = [f"user=[{name}]"] * (name in settings["_target_"])
         words = (*small, *user, "optim=mine", "seeds=1", "train.checkpoint_seconds=0", *words)

@@ -108,7 +108,9 @@ def test_chaos_moves_each_number_of_a_table_once(small: list[str], name: str) ->
 def test_placebos_of_a_reference_with_vectors_draw_its_embedding_anew(
     small: list[str], shared: str, kinds: list[str]
 ) -> None:
-    plan = plan_study([*small, "embedding=word2vec,elmo", f"embedding.shared={shared}", "aa=3", "dry_run=true"])
+    plan = plan_study(
+        [*small, "embedding=word2vec,elmo", f"embedding.shared={shared}", "placebo_seeds=3", "dry_run=true"]
+    )
     assert plan.manifest.factors == {"seed.placebo": [None, *kinds, "data", "init", "chaos"]}
 
 
@@ -229,7 +231,7 @@ def test_a_plan_tells_the_cost_and_trains_nothing_that_is_kept(small: list[str])
 
 
 def test_placebos_of_one_kind_of_vectors_are_told_in_one_line(small: list[str]) -> None:
-    plan = plan_study([*small, "embedding=word2vec,elmo", "seeds=3", "aa=3", "dry_run=true"])
+    plan = plan_study([*small, "embedding=word2vec,elmo", "seeds=3", "placebo_seeds=3", "dry_run=true"])
     (line,) = expected_vectors(plan)
     assert "Word2Vec: 6 sets to train" in line, "for three seeds the plain ones, and those of embedding and of init"
 

@@ -38,8 +38,8 @@ LOOP = [
     f"train.steps={STEPS}",
     f"optim.warmup={WARMUP}",
     f"optim.lr={LR}",
-    f"optim.floor={FLOOR}",
-    f"optim.clip={CLIP}",
+    f"optim.min_lr_ratio={FLOOR}",
+    f"optim.grad_clip={CLIP}",
 ]
 LOOP += [f"optim.weight_decay={DECAY}", "optim.betas=[0.8,0.95]", "train.log_every=1", "train.eval_every=2"]
 LOOP += ["model.dropout=0.2", "model.layers=2"]

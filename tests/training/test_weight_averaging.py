@@ -110,7 +110,7 @@ def test_recalibration_and_diagnostics_are_of_the_average(runs):
 
 
 def test_a_live_loss_that_is_no_number_ends_the_run(small, tmp_path):
-    run = trainer(small, tmp_path, "train.average=ema", "optim.lr=1e3", "optim.clip=1e6", "train.log_every=1")
+    run = trainer(small, tmp_path, "train.average=ema", "optim.lr=1e3", "optim.grad_clip=1e6", "train.log_every=1")
     with torch.no_grad():
         run.model.head.weight.fill_(float("nan"))
     with pytest.raises(Diverged, match="train/loss is nan at step 1"):

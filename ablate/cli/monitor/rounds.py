@@ -82,7 +82,7 @@ def unsettled(rounds: list[Round]) -> bool:
     manifest = rounds[-1].manifest
     more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
     there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
-    asked = manifest.cells[0].config.exchange  # by this command, not by an earlier one
+    asked = manifest.cells[0].config.step_equivalents  # by this command, not by an earlier one
     return more or (bool(asked and manifest.exchange) and manifest.seeds not in there)
 
 

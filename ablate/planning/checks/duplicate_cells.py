@@ -22,7 +22,7 @@ from ablate.training.schedule import build_schedule, learning_rate
 
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
-OF_RATES = ("lr", "warmup", "floor", "schedule")  # keys of `optim`, the last one in stored runs alone
+OF_RATES = ("lr", "warmup", "min_lr_ratio", "schedule")  # keys of `optim`, the last one in stored runs alone
 MOST_RATES = 10_000  # of steps that learning rates are compared at, evenly over all
 ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
 
@@ -147,7 +147,7 @@ def same_rates(checked: list[Checked]) -> Iterator[Pair]:
 def rates(config: Config) -> str:
     """Hash of a cell's learning rates, but for rounding."""
     schedule, optim, steps = build_schedule(config), config.optim, config.train.steps
-    given = (optim.lr, optim.warmup, schedule, optim.floor)
+    given = (optim.lr, optim.warmup, schedule, optim.min_lr_ratio)
     each = (f"{learning_rate(step, steps, *given):.12e}" for step in range(0, steps, -(-steps // MOST_RATES)))
     return hashlib.sha256(" ".join(each).encode()).hexdigest()
 

@@ -22,7 +22,7 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import BUILT, NOW_GROUPS, OWNED, VARIED, Config, typed
+from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import here, package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
@@ -202,7 +202,7 @@ def own_problems(section: str, config: Config) -> list[Problem]:
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
     if section == "optim" and not rows:
         rows = optimiser_problems(config)
-    return [Problem(key, NOW_GROUPS.get(key, told)) for key, told in rows]
+    return [Problem(key, RENAMED.get(key, told)) for key, told in rows]
 
 
 def facts_for_counting(task: Any) -> list[Any]:
@@ -269,7 +269,7 @@ def resolve_auto(config: Config) -> Config:
         config = config.with_value("train.precision", "bf16" if fast else "fp32")
     if config.timing == "isolated" and config.train.parallel == "auto":
         config = config.with_value("train.parallel", 1)
-    for key, short in (("products", "torch"), ("compile", False)):  # long runs: planning/kernels.py
+    for key, short in (("matmul", "torch"), ("compile", False)):  # long runs: planning/kernels.py
         if getattr(config.train, key) == "auto":
             config = config.with_value(f"train.{key}", short)
     data = dict(config.data)
@@ -290,11 +290,11 @@ def worker_problems(config: Config) -> list[Problem]:
         found.append(Problem("train.parallel", message))
     if train.compile != "auto" and not isinstance(train.compile, bool):
         found.append(Problem("train.compile", f"must be auto, true or false, not {train.compile!r}"))
-    if train.products == "onednn" and not torch.backends.mkldnn.is_available():
-        found.append(Problem("train.products", "onednn is no part of this torch; write train.products=torch"))
-    elif train.products == "onednn" and not in_float32_on_cpu(config):
+    if train.matmul == "onednn" and not torch.backends.mkldnn.is_available():
+        found.append(Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch"))
+    elif train.matmul == "onednn" and not in_float32_on_cpu(config):
         where = f"train.precision={train.precision} on train.device={train.device}"
-        found.append(Problem("train.products", f"onednn is for float32 on a CPU, not {where}; leave it out"))
+        found.append(Problem("train.matmul", f"onednn is for float32 on a CPU, not {where}; leave it out"))
     return found
 
 

@@ -42,4 +42,4 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
 
 def has_other_cells(settings: Config) -> bool:
     """Whether some round has cells that the study itself has not: each at other values, placebos, other steps."""
-    return settings.tune.key is not None or bool(settings.aa) or settings.exchange
+    return settings.tune.key is not None or bool(settings.placebo_seeds) or settings.step_equivalents

@@ -22,8 +22,8 @@ def with_other_cells(study: CheckedStudy) -> Iterator[Plan]:
         raise PlanError(problems)
     if study.settings.tune.key is not None:
         study = yield from tuned(study)
-    if study.settings.aa:
+    if study.settings.placebo_seeds:
         placebos = placebo_study(study)
         yield plan_runs(placebos)
         study = dataclasses.replace(study, entries=study.entries | {"placebos": placebos.name})
-    yield from with_exchange(study) if study.settings.exchange else looks(study)
+    yield from with_exchange(study) if study.settings.step_equivalents else looks(study)

@@ -23,22 +23,29 @@ Shapes = dict[str, tuple[str, tuple[int, ...]]]  # of parameters: name -> (role,
 
 def placebo_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `aa`."""
-    count, seed = study.settings.aa, study.settings.seed
+    count, seed = study.settings.placebo_seeds, study.settings.seed
     if not count:
         return []
     found = []
     if count < LEAST:
-        found.append(Problem("aa", f"must be ≥ {LEAST}, as in aa=8: {count} of each kind tell nothing about a spread"))
+        found.append(
+            Problem(
+                "placebo_seeds",
+                f"must be ≥ {LEAST}, as in placebo_seeds=8: {count} of each kind tell nothing about a spread",
+            )
+        )
     if KEY in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked):
-        found.append(Problem("aa", f"sets {KEY} by itself; leave one of them out"))
+        found.append(Problem("placebo_seeds", f"sets {KEY} by itself; leave one of them out"))
     if None not in (seed.init, seed.data):
-        found.append(Problem("aa", "seed.init and seed.data are both fixed, so that all its seeds would be one run"))
+        found.append(
+            Problem("placebo_seeds", "seed.init and seed.data are both fixed, so that all its seeds would be one run")
+        )
     return found
 
 
 def placebo_study(study: CheckedStudy) -> CheckedStudy:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
-    count, (row, plain) = study.settings.aa, study.cells.references[0]
+    count, (row, plain) = study.settings.placebo_seeds, study.cells.references[0]
     label, shapes = row.label, plain.budget.shapes
     kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config)]
     config = plain.config.with_value("eval.lengths", [])

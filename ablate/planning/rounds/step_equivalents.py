@@ -26,7 +26,7 @@ KEY = "train.steps"
 
 def exchange_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `exchange`."""
-    if not study.settings.exchange:
+    if not study.settings.step_equivalents:
         return []
     swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
     least = min(cell.config.train.steps for cell in study.cells.checked)
@@ -39,7 +39,7 @@ def exchange_problems(study: CheckedStudy) -> list[Problem]:
         found.append(f"match={study.settings.match} gives cells other steps than their reference; write another match")
     if len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS):
         found.append(f"{KEY}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3")
-    return [Problem("exchange", message) for message in found]
+    return [Problem("step_equivalents", message) for message in found]
 
 
 def scaled(steps: int, ratio: float) -> int:

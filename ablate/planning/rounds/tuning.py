@@ -82,7 +82,7 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
     settings = dataclasses.replace(study.settings, **own)
     cells = tuning_cells(study.cells, settings, str(tune.key), grid)
     metrics = [f"val/{first_metric(cell.task)}" for cell in study.cells.checked]
-    after = "placebos and " * bool(study.settings.aa) + what_follows(study)
+    after = "placebos and " * bool(study.settings.placebo_seeds) + what_follows(study)
     told = f"tuning first: {tune.key} at {len(grid)} values for {format.counted(len(study.cells.rows), 'cell')}, "
     told += f"{format.counted(tune.seeds, 'seed')} each{cost(tune, shares, len(cells.rows))}, "
     told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
@@ -115,7 +115,7 @@ def what_follows(study: CheckedStudy) -> str:
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = format.counted(len(study.cells.rows), "cell")
-    return f"{cells} × {times}" + ", and exchange runs" * study.settings.exchange
+    return f"{cells} × {times}" + ", and exchange runs" * study.settings.step_equivalents
 
 
 def level(value: Any) -> Any:

@@ -39,7 +39,7 @@ def share_problems(study: CheckedStudy) -> list[Problem]:
     if settings.seeds == "auto":
         message = "tunes for seeds that are known beforehand, and seeds=auto counts them later; write seeds=8"
         return [Problem("tune.per_seed", message)]
-    beside = [key for key in ("aa", "exchange") if getattr(settings, key)]
+    beside = [key for key in ("placebo_seeds", "step_equivalents") if getattr(settings, key)]
     found = [Problem(key, "takes one value for all seeds; leave it out, or tune.per_seed") for key in beside]
     if str(tune.key).partition(".")[0] != "optim":
         told = f"{tune.key} would make each seed another model; it goes with keys of optim, such as optim.lr"

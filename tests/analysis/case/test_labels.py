@@ -152,7 +152,7 @@ def test_placebos_and_what_noise_does_have_the_labels(tmp_path: Path) -> None:
     two = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
     folder, said = analysed(tmp_path, labels, two, placebos="aa")
     report = read(folder, "report.md")
-    assert "placebos (aa=12, L_n \\<b>norm\\</b> + MLP): " in report
+    assert "placebos (placebo_seeds=12, L_n \\<b>norm\\</b> + MLP): " in report
     assert "({FFN}^2 drawn anew; 95 % upper bound" in report
     assert "seeds each: {FFN}^2 drawn anew and chaos." in read(folder, "methods.md")
     assert "ffn drawn anew" not in report + said and "ln + mlp" not in report + said

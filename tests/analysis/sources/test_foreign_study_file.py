@@ -117,7 +117,7 @@ def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> N
         "margin: ±0.2, post hoc: nothing tells that it was written before the results"
     )
     (sentence,) = evidence.claims(study)["sentence"]
-    assert sentence.startswith("gated (post hoc): looks supported.") and "aa=" not in sentence
+    assert sentence.startswith("gated (post hoc): looks supported.") and "placebo_seeds=" not in sentence
     assert "false passes" not in sentence, "a number that no valid rule can fail says nothing of a claim"
 
 

@@ -27,7 +27,7 @@ FULL = {
               "dropout": 0.1},
     "train": {"steps": 800, "batch_size": 16, "precision": "fp32", "average": "ema"},
     "optim": {"_target_": "ablate.training.optim.adamw", "lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1,
-              "clip": 1.0, "warmup": 40, "floor": 0.1},
+              "grad_clip": 1.0, "warmup": 40, "min_lr_ratio": 0.1},
     "schedule": {"_target_": "ablate.training.schedule.Cosine"},
     "eval": {"tokens": 16384, "lengths": []},
 }  # fmt: skip

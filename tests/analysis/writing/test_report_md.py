@@ -104,7 +104,7 @@ def test_one_seed_looks_and_withdrawn_claims_are_said(tmp_path: Path) -> None:
 def test_placebos_say_what_noise_makes(tmp_path: Path) -> None:
     fabricate(tmp_path, {"seed.placebo": [None, "ffn", "chaos"]}, study="main-aa", seeds=range(8))
     found = case(tmp_path, study="main", placebos="main-aa")
-    assert sections.noise(found).items and "placebos (aa=8" in sections.noise(found).items[0]
+    assert sections.noise(found).items and "placebos (placebo_seeds=8" in sections.noise(found).items[0]
     assert not sections.noise(case(tmp_path, study="plain")).items
 
 

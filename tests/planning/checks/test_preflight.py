@@ -138,7 +138,7 @@ def test_rows_that_are_mixed_in_training_alone_are_told(small: list[str], conf: 
 
 
 SAME_RATES = {
-    "schedule=cosine,linear optim.floor=1": "schedule=cosine and schedule=linear",
+    "schedule=cosine,linear optim.min_lr_ratio=1": "schedule=cosine and schedule=linear",
     "schedule=constant optim.warmup=0,1": "optim.warmup=0 and optim.warmup=1",
     "schedule=wsd schedule.form=linear,sqrt schedule.decay=0.01": "schedule.form=linear and schedule.form=sqrt",
 }
@@ -184,7 +184,7 @@ DIFFERENT = [
     "norm=bn norm.momentum=0.1,0.2",
     "position=rope position.base=1000.0,10000.0",
     "model.dropout=0,0.1",
-    "optim.clip=1,2 optim.warmup=1,2",
+    "optim.grad_clip=1,2 optim.warmup=1,2",
     "schedule=cosine,wsd optim.lr=1e-3,2e-3",
     "schedule=wsd schedule.decay=0.2,0.4",
     "train.batch_size=4,8",
