@@ -93,18 +93,18 @@ def _said(key: str, mine: bool, before: list[str], after: list[str]) -> str:
 
 
 def also_words(also: str) -> str:
-    """A few settings of the column `also` of effects: "also: bias true → false"; nothing where there is none."""
+    """A few settings of the column `also` of effects: "also changes bias true → false"; nothing where there is none."""
     found = also.split("; ") if also else []
     more = f" and {counted(len(found) - NAMED, 'more setting')}" * (len(found) > NAMED)
-    return f"also: {', '.join(found[:NAMED])}{more}" * bool(found)
+    return f"also changes {', '.join(found[:NAMED])}{more}" * bool(found)
 
 
 def also_lines(manifest: Manifest) -> list[str]:
-    """A line for each change of a design that changes more than it is called by: "ffn: swiglu − mlp, also: …"."""
+    """A line for each change of a design that changes more than it is called by: "ffn: swiglu − mlp also changes …"."""
     found = {}
     named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
     for contrast, others in zip(named, also_of_each(manifest, named), strict=True):
         if others:
             where = f" at {contrast.stratum}" * bool(contrast.stratum)
             found[contrast.label.removesuffix(where)] = also_words("; ".join(others))
-    return [f"{label}, {others}" for label, others in found.items()]
+    return [f"{label} {others}" for label, others in found.items()]

@@ -90,7 +90,7 @@ def _design(case: Case) -> dict[str, Any]:
         "varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]])),
         "reference": ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items()),
         "within": [naming.named(manifest, name) for name in factors if name not in manifest.reference],
-        "also": [line.partition(", also: ")[::2] for line in evidence.also_lines(manifest)],
+        "also": [line.partition(" also changes ")[::2] for line in evidence.also_lines(manifest)],
         "held": naming.matched(manifest),
         "quantity": quantity,
         "within_share": share,

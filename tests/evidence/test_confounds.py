@@ -31,26 +31,26 @@ def lines(planned: Any) -> list[str]:
 
 def test_the_plan_names_what_a_variant_changes_beside_itself(plan: Any) -> None:
     planned = plan("norm=ln,rms", "ffn=mlp,swiglu")
-    assert lines(planned) == [f"ffn: swiglu − mlp, also: {BIAS}"]
-    assert f"\nffn: swiglu − mlp, also: {BIAS}\n" in preview(planned)
+    assert lines(planned) == [f"ffn: swiglu − mlp also changes {BIAS}"]
+    assert f"\nffn: swiglu − mlp also changes {BIAS}\n" in preview(planned)
 
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
         (["ffn=mlp,gelu"], []),
-        (["norm=ln,ln_std"], ["norm: ln_std − ln, also: eps 1e-5 → 1e-6"]),
+        (["norm=ln,ln_std"], ["norm: ln_std − ln also changes eps 1e-5 → 1e-6"]),
         (["attention=mha,mqa"], []),  # one class: the argument is the variant
         (["ffn=mlp,swiglu", "ffn.bias=false"], []),
-        (["ffn=mlp,swiglu", "match=params"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
-        (["ffn=mlp,swiglu", "match=flops_total", "train.steps=60"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
-        (["ffn=mlp,swiglu", "optim.lr=1e-3,3e-3"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
+        (["ffn=mlp,swiglu", "match=params"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
+        (["ffn=mlp,swiglu", "match=flops_total", "train.steps=60"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
+        (["ffn=mlp,swiglu", "optim.lr=1e-3,3e-3"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
         (["optim.lr=1e-3,3e-3"], []),
-        (["norm=ln,rms", "ffn=mlp,swiglu", "design=one_at_a_time"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
+        (["norm=ln,rms", "ffn=mlp,swiglu", "design=one_at_a_time"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
         (["attention=window+mha+...", "attention.window=3,5", "model.layers=3"], []),
         (["attention=window+mha+...", "model.layers=3,4", "attention.window=5"], []),
         (["ffn=mlp+glu,glu+mlp", "model.layers=2"], []),
-        (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms), also: {BIAS}"]),
+        (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms) also changes {BIAS}"]),
     ],
 )
 def test_arguments_that_both_sides_have_and_nothing_else(plan: Any, overrides: list[str], expected: list[str]) -> None:
@@ -59,7 +59,9 @@ def test_arguments_that_both_sides_have_and_nothing_else(plan: Any, overrides: l
 
 def test_a_presets_other_groups_are_named(plan: Any) -> None:
     [line] = lines(plan("+preset=gpt2,llama"))
-    assert line.startswith("preset: llama − gpt2, also: norm LayerNorm → RMSNorm, ") and line.endswith("more settings")
+    assert line.startswith("preset: llama − gpt2 also changes norm LayerNorm → RMSNorm, ") and line.endswith(
+        "more settings"
+    )
 
 
 def test_patterns_of_presets_are_named_as_people_write_them(plan: Any) -> None:
@@ -96,14 +98,14 @@ def test_summary_tables_methods_and_sentences_say_it(tmp_path: Path) -> None:
     table = evidence.effects(loaded).set_index("label")["also"]
     assert table["ffn: swiglu − mlp"] == table["ln + swiglu against ln + mlp"] == BIAS
     assert table["norm: rms − ln"] == table["norm × ffn"] == table["rms + mlp against ln + mlp"] == ""
-    said = [line for line in summary(loaded, tmp_path).splitlines() if "also:" in line]
-    assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also: {BIAS}")
+    said = [line for line in summary(loaded, tmp_path).splitlines() if "also changes" in line]
+    assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also changes {BIAS}")
     case = case_of(loaded, tmp_path)
-    assert sum(line.endswith(f"; also: {BIAS}") for line in printed(case)) == 1
+    assert sum(line.endswith(f"; also changes {BIAS}") for line in printed(case)) == 1
     sheet = tables.effects_sheet(case)
     assert [row[sheet.head.index("also")] for row in sheet.rows][:2] in (["", BIAS], [BIAS, ""])
-    assert f"With ffn: swiglu − mlp, the two sides differ in more than that; also: {BIAS}." in markdown(case)
-    assert sum(f"also: {BIAS}" in sentence for sentence in sentences(case)) == 1
+    assert f"With ffn: swiglu − mlp, the two sides differ in more than that: {BIAS}." in markdown(case)
+    assert sum(f"also changes {BIAS}" in sentence for sentence in sentences(case)) == 1
 
 
 @pytest.mark.parametrize("hold", ["hold=[bias]", "hold=[ffn.bias]", "hold=all"])

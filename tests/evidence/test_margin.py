@@ -157,7 +157,10 @@ def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -
         (["margin=about"], "margin: must be > 0"),
         (["margin=true"], "margin: must be > 0"),
         (["margin=0 %", "step_equivalents=true"], "margin: must be > 0"),
-        (["margin=2 %"], "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write ex"),
+        (
+            ["margin=2 %"],
+            "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write step_equivalents=true",
+        ),
     ],
 )
 def test_nonsense_is_refused_in_one_line(plan, overrides: list[str], said: str) -> None:

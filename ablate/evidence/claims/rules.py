@@ -180,10 +180,7 @@ def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, boo
     if reason:
         return reason[1], bool(row.different or row.clumps)
     if untold and fraction_of(claim.margin) is not None:
-        return (
-            f"what {claim.margin} of the training steps are worth is not known; step_equivalents=true measures it",
-            True,
-        )
+        return f"what {claim.margin} of the steps are worth is not known; step_equivalents=true measures it", True
     return "", False
 
 
