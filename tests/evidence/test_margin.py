@@ -159,7 +159,7 @@ def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -
         (["margin=0 %", "step_equivalents=true"], "margin: must be > 0"),
         (
             ["margin=2 %"],
-            "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write step_equivalents=true",
+            "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write step_eq",
         ),
     ],
 )
