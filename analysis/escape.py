@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pandas
 
-from ablate.format import ACTING as ACTING
-from ablate.format import visible as visible
-from ablate.format.formulas import quoted as quoted
-from ablate.format.formulas import unquoted as unquoted
+from ablate.formatting import ACTING as ACTING
+from ablate.formatting import visible as visible
+from ablate.formatting.formulas import quoted as quoted
+from ablate.formatting.formulas import unquoted as unquoted
 from ablate.results.atomic import write_atomic
 
 

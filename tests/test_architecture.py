@@ -22,18 +22,18 @@ from ablate.config.targets import NEEDED
 
 # What each package may import, in the order in which data flow; what it is for, its docstring says.
 ABLATE = {
-    "format": "",
-    "config": "format",
-    "results": "format config",
+    "formatting": "",
+    "config": "formatting",
+    "results": "formatting config",
     "model": "config",
-    "data": "format config results",
-    "training": "format config results model data",
-    "evidence": "format config results",
-    "execution": "format config results model data training",
-    "planning": "format config results model data training evidence execution",
+    "data": "formatting config results",
+    "training": "formatting config results model data",
+    "evidence": "formatting config results",
+    "execution": "formatting config results model data training",
+    "planning": "formatting config results model data training evidence execution",
     "api": "config results planning execution",
-    "cli": "__init__ format config results model data training evidence execution planning api",
-    "python": "format config results training evidence execution planning api cli",
+    "cli": "__init__ formatting config results model data training evidence execution planning api",
+    "python": "formatting config results training evidence execution planning api cli",
 }
 ANALYSIS = {
     "escape": "",
@@ -46,7 +46,7 @@ ANALYSIS = {
     "gallery": "escape sources case writing figures",
     "cli": "escape sources case writing figures webpage gallery",
 }
-FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
+FREE_OF_TORCH = "formatting config results evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
 COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source layer_of mapped variants_of "
 COMPONENT_ARGUMENTS += "own_of make_optimiser Config.own"

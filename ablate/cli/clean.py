@@ -25,7 +25,7 @@ from ablate.config.plain_yaml import read_plain
 from ablate.config.regular_files import regular
 from ablate.config.subcommands import Parser, conclude
 from ablate.data.corpus import cache_folder
-from ablate.format import counted
+from ablate.formatting import counted
 from ablate.results.lease import LOCKLESS
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.json_output import Outcome
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.config.subcommands import Parser, conclude
-from ablate.format.columns import columns
-from ablate.format.settings import flat
-from ablate.format.suggest import instead
+from ablate.formatting.columns import columns
+from ablate.formatting.settings import flat
+from ablate.formatting.suggest import instead
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Provenance, Result
@@ -84,7 +84,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     rows = [row for row in config if not _is_carried(row)] + carried
     for row in _unequal("size", first.sizes, second.sizes, UNKNOWN):
         known = isinstance(row.first, int | float) and isinstance(row.second, int | float) and row.first
-        rows.append(row._replace(change=format.percent(row.second / row.first - 1) if known else ""))
+        rows.append(row._replace(change=formatting.percent(row.second / row.first - 1) if known else ""))
     if not (first.run and second.run) or is_same_run(first, second):
         return rows
     one, other = _origin(first), _origin(second)
@@ -222,7 +222,7 @@ def _results(first: Side, second: Side) -> Iterator[Row]:
     finals = [side.result.final if side.result else {} for side in (first, second)]
     for key in dict.fromkeys([*finals[0], *finals[1]]) if finals[0] != finals[1] else ():
         one, other = (final.get(key) for final in finals)
-        change = "" if one is None or other is None else format.plus(other - one, ".4g")
+        change = "" if one is None or other is None else formatting.plus(other - one, ".4g")
         yield Row("result", key, UNKNOWN if one is None else one, UNKNOWN if other is None else other, change)
 
 

@@ -21,8 +21,8 @@ from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.json_output import Outcome
 from ablate.config.schema import Config
 from ablate.config.subcommands import Parser, conclude, one_name, user_of
-from ablate.format import counted
-from ablate.format.columns import columns
+from ablate.formatting import counted
+from ablate.formatting.columns import columns
 from ablate.results.atomic import set_aside
 from ablate.results.choose import choose_study, manifest_of
 from ablate.results.damage import why_without

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.signals import heeding_signals, ignore_signals
-from ablate.format.streams import exit_with, prepare
+from ablate.formatting.streams import exit_with, prepare
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -150,7 +150,7 @@ def config_dir(given: Namespace, others: list[str]) -> str | None:
     Raises PlanError for `others`, options that there are not, and for a command that there is not.
     """
     from ablate.config.errors import PlanError, Problem
-    from ablate.format.suggest import instead
+    from ablate.formatting.suggest import instead
 
     folders = given.config_dir or [None]
     if others:

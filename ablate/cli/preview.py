@@ -8,8 +8,8 @@ from ablate import evidence
 from ablate.config.depth import chosen_at
 from ablate.config.json_output import Outcome
 from ablate.config.study_keys import CHOSEN
-from ablate.format import counted, first_of, percent, remainder
-from ablate.format.columns import columns
+from ablate.formatting import counted, first_of, percent, remainder
+from ablate.formatting.columns import columns
 from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest

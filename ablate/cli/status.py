@@ -33,7 +33,7 @@ from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable
 from ablate.config.errors import Refused
 from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
-from ablate.format.streams import screen
+from ablate.formatting.streams import screen
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.manifest import study_folder
 from ablate.results.run import stamp

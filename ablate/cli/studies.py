@@ -34,7 +34,7 @@ from ablate.config.study_file import key_of
 from ablate.config.subcommands import PlainParser, conclude
 from ablate.execution.child_process import program
 from ablate.execution.signals import Terminated
-from ablate.format.suggest import instead
+from ablate.formatting.suggest import instead
 from ablate.planning.registration import register, registered_criterion, registered_margin
 from ablate.planning.runs import is_hydras
 from ablate.results.choose import studies

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.config.claim_relations import STATISTICS
 from ablate.evidence.effects import STEP
-from ablate.format.columns import columns
+from ablate.formatting.columns import columns
 from ablate.results import naming
 from ablate.results.manifest import newer
 from ablate.results.records import Cell, Manifest
@@ -44,17 +44,17 @@ def _title(study: Study, wall_seconds: float | None) -> str:
     parts = [naming.title(manifest), ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))]
     parts += filter(None, [naming.role(manifest)])
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
-    parts.append(", ".join([format.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
-    return " · ".join([*parts, *([] if wall_seconds is None else [format.duration(wall_seconds)])])
+    parts.append(", ".join([formatting.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
+    return " · ".join([*parts, *([] if wall_seconds is None else [formatting.duration(wall_seconds)])])
 
 
 def _scope(study: Study) -> str:
     manifest = study.manifest
-    sizes = [format.size(cell.params) for cell in manifest.cells if cell.reference]
+    sizes = [formatting.size(cell.params) for cell in manifest.cells if cell.reference]
     configs = [cell.config for cell in planned_cells(manifest)]
     steps = [str(config.train.steps) for config in configs]
-    rates = [format.scientific(config.optim.lr) for config in configs]
-    passes = [format.passes(_passes(manifest, cell)) for cell in manifest.cells]
+    rates = [formatting.scientific(config.optim.lr) for config in configs]
+    passes = [formatting.passes(_passes(manifest, cell)) for cell in manifest.cells]
     tuning = manifest.tuning
     how = "tuned" if tuning and tuning.key == "optim.lr" else "untuned"
     how += " anew for each seed:" * bool(tuning and tuning.per_seed)
@@ -88,7 +88,7 @@ def _metric(study: Study) -> str:
 
 def _cells(cells: pandas.DataFrame) -> list[str]:
     shown = list(cells.head(ROWS).itertuples())
-    places = format.decimals([cells.head(ROWS)["sd"].max()])
+    places = formatting.decimals([cells.head(ROWS)["sd"].max()])
     # Only the first ± says what it is: the column is read downwards.
     first = next((row.Index for row in shown if row.n > 1), None)
     rows = [_cell(row, _score(row, places, row.Index == first)) for row in shown]
@@ -96,15 +96,15 @@ def _cells(cells: pandas.DataFrame) -> list[str]:
 
 
 def _cell(row: Any, score: str) -> list[str]:
-    size = format.size(row.params) if row.reference else format.percent(row.params_vs_reference)
+    size = formatting.size(row.params) if row.reference else formatting.percent(row.params_vs_reference)
     found = [row.name, score, size]
     if hasattr(row, "match"):
-        found.append(f"{row.chosen}={row.chosen_value} ({format.remainder(row.match_difference)})")
+        found.append(f"{row.chosen}={row.chosen_value} ({formatting.remainder(row.match_difference)})")
     if hasattr(row, "tuned"):
-        found.append(f"{row.tuned}={format.setting(row.tuned_value)}")
+        found.append(f"{row.tuned}={formatting.setting(row.tuned_value)}")
     if hasattr(row, "vectors_seconds"):
         found.append(
-            "" if math.isnan(row.vectors_seconds) else f"vectors {format.number(row.vectors_seconds, 1)} CPU-s"
+            "" if math.isnan(row.vectors_seconds) else f"vectors {formatting.number(row.vectors_seconds, 1)} CPU-s"
         )
     return found
 
@@ -133,19 +133,19 @@ def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
         return []
     found = [[tables[0]["name"].iloc[i] for i in shown]]
     for tag, table in zip(metrics, tables, strict=True):
-        places = format.decimals([table["sd"].max()])
+        places = formatting.decimals([table["sd"].max()])
         found += [[tag] * len(shown)] * bool(tag)
         found.append([_score(row, places, False) for row in table.iloc[shown].itertuples()])
     return [heading, *_columns(zip(*found, strict=True))]
 
 
 def _score(row: Any, places: int, first: bool) -> str:
-    parts = [format.number(row.mean, places)] if row.n else []
+    parts = [formatting.number(row.mean, places)] if row.n else []
     if row.n > 1:
-        parts[0] += f" ± {format.number(row.sd, places)}" + " SD" * first
+        parts[0] += f" ± {formatting.number(row.sd, places)}" + " SD" * first
     if 0 < row.n < row.runs:
         parts[0] += f" (n = {row.n})"
-    return ", ".join(parts + format.lost(row))
+    return ", ".join(parts + formatting.lost(row))
 
 
 def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
@@ -160,13 +160,13 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
 
 
 def _effect_rows(table: pandas.DataFrame) -> list[str]:
-    decided = table["verdict"].map(format.leaning).isin(evidence.DECIDED)
+    decided = table["verdict"].map(formatting.leaning).isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
-    ordered = table.assign(late=table["kind"].isin(format.CROSSED), open=~decided & ~in_order).sort_values(
+    ordered = table.assign(late=table["kind"].isin(formatting.CROSSED), open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
     )
     shown = ordered.head(ROWS)
-    places = format.decimals((shown["high"] - shown["low"]) / 2)
+    places = formatting.decimals((shown["high"] - shown["low"]) / 2)
     rows = [_effect(row, places) for row in shown.itertuples()]
     if not any(worth for *_, worth, _ in rows):
         rows = [(*start, verdict) for *start, _, verdict in rows]
@@ -175,11 +175,11 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
 
 def _effect(row: Any, places: int) -> tuple[str, ...]:
     """An effect's label, size, seeds, worth in steps, and verdict."""
-    span = "" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
+    span = "" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
     scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-    verdict = (format.verdict(row) + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
+    verdict = (formatting.verdict(row) + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
     told = "; ".join(filter(None, (verdict, evidence.also_words(row.also))))
-    return row.label, span, format.over(row), evidence.worth_words(row, "steps") if span else "", told
+    return row.label, span, formatting.over(row), evidence.worth_words(row, "steps") if span else "", told
 
 
 def _heading(design: pandas.DataFrame) -> str:
@@ -240,12 +240,12 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
 
 def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     main, correlation = found["main"], float(cells["correlation"].median())
-    told = [f"SD of an effect {format.between(*main.spread)}"]
+    told = [f"SD of an effect {formatting.between(*main.spread)}"]
     if math.isfinite(correlation) and main.n >= 5:  # of fewer seeds it says nothing
-        told.append(f"pair correlation {format.number(correlation, 2)}")
-    sizes = [f"{kind}s of {format.between(*found[kind].finds)}" for kind in format.CROSSED if kind in found]
-    sizes = [f"effects of {format.between(*main.finds)}", *sizes]
-    finds = f"a fresh study of {main.n} seeds would find {format.listed(sizes)} four times in five"
+        told.append(f"pair correlation {formatting.number(correlation, 2)}")
+    sizes = [f"{kind}s of {formatting.between(*found[kind].finds)}" for kind in formatting.CROSSED if kind in found]
+    sizes = [f"effects of {formatting.between(*main.finds)}", *sizes]
+    finds = f"a fresh study of {main.n} seeds would find {formatting.listed(sizes)} four times in five"
     return f"{'few seeds' if main.n < 5 else 'noise'}: {finds} ({'; '.join(told)})"
 
 
@@ -268,9 +268,8 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     where = shlex.quote(str(results))
     figures = "figures: ablate analyse" + f" --results-dir {where}" * (results != Path("results"))
     open_runs = int(status.isin(["missing", "failed"]).sum())
-    again = (
-        f"the same command again trains the {format.counted(open_runs, 'run')} without a number\n" if open_runs else ""
-    )
+    counted = formatting.counted(open_runs, "run")
+    again = f"the same command again trains the {counted} without a number\n" if open_runs else ""
     if table.empty or manifest.confirms or naming.no_evidence(manifest):
         return again + figures
     if not (status == "done").any():
@@ -283,9 +282,8 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
 def _slower(study: Study) -> str:
     """What to try where runs diverged and none ended with a number: there is nothing to confirm."""
     rate = min(cell.config.optim.lr for cell in study.manifest.cells)
-    return (
-        f"next: no run ended with a number; try a lower optim.lr, {format.scientific(float(f'{rate / 3:.1g}'))} say\n"
-    )
+    lower = formatting.scientific(float(f"{rate / 3:.1g}"))
+    return f"next: no run ended with a number; try a lower optim.lr, {lower} say\n"
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -293,4 +291,4 @@ def _columns(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _more(count: int, noun: str) -> list[str]:
-    return [f"  … {format.counted(count, f'more {noun}')}: ablate analyse"] if count > 0 else []
+    return [f"  … {formatting.counted(count, f'more {noun}')}: ablate analyse"] if count > 0 else []

@@ -17,7 +17,7 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.overrides import Overrides
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import KEYS, RENAMED, SECTIONS
-from ablate.format.suggest import instead, nearest
+from ablate.formatting.suggest import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from ablate.config.depth import names_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups
-from ablate.format import visible
-from ablate.format.suggest import nearest
+from ablate.formatting import visible
+from ablate.formatting.suggest import nearest
 
 FILE = "papers.bib"
 CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)

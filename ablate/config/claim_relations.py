@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ablate.config.margin import fraction_of
 from ablate.config.typed_json import Record, optional, record
-from ablate.format.settings import is_number
+from ablate.formatting.settings import is_number
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # a difference within a margin, which each of them needs
 DIFFERENCES = ("less", "greater", *BOUNDED)  # of two means

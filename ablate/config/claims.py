@@ -28,9 +28,9 @@ from ablate.config.claim_relations import (
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
 from ablate.config.typed_json import parse
-from ablate.format import SPEED, listed
-from ablate.format.settings import is_number
-from ablate.format.suggest import instead
+from ablate.formatting import SPEED, listed
+from ablate.formatting.settings import is_number
+from ablate.formatting.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
 NUMBER = "write a number"

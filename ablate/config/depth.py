@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
-from ablate.format.suggest import instead
+from ablate.formatting.suggest import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
 REST = "..."

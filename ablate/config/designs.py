@@ -11,7 +11,7 @@ from collections.abc import Callable
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from ablate.format import counted
+from ablate.formatting import counted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.format import visible
+from ablate.formatting import visible
 
 
 class Problem(NamedTuple):

@@ -10,7 +10,7 @@ from omegaconf import MISSING
 
 from ablate.config.errors import Problem
 from ablate.config.schema import KEYS, LARGEST, LARGEST_SEED, OWNED, SECTIONS, Config
-from ablate.format import show
+from ablate.formatting import show
 
 
 def check(config: Config) -> list[Problem]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ablate.format.settings import is_number
+from ablate.formatting.settings import is_number
 
 PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 SPELLING = "a number in the metric's unit (margin=0.01) or a share of the training steps (margin='2 %')"

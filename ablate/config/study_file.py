@@ -22,7 +22,7 @@ from ablate.config.errors import Corrupt, Problem
 from ablate.config.groups import Groups, figures
 from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.schema import KEYS
-from ablate.format.suggest import instead, nearest
+from ablate.formatting.suggest import instead, nearest
 
 TEXTS = {  # of a study file, which say nothing of its runs: what each must be
     "question": "must be a sentence",

@@ -16,7 +16,7 @@ from torch import Tensor
 from ablate.config.extra import extra
 from ablate.data.sequence import FIRST, apart, blank, joined
 from ablate.data.task import Batch, HeldOut, Task, generator
-from ablate.format.suggest import instead
+from ablate.formatting.suggest import instead
 
 SPLITS = ("train", "val", "test")
 FORMATS = ("full", "long", "medium", "short")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from ablate import format
+from ablate import formatting
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
@@ -176,7 +176,7 @@ def unseen(collapse: Collapse, level: float) -> dict[str, float]:
 
 def unseen_line(table: pandas.DataFrame) -> str:
     """What *better* and *worse* in a table of effects leave open; nothing without such a verdict."""
-    rows = table[table["verdict"].map(format.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
+    rows = table[table["verdict"].map(formatting.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
     if rows.empty:
         return ""
     most = rows["collapse_share"].max()
@@ -227,5 +227,5 @@ def within_margin(row: Any) -> tuple[str, str] | None:
     word = "equivalent" if low <= 0 <= high else "negligible"
     whom, why = condition(fallen, row.alpha, fits, row.lower_is_better)
     why = why or seen_words(fallen)
-    others = format.span(fallen.solved.mean, low, high, format.decimals([(high - low) / 2]))
+    others = formatting.span(fallen.solved.mean, low, high, formatting.decimals([(high - low) / 2]))
     return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why

@@ -8,8 +8,8 @@ from typing import Any
 from ablate.config.depth import is_patterned, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.format import counted, setting
-from ablate.format.settings import flat
+from ablate.formatting import counted, setting
+from ablate.formatting.settings import flat
 from ablate.results.records import Cell, Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")

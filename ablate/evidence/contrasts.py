@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.evidence.setting_interactions import crossings, slope
-from ablate.format import MINUS, show
+from ablate.formatting import MINUS, show
 from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 

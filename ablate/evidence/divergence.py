@@ -13,7 +13,7 @@ from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.estimates import groups
 from ablate.evidence.family import ALPHA, worded
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
-from ablate.format import CROSSED
+from ablate.formatting import CROSSED
 from ablate.results.study import Study
 
 COUNTS = [f"{name}{side}" for side in ("", "_reference") for name in ("diverged", "ended", "low", "high")]

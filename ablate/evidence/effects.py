@@ -23,7 +23,7 @@ from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
-from ablate.format import CROSSED, OPEN, SPEED, counted
+from ablate.formatting import CROSSED, OPEN, SPEED, counted
 from ablate.results.naming import no_evidence
 from ablate.results.speed import is_timed
 from ablate.results.study import Study

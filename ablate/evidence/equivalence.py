@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from ablate import format
+from ablate import formatting
 from ablate.config.margin import fraction_of
 from ablate.results import naming
 from ablate.results.records import Manifest, MarginText
@@ -77,7 +77,7 @@ def margin_line(study: Study) -> str:
 
 def _value(entry: MarginText) -> str:
     found = _given(entry)
-    return format.bounds(found.size, found.steps)
+    return formatting.bounds(found.size, found.steps)
 
 
 def _when(entry: MarginText) -> str:

@@ -17,7 +17,7 @@ from ablate.evidence.scores import endpoints, is_share, lower_is_better, scores
 from ablate.evidence.sequential import planned_looks, sizes
 from ablate.evidence.solved import counted, is_solved
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
-from ablate.format import CROSSED, SPEED
+from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 

@@ -20,8 +20,8 @@ from ablate.evidence.noise_floor import MOST, SINGLE, seeds_to_bound
 from ablate.evidence.scores import endpoints
 from ablate.evidence.sequential import planned_looks
 from ablate.evidence.statistics import findable
-from ablate.format import MINUS, between, counted, listed, plain, size
-from ablate.format.settings import is_number
+from ablate.formatting import MINUS, between, counted, listed, plain, size
+from ablate.formatting.settings import is_number
 from ablate.results.naming import no_evidence
 from ablate.results.records import Manifest
 

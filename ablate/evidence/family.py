@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ablate.evidence.statistics import benjamini_hochberg, holm
-from ablate.format import LOOKS, OPEN, counted
+from ablate.formatting import LOOKS, OPEN, counted
 from ablate.results.naming import no_evidence
 from ablate.results.records import ClaimEntry, Manifest
 

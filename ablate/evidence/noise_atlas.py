@@ -22,7 +22,7 @@ from ablate.evidence.distributions import chi2_quantile
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
 from ablate.evidence.family import ALPHA
 from ablate.evidence.statistics import Estimate, paired
-from ablate.format import MINUS
+from ablate.formatting import MINUS
 from ablate.results.naming import measured_as, no_evidence
 from ablate.results.study import Study
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from ablate import format
+from ablate import formatting
 from ablate.evidence.distributions import chi2_quantile
 from ablate.evidence.effects import ALPHA, noise
 from ablate.evidence.equivalence import SEEDS
@@ -144,9 +144,9 @@ def _spread(manifest: Manifest, row: Floor) -> str:
 
 
 def _short(value: float) -> str:
-    places = format.decimals([value])
+    places = formatting.decimals([value])
     least = 10.0**-places
-    return f"< {format.number(least, places)}" if 0 < value < least / 2 else format.number(value, places)
+    return f"< {formatting.number(least, places)}" if 0 < value < least / 2 else formatting.number(value, places)
 
 
 def _needed(manifest: Manifest, table: pandas.DataFrame, own: list[Floor]) -> list[str]:
@@ -173,5 +173,5 @@ def _needed(manifest: Manifest, table: pandas.DataFrame, own: list[Floor]) -> li
     for size in round_differences(effects, upper):
         n = seeds_needed(size, upper, alpha)
         count = f"more than {MOST:,}" if n is None else f"about {n:,}"
-        parts.append(f"{format.plain(size)} {count if parts else f'needs {count} seeds'}")
+        parts.append(f"{formatting.plain(size)} {count if parts else f'needs {count} seeds'}")
     return [f"a difference of {', '.join(parts)} (80 % power, at the upper bound of {whose}, {_short(upper)})"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.format import p_words, ranks
+from ablate.formatting import p_words, ranks
 
 CHECKED = 12  # seeds from which on differences are checked
 LEVEL = 0.05  # of the check, for each contrast by itself: an alarm costs the verdict of its own row only

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas
 
-from ablate.format import counted, few
+from ablate.formatting import counted, few
 from ablate.results.study import Study
 
 NAMED = 4  # cells that are spelled out

@@ -16,7 +16,7 @@ from ablate.evidence.sequential import planned
 from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
-from ablate.format import SPEED
+from ablate.formatting import SPEED
 from ablate.results.naming import measured_as
 from ablate.results.records import SOLVED, Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study

@@ -19,7 +19,7 @@ import pandas
 
 from ablate.evidence.distributions import t_limit
 from ablate.evidence.normality import alarmed
-from ablate.format import counted
+from ablate.formatting import counted
 from ablate.results.records import Look, Manifest
 from ablate.results.study import Study
 

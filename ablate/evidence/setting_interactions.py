@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ablate.format import PER, show
-from ablate.format.settings import is_number
+from ablate.formatting import PER, show
+from ablate.formatting.settings import is_number
 from ablate.results.naming import assigned
 from ablate.results.records import Cell, Manifest
 

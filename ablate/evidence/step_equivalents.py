@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from ablate import format
+from ablate import formatting
 from ablate.evidence.collapse import best_run, spread_of, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.distributions import t_limit
@@ -123,7 +123,7 @@ def worth(
         return Worth(worth_note=f"fewer than {least} seeds have all exchange runs")
     parts[0][:, 0] += cost
     logs, gain = fieller(parts, alpha), -1 if lower else 1
-    notes = [f"over {format.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
+    notes = [f"over {formatting.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
     if logs is None:
         return Worth(worth_note="no spread between seeds")
     if logs.bounded and logs.slope * gain < 0:
@@ -226,8 +226,8 @@ def bent(curve: Slope) -> str:
     if not p_value(difference) < BENT:
         return ""
     gains = [float(half.mean()) * math.log(MOST) for half in (curve.lower, curve.upper)]
-    places = format.decimals([abs(gain) / 10 for gain in gains])
-    before, after = (format.number(gain, places, signed=True) for gain in gains)
+    places = formatting.decimals([abs(gain) / 10 for gain in gains])
+    before, after = (formatting.number(gain, places, signed=True) for gain in gains)
     return f"its curve bends, {before} from {LEAST:g} to 1 times the steps and {after} from 1 to {MOST:g}"
 
 
@@ -241,9 +241,9 @@ def exchange_lines(study: Study) -> list[str]:
     for stratum, curve in slopes(exchange).items():
         change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
         low, high = interval(change, ALPHA)
-        text = format.span(change.mean, low, high, format.decimals([(high - low) / 2]))
+        text = formatting.span(change.mean, low, high, formatting.decimals([(high - low) / 2]))
         n = f"{metrics[reference.id]} (n = {change.n})"
-        left = f"{format.counted(curve.collapsed, 'seed')} with a collapsed run left out" * bool(curve.collapsed)
+        left = f"{formatting.counted(curve.collapsed, 'seed')} with a collapsed run left out" * bool(curve.collapsed)
         said = "; ".join(filter(None, [f"{text} {n}", left, bent(curve)]))
         lines.append(f"exchange rate: 25 % more steps of {reference.label}: {said}")
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ablate.format import MINUS, plus
+from ablate.formatting import MINUS, plus
 
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 

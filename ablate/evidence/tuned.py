@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ablate import format
+from ablate import formatting
 from ablate.evidence.contrasts import contrasts
 from ablate.results.records import Cell, Manifest, Tuning
 
@@ -73,10 +73,10 @@ def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
         order.sort(key=lambda i: values[i])
     differences = common(manifest)
     every = [abs(value) for row in differences.values() for value in row]
-    places = format.decimals([max((value for value in every if math.isfinite(value)), default=math.nan) / 10])
+    places = formatting.decimals([max((value for value in every if math.isfinite(value)), default=math.nan) / 10])
     rows = []
     for label, row in differences.items():
-        shown = [format.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged" for i in order]
-        rows.append([label, *(f"{format.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
-    seeds = format.counted(tuning_seeds(tuning), "tuning seed")
+        shown = [formatting.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged" for i in order]
+        rows.append([label, *(f"{formatting.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
+    seeds = formatting.counted(tuning_seeds(tuning), "tuning seed")
     return f"at each common {tuning.key}, validation split, {seeds}, exploratory", rows

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ablate.config.import_path import start_importing
-from ablate.format.streams import prepare
+from ablate.formatting.streams import prepare
 
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl

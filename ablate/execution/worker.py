@@ -14,7 +14,7 @@ from ablate.execution.orders import Answer, Order, line, order_of
 from ablate.execution.signals import LEAVE, DiskFull, end_after, requested
 from ablate.execution.train_run import train_run
 from ablate.execution.worker_parent import serve_jobs
-from ablate.format.streams import prepare
+from ablate.formatting.streams import prepare
 from ablate.results.code_hash import code_of
 from ablate.training.devices import settle
 

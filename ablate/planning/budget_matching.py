@@ -16,7 +16,7 @@ from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.schema import BUILT, BY_STEPS, LAYERS
 from ablate.config.study_keys import CHOSEN
-from ablate.format import first_of, percent
+from ablate.formatting import first_of, percent
 from ablate.planning.batch_positions import changes_length, training_positions
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.results.records import Matched, StepSeconds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
-from ablate.format import first_of, scientific
+from ablate.formatting import first_of, scientific
 from ablate.results.records import SOLVED, Cell, StepSeconds, TaskFacts
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ablate.config.compose import Composed
 from ablate.config.depth import patterned
 from ablate.config.errors import BadComponent, Problem
 from ablate.config.schema import COMPONENTS
-from ablate.format import setting
+from ablate.formatting import setting
 
 SAYS = "write hold=[bias] or hold=all"
 

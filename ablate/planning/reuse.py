@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from ablate.config.errors import Corrupt, PlanError, Problem
-from ablate.format import counted, first_of
+from ablate.formatting import counted, first_of
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.naming import TAKEN
 from ablate.results.records import Cell, PlannedRun

@@ -14,7 +14,7 @@ from pathlib import Path
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, Config
 from ablate.execution.machine import machine, tell
-from ablate.format import counted
+from ablate.formatting import counted
 from ablate.planning.begun import begun, damaged
 from ablate.planning.cells import Cells
 from ablate.planning.checks.user_code import Failed, apart

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ablate.config.schema import BUILT, Config
 from ablate.execution.fork import start
 from ablate.execution.makespan import makespan
-from ablate.format import counted, duration
+from ablate.formatting import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.step_seconds import COSTLY

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.build import build_task
-from ablate.format import counted
+from ablate.formatting import counted
 from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate.format.suggest import instead
+from ablate.formatting.suggest import instead
 from ablate.python.shown_study import Study
 from ablate.results.choose import studies
 from ablate.results.kept_tables import holds_tables, read_tables

@@ -7,9 +7,9 @@ import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ablate import evidence, format
-from ablate.format.columns import columns
-from ablate.format.suggest import instead
+from ablate import evidence, formatting
+from ablate.formatting.columns import columns
+from ablate.formatting.suggest import instead
 from ablate.python.html import note, table
 from ablate.results import naming
 from ablate.results import study as tables
@@ -61,15 +61,15 @@ class Study(tables.Study):
 
     def __repr__(self) -> str:
         cells = evidence.cells(self)
-        places = format.decimals([cells["sd"].max()])
+        places = formatting.decimals([cells["sd"].max()])
         rows = [("cell", evidence.endpoint(self.manifest)), *(_scored(row, places) for row in _rows(cells))]
         return "\n".join([self._title(), *columns(rows), *_more(len(cells)), *self._also()])
 
     def _repr_html_(self) -> str:
         """The verdicts: on claims, then on effects."""
         shown = evidence.headline(self.effects)
-        places = format.decimals((shown["high"] - shown["low"]) / 2)
-        rows = [(row.label, _span(row, places), format.over(row), format.verdict(row)) for row in _rows(shown)]
+        places = formatting.decimals((shown["high"] - shown["low"]) / 2)
+        rows = [(row.label, _span(row, places), formatting.over(row), formatting.verdict(row)) for row in _rows(shown)]
         heads = ("effect", f"difference in {evidence.endpoint(self.manifest)}", "over", "verdict")
         said = evidence.claim_lines(self.manifest, evidence.claims(self))
         return note([self._title(), *said]) + table(heads, rows) + note([*_more(len(shown)), *self._also()])
@@ -77,10 +77,12 @@ class Study(tables.Study):
     def _title(self) -> str:
         status = self.runs["status"].value_counts()
         ended = ", ".join(f"{count} {name}" for name, count in status.items())
-        return f"{naming.title(self.manifest)}: {format.counted(len(self.manifest.cells), 'cell')}, {ended}"
+        return f"{naming.title(self.manifest)}: {formatting.counted(len(self.manifest.cells), 'cell')}, {ended}"
 
     def _also(self) -> list[str]:
-        return [f"{format.counted(len(self.notes), 'note')} of what is damaged or missing: .notes"] * bool(self.notes)
+        return [f"{formatting.counted(len(self.notes), 'note')} of what is damaged or missing: .notes"] * bool(
+            self.notes
+        )
 
 
 def _levels(manifest: Manifest) -> dict[str, list[Any]]:
@@ -100,13 +102,13 @@ def _rows(found: pandas.DataFrame) -> list[Any]:
 
 def _scored(row: Any, places: int) -> tuple[str, str]:
     """A cell's line: its mean, and its SD over seeds."""
-    mean = format.number(row.mean, places) if row.n else ""
-    spread = f" ± {format.number(row.sd, places)} SD (n = {row.n})" if row.n > 1 else ""
-    return row.name, ", ".join(filter(None, [mean + spread, *format.lost(row)]))
+    mean = formatting.number(row.mean, places) if row.n else ""
+    spread = f" ± {formatting.number(row.sd, places)} SD (n = {row.n})" if row.n > 1 else ""
+    return row.name, ", ".join(filter(None, [mean + spread, *formatting.lost(row)]))
 
 
 def _span(row: Any, places: int) -> str:
-    return "" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
+    return "" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
 
 
 def _more(rows: int) -> list[str]:

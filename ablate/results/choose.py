@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ablate.config.errors import Corrupt, Refused
-from ablate.format.suggest import instead
+from ablate.formatting.suggest import instead
 from ablate.results.manifest import newest_study, read_manifest, study_folder
 from ablate.results.records import Manifest
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ablate.format.formulas import quoted, unquoted
+from ablate.formatting.formulas import quoted, unquoted
 
 if TYPE_CHECKING:
     import pandas

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, record
-from ablate.format import show
+from ablate.formatting import show
 from ablate.results import documents
 from ablate.results.atomic import read_json, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of

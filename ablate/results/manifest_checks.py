@@ -10,7 +10,7 @@ from pathlib import Path
 from ablate.config.claim_relations import weighed
 from ablate.config.designs import DESIGNS
 from ablate.config.margin import fraction_of
-from ablate.format import SPEED
+from ablate.formatting import SPEED
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate.config.claim_relations import plain_metric
 from ablate.config.schema import BY_STEPS
-from ablate.format import counted, known, ranged, show, size
+from ablate.formatting import counted, known, ranged, show, size
 from ablate.results.records import Cell, Manifest
 
 FEW = 6  # factors that a title spells out

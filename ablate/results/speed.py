@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablate.format import SPEED, counted
+from ablate.formatting import SPEED, counted
 from ablate.results.records import Manifest
 from ablate.results.result import Result
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
-from ablate.format import counted
+from ablate.formatting import counted
 from ablate.results import documents
 from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Manifest, PlannedRun

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
-from ablate.format import counted
+from ablate.formatting import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
 

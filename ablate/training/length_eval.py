@@ -16,7 +16,7 @@ from ablate.config.components import resolve
 from ablate.config.errors import Corrupt, Problem, first_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
-from ablate.format import rough
+from ablate.formatting import rough
 from ablate.results.atomic import set_aside, write_json
 from ablate.results.result import Evaluation
 from ablate.results.run import Run

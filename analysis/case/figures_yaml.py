@@ -16,12 +16,12 @@ import jinja2
 import yaml
 from matplotlib.colors import is_color_like, to_hex
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.regular_files import read_regular
-from ablate.format.settings import is_number
-from ablate.format.suggest import instead
+from ablate.formatting.settings import is_number
+from ablate.formatting.suggest import instead
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
 from analysis.case.labels import cell_label, written
@@ -97,7 +97,7 @@ def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
         cell.id
         for cell in manifest.cells
         if (edits.cells is None or written(cell) in edits.cells)
-        and all(format.show(cell.levels.get(name)) in kept for name, kept in edits.levels.items())
+        and all(formatting.show(cell.levels.get(name)) in kept for name, kept in edits.levels.items())
     ]
 
 
@@ -130,13 +130,13 @@ def _width(value: Any) -> float:
 
 def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
     """A level as text; numbers in any spelling: 1e-3, which YAML takes for a text, too."""
-    there = [format.show(level) for level in manifest.factors[factor]]
-    text = format.show(value)
+    there = [formatting.show(level) for level in manifest.factors[factor]]
+    text = formatting.show(value)
     if text not in there and isinstance(value, str):
         with contextlib.suppress(ValueError):
-            text = format.show(float(value))
+            text = formatting.show(float(value))
     if text not in there:
-        raise ValueError(f"{where} has no level {format.show(value)}; {instead(text, there)}")
+        raise ValueError(f"{where} has no level {formatting.show(value)}; {instead(text, there)}")
     return text
 
 
@@ -157,25 +157,27 @@ def _levels(value: Any, where: str, manifest: Manifest) -> dict[str, list[str]]:
 
 
 def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
-    there = [name for factor, levels in manifest.factors.items() for name in (factor, *map(format.show, levels))]
+    there = [name for factor, levels in manifest.factors.items() for name in (factor, *map(formatting.show, levels))]
     found = {}
     for name, text in entries.items():
-        if format.show(name) not in there:
+        if formatting.show(name) not in there:
             raise ValueError(f"labels names {name}, which is no factor or level; {instead(str(name), there)}")
         if not isinstance(text, str | int | float) or isinstance(text, bool):
-            raise ValueError(f"labels.{format.show(name)} must be a text, not {_shown(text)}")
+            raise ValueError(f"labels.{formatting.show(name)} must be a text, not {_shown(text)}")
         if not str(text).strip():
-            raise ValueError(f"labels.{format.show(name)} is empty; write a name")
+            raise ValueError(f"labels.{formatting.show(name)} is empty; write a name")
         if hidden := ACTING.search(plain := " ".join(str(text).split())):
-            raise ValueError(f"labels.{format.show(name)} holds {visible(hidden[0])}, which nobody sees; leave it out")
-        found[format.show(name)] = plain
+            raise ValueError(
+                f"labels.{formatting.show(name)} holds {visible(hidden[0])}, which nobody sees; leave it out"
+            )
+        found[formatting.show(name)] = plain
     _alike(found, manifest)
     return {name: text for name, text in found.items() if name != text}
 
 
 def _alike(labels: dict[str, str], manifest: Manifest) -> None:
     """Refuse labels by which two factors, two levels of one factor, or two cells could not be told apart."""
-    groups = [list(manifest.factors), *(list(map(format.show, levels)) for levels in manifest.factors.values())]
+    groups = [list(manifest.factors), *(list(map(formatting.show, levels)) for levels in manifest.factors.values())]
     named = [[(name, labels.get(name, name)) for name in group] for group in groups]
     for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest.cells]]:
         first: dict[str, str] = {}
@@ -213,7 +215,7 @@ def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours
     """Write the defaults as comments, unless there is a file already; `kinds` are the figures that the study has."""
     if file.exists():
         return
-    factors = {name: [format.show(level) for level in levels] for name, levels in manifest.factors.items()}
+    factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = dict.fromkeys(name for factor, levels in factors.items() for name in (factor, *levels))
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, keep_trailing_newline=True

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ablate import format
+from ablate import formatting
 from ablate.results.records import Cell
 from ablate.results.study import Study
 
@@ -57,8 +57,8 @@ def cell_label(cell: Cell, labels: Labels) -> str:
     """A cell's label with the names of its own levels, and of their factors, replaced, each as a whole."""
     parts: dict[str, str] = {}
     for factor, level in cell.levels.items():
-        parts |= _parts(factor, format.show(level), labels)
-        plain, text = format.show(level), str(level)  # a label may spell it as Python does: True, 1e-05
+        parts |= _parts(factor, formatting.show(level), labels)
+        plain, text = formatting.show(level), str(level)  # a label may spell it as Python does: True, 1e-05
         spellings = {plain: text, f"{factor}={plain}": f"{factor}={text}"} if text != plain else {}
         parts |= {text: parts[key] for key, text in spellings.items() if key in parts}
     if not parts:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
-from ablate.format import show
+from ablate.formatting import show
 from ablate.results.atomic import write_atomic
 from analysis.cli import arguments as arguments_
 from analysis.escape import written
@@ -35,7 +35,7 @@ def _export(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"{written(runs_table(study), folder / 'runs.csv')}  {format.counted(len(study.runs), 'run')}")
+    print(f"{written(runs_table(study), folder / 'runs.csv')}  {formatting.counted(len(study.runs), 'run')}")
     if study.curves.empty:
         print("no curves: nothing was logged")
     else:
@@ -43,7 +43,7 @@ def _export(given: argparse.Namespace) -> Outcome:
         mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
         curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
         write_atomic(folder / "curves.parquet", curves.to_parquet(index=False))
-        print(f"{folder / 'curves.parquet'}  {format.counted(len(study.curves), 'logged step')}")
+        print(f"{folder / 'curves.parquet'}  {formatting.counted(len(study.curves), 'logged step')}")
     print("\n".join(f"damaged: {note}" for note in study.notes), end="\n" * bool(study.notes))
     files = [folder / "runs.csv", *[folder / "curves.parquet"] * (not study.curves.empty)]
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

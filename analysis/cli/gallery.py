@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.groups import CHECKOUT, PACKAGE
 from ablate.config.json_output import Outcome
@@ -36,5 +36,5 @@ def _gallery(given: argparse.Namespace) -> Outcome:
     changes = write(root)
     for word, files in (("wrote", changes.written), ("removed", changes.removed)):
         print("".join(f"{word} {file}\n" for file in files), end="")
-    print(f"{format.counted(changes.files, 'file')}, {len(changes.written)} of them written anew")
+    print(f"{formatting.counted(changes.files, 'file')}, {len(changes.written)} of them written anew")
     return Outcome(0, changes)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
@@ -52,7 +52,7 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     case = arguments_.case(arguments_.manifest_folder(given, study), study, folder)
     files, old = write(case, folder)
     print("\n".join(_said(case)))
-    print(f"{format.counted(len(files), 'file')} in {folder}")
+    print(f"{formatting.counted(len(files), 'file')} in {folder}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
     from ablate import evidence
@@ -101,14 +101,14 @@ def _effects(table: pandas.DataFrame) -> list[str]:
     from ablate import evidence
 
     shown = evidence.headline(table)
-    places = format.decimals((shown["high"] - shown["low"]) / 2)
+    places = formatting.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
-        f"{row.label}  {format.span(row.mean, row.low, row.high, places)}  {format.over(row)}  "
-        + "; ".join(filter(None, (format.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
+        f"{row.label}  {formatting.span(row.mean, row.low, row.high, places)}  {formatting.over(row)}  "
+        + "; ".join(filter(None, (formatting.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
         for row in shown.head(LINES).itertuples()
     ]
     return [*lines, *_more(len(shown) - LINES, "effect")]
 
 
 def _more(count: int, noun: str) -> list[str]:
-    return [f"… {format.counted(count, f'more {noun}')} in the files"] if count > 0 else []
+    return [f"… {formatting.counted(count, f'more {noun}')} in the files"] if count > 0 else []

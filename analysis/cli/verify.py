@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.json_output import Outcome
 from ablate.config.regular_files import read_regular
@@ -151,5 +151,7 @@ def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
     }
     parts = {how: [run.rpartition("/") for run in runs] for how, runs in kinds.items() if runs}
     names = {how: [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in runs] for how, runs in parts.items()}
-    said = [f"{format.counted(len(runs), 'run')} {how}: {format.few(runs, SHOWN)}" for how, runs in names.items()]
+    said = [
+        f"{formatting.counted(len(runs), 'run')} {how}: {formatting.few(runs, SHOWN)}" for how, runs in names.items()
+    ]
     return f"; {'; '.join(said)}" if said else "; no run has changed"

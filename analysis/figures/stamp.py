@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate import format
+from ablate import formatting
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 from analysis.figures.draw.page import Page
@@ -102,8 +102,8 @@ def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
 @functools.cache
 def source_hash() -> str:
     """SHA-256 of the code that makes figures: `analysis`, `ablate.{evidence,format}`, without their comments."""
-    package, here = Path(format.__file__).parents[1], Path(__file__).parents[1]
-    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "format").rglob("*.py")]
+    package, here = Path(formatting.__file__).parents[1], Path(__file__).parents[1]
+    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "formatting").rglob("*.py")]
     return _hash_of(files)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.case.figures_yaml import Edits, shown_cells
@@ -89,7 +89,7 @@ def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[in
         cells = {cell.id: cell.levels for cell in manifest.cells}
         names = sorted(manifest.factors, key=lambda name: name in manifest.reference)  # first what is not compared
         keys = {
-            cell: tuple(_place(format.show(levels[name]), name, manifest, edits) for name in names)
+            cell: tuple(_place(formatting.show(levels[name]), name, manifest, edits) for name in names)
             for cell, levels in cells.items()
         }
         return sorted(range(len(table)), key=lambda i: keys.get(table["cell"].iloc[i], ()))
@@ -110,5 +110,5 @@ def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[in
 def _place(level: str, factor: str, manifest: Manifest, edits: Edits) -> float:
     """A level's place: in the user's list, those that it does not name behind it as the study has them."""
     listed = edits.order.get(factor, [])
-    there = [format.show(each) for each in manifest.factors[factor]]
+    there = [formatting.show(each) for each in manifest.factors[factor]]
     return listed.index(level) if level in listed else len(listed) + there.index(level)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from analysis.case import Case
 from analysis.gallery.verdicts import is_decided
 from analysis.writing.sentences import finding
@@ -28,7 +28,7 @@ def of_claims(case: Case) -> str:
         return ""
     first = next((row for row in rows if is_decided(row.verdict)), rows[0])
     failed = [row.name for row in rows if row.verdict == "contradicted" and row is not first]
-    named = f"; contradicted: {format.listed(failed)}" * bool(failed)
+    named = f"; contradicted: {formatting.listed(failed)}" * bool(failed)
     return f"{first.name}, {first.verdict}: {first.says}{_standing('claims', [row.verdict for row in rows])}{named}."
 
 
@@ -40,10 +40,10 @@ def of_effects(case: Case) -> str:
     if not rows:
         return "nothing is compared."
     if evidence.described(case.study.manifest):
-        return f"{format.counted(len(rows), 'effect')}, descriptive: judged are the claims."
+        return f"{formatting.counted(len(rows), 'effect')}, descriptive: judged are the claims."
     if len(shown) <= MANY:
         return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
-    better = shown[shown["verdict"].map(format.leaning) == "better"].sort_values("p", kind="stable")["label"]
+    better = shown[shown["verdict"].map(formatting.leaning) == "better"].sort_values("p", kind="stable")["label"]
     more = f" and {len(better) - NAMED} more" * (len(better) > NAMED)
     named = f"; better: {'; '.join(better[:NAMED])}{more}" * bool(len(better))
     return f"{_standing('effects', shown['verdict']).strip(' ()')}{named}."
@@ -51,7 +51,7 @@ def of_effects(case: Case) -> str:
 
 def _standing(noun: str, verdicts: Iterable[str]) -> str:
     """How many there are of each verdict, in parentheses; nothing of a single one."""
-    words = [format.leaning(word) for word in verdicts]
+    words = [formatting.leaning(word) for word in verdicts]
     counts = {word: words.count(word) for word in sorted(set(words), key=lambda word: (*ORDER, *words).index(word))}
-    told = format.listed(f"{count} {word}" for word, count in counts.items())
+    told = formatting.listed(f"{count} {word}" for word, count in counts.items())
     return f" (of {len(words)} {noun} {told})" * (len(words) > 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from analysis.case import Case
 from analysis.gallery import verdicts
 from analysis.gallery.kept import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
@@ -35,7 +35,7 @@ def _sections(file: StudyFile) -> Iterator[str]:
         yield f"## {inline(file.name)}"
         yield from filter(None, (paragraph(file.question), _fact("Published", file.published)))
     if file.missing:
-        yield f"Not run yet: {format.listed(f'`{each}`' for each in file.missing)}."
+        yield f"Not run yet: {formatting.listed(f'`{each}`' for each in file.missing)}."
 
 
 def _section(file: StudyFile, trained: Trained) -> Iterator[str]:
@@ -46,7 +46,9 @@ def _section(file: StudyFile, trained: Trained) -> Iterator[str]:
     facts |= {"Notes": "; ".join(tables.remarks(case.study))}
     facts |= {"No cell of": lacking(manifest.factors)}
     told = [_fact(name, text) for name, text in facts.items() if text]
-    links = format.listed(f"[{each.name}](results/{trained.name}/{FIGURES}/{each.name}.md)" for each in sheets(case))
+    links = formatting.listed(
+        f"[{each.name}](results/{trained.name}/{FIGURES}/{each.name}.md)" for each in sheets(case)
+    )
     yield "\n".join([*told, f"- **Command**: `{trained.command}`", f"- **Tables**: {links}"])
     if len(case.claims):
         lines = evidence.claim_lines(manifest, case.claims)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results import naming
 from analysis.case import Case
 from analysis.writing.prose import prose
@@ -49,14 +49,14 @@ def judged(case: Case) -> list[Judged]:
 
 
 def _judged(kind: str, rows: pandas.DataFrame, tuned: bool) -> Judged:
-    words = [format.leaning(word) for word in rows["verdict"]]
+    words = [formatting.leaning(word) for word in rows["verdict"]]
     assumed = int((rows["assumes"] != "").sum())
     return Judged(kind, words, not rows["unadjusted"].any(), tuned, assumed)
 
 
 def is_decided(verdict: str) -> bool:
     """Whether a verdict says something, be it of the seeds that trained alone."""
-    return format.leaning(verdict).partition(" among ")[0] in evidence.DECIDED
+    return formatting.leaning(verdict).partition(" among ")[0] in evidence.DECIDED
 
 
 def decided(verdicts: Iterable[str]) -> int:
@@ -79,11 +79,11 @@ def page(cases: Iterable[Case]) -> str:
 def _overall(cases: Iterable[Case]) -> str:
     """How many studies meet the criterion that they registered, and which; nothing where none has one."""
     found = {case.folder.name: evidence.replication(case.study.manifest, case.claims) for case in cases}
-    met = {name: format.leaning(each.verdict) for name, each in found.items() if each and each.verdict != "none"}
+    met = {name: formatting.leaning(each.verdict) for name, each in found.items() if each and each.verdict != "none"}
     if not met:
         return ""
     named = {word: [name for name, own in met.items() if own == word] for word in ("met", "partly met", "not met")}
-    told = [f"{len(names)} {word} ({format.listed(names)})" for word, names in named.items() if names]
+    told = [f"{len(names)} {word} ({formatting.listed(names)})" for word, names in named.items() if names]
     return f"**Replications, each by the criterion that its study registered: of {len(met)}: {'; '.join(told)}.**"
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.format import show
-from ablate.format.suggest import instead
+from ablate.formatting import show
+from ablate.formatting.suggest import instead
 from analysis.sources.request import Asked
 
 SHAPE = ("params", "flops_per_token")
@@ -32,12 +32,12 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 def some(names: Iterable[str]) -> str:
     """The names of columns, the first of many, in a row."""
-    return format.first_of(names, SHOWN) or "none"
+    return formatting.first_of(names, SHOWN) or "none"
 
 
 def few(names: Iterable[str]) -> str:
     """The names of runs, the first of many, in a row."""
-    return format.few(names, NAMED)
+    return formatting.few(names, NAMED)
 
 
 def direction(metric: str) -> bool | None:

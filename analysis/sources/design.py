@@ -10,7 +10,7 @@ from typing import Any
 from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.config.schema import Config
-from ablate.format import show
+from ablate.formatting import show
 from ablate.results.records import Cell, Manifest
 from analysis.sources.request import Asked, Described
 from analysis.sources.study_file import level_of

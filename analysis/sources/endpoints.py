@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from ablate.format import counted
+from ablate.formatting import counted
 from analysis.sources.columns import SHAPE, few
 
 CARRIED = ("status", "batches", *SHAPE, "path", "error")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.format import counted, first_of, show
+from ablate.formatting import counted, first_of, show
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study

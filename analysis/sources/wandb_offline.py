@@ -10,7 +10,7 @@ from typing import Any
 
 from ablate.config.errors import Refused
 from ablate.config.regular_files import read_regular
-from ablate.format import counted
+from ablate.formatting import counted
 from analysis.sources.tracked_runs import Tracked
 
 HEAD, BLOCK = 7, 32768  # bytes of the file's and of each record's head; of a block, which no record's head crosses

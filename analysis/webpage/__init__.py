@@ -6,7 +6,7 @@ from pathlib import Path
 
 import plotly.offline
 
-from ablate import format
+from ablate import formatting
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
@@ -49,5 +49,5 @@ def html(case: Case, folder: Path) -> str:
 def _facts(case: Case) -> list[str]:
     manifest = case.study.manifest
     tasks = dict.fromkeys(str(task.title) for task in manifest.tasks.values())
-    over = [format.counted(len(manifest.cells), "cell"), format.counted(len(manifest.seeds), "seed")]
+    over = [formatting.counted(len(manifest.cells), "cell"), formatting.counted(len(manifest.seeds), "seed")]
     return [f"study {manifest.study}", ", ".join(tasks), *over, counts(case.study)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.format import visible
+from ablate.formatting import visible
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis import figures

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import jinja2
 from markupsafe import Markup
 
-from ablate.format import visible
+from ablate.formatting import visible
 from analysis.webpage.blocks import Block
 
 TEMPLATES = Path(__file__).parents[1] / "templates"

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results import naming
 from analysis.case import Case
 from analysis.figures.stamp import source_hash
@@ -131,5 +131,5 @@ def _curves(case: Case) -> list[Block]:
     note = "Press a name to hide or show its curve, twice to see it alone; drag to enlarge, double-click to go back."
     note += " Long curves are thinned to what pixels show." * found["thinned"]
     note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
-    alt = f"Interactive learning curves of {format.counted(len(found['cells']), 'cell')}: {found['label']}"
+    alt = f"Interactive learning curves of {formatting.counted(len(found['cells']), 'cell')}: {found['label']}"
     return [Curves(page.data(found), list(found["axes"]), alt, note)]

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.evidence.step_equivalents import LEAST, MOST
-from ablate.format import visible
+from ablate.formatting import visible
 from analysis.case import Case
 from analysis.writing import tables
 from analysis.writing.latex import escape
@@ -71,7 +71,7 @@ def either_mode(text: str) -> str:
 
 def spelled(text: str) -> str:
     """A label as letters: "swiglu" is Swiglu, "optim.lr=0.001" is OptimLrZeroPointZeroZeroOne, "ln + rms" is LnRms."""
-    plain = unicodedata.normalize("NFKD", text.replace(format.MINUS, "-")).encode("ascii", "ignore").decode()
+    plain = unicodedata.normalize("NFKD", text.replace(formatting.MINUS, "-")).encode("ascii", "ignore").decode()
     plain = re.sub(r"(?<=\d)\.(?=\d)", " Point ", plain)
     plain = re.sub(r"(?<![A-Za-z0-9])-(?=\d)|(?<=\de)-(?=\d)", " Minus ", plain)
     plain = re.sub(r"\d", lambda digit: f" {DIGITS[int(digit[0])]} ", plain)
@@ -89,10 +89,10 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
         about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
         yield PREFIX + effect_name(key), about, _effect(row)
     cells, keys = case.cells.assign(**tables.beside(case.study)), plain.cells[["label", "stratum"]]
-    places = format.decimals([cells["sd"].max()])
+    places = formatting.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(cells.itertuples(), keys.itertuples(), *(cells[name] for name in others), strict=True):
-        scores = {spelled(name): format.number(value, places) for name, value in zip(others, also, strict=True)}
+        scores = {spelled(name): formatting.number(value, places) for name, value in zip(others, also, strict=True)}
         about = f"cell {_placed(row)}, {row.metric}"
         yield f"{PREFIX}Cell{spelled(_placed(key))}", about, _cell(row, places) | scores
     for row in case.claims.itertuples():
@@ -107,7 +107,7 @@ def _placed(row: Any) -> str:
 def effect_name(row: Any) -> str:
     """The start of the names of an effect's numbers."""
     where = f"At{spelled(row.stratum)}" if row.stratum else ""
-    if row.kind in format.CROSSED and evidence.ALIASED not in row.note:
+    if row.kind in formatting.CROSSED and evidence.ALIASED not in row.note:
         pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
         return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
     if row.kind == "cell":
@@ -117,17 +117,17 @@ def effect_name(row: Any) -> str:
 
 def _span(row: Any, places: int) -> dict[str, str]:
     """A difference and its interval, in the digits that tables give them."""
-    low, high = format.ends(row.low, row.high, places, signed=True).split(", ")
-    return {"Delta": format.number(row.mean, places, signed=True), "Low": low, "High": high}
+    low, high = formatting.ends(row.low, row.high, places, signed=True).split(", ")
+    return {"Delta": formatting.number(row.mean, places, signed=True), "Low": low, "High": high}
 
 
 def _effect(row: Any) -> dict[str, str]:
-    places = format.decimals([(row.high - row.low) / 2])
+    places = formatting.decimals([(row.high - row.low) / 2])
     withheld = row.verdict == "withheld"
     found = _span(row, places)
     found = {name: "–" if withheld else text for name, text in found.items()}
-    found |= {"P": format.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
-    found |= {"Sd": "–" if withheld else format.number(row.sd, format.decimals([row.sd]))}
+    found |= {"P": formatting.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
+    found |= {"Sd": "–" if withheld else formatting.number(row.sd, formatting.decimals([row.sd]))}
     found |= {"Lost": str(tables.lost_runs(row))}
     found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
     if hasattr(row, "worth"):
@@ -145,8 +145,8 @@ Write = Callable[[Any], str]
 
 def _percent(value: Any, places: int = 0) -> str:
     if not math.isfinite(value):
-        return format.number(value, places, signed=True)
-    return f"{format.plus(100 * value, f'.{places}f')} %"
+        return formatting.number(value, places, signed=True)
+    return f"{formatting.plus(100 * value, f'.{places}f')} %"
 
 
 def _worth(value: Any, places: int = 0) -> str:
@@ -157,34 +157,38 @@ def _worth(value: Any, places: int = 0) -> str:
 
 
 def _by_itself(value: Any) -> str:
-    return format.number(value, format.decimals([value]))
+    return formatting.number(value, formatting.decimals([value]))
 
 
 MORE: dict[str, tuple[str, Write]] = {
-    "Dz": ("d_z", lambda value: format.number(value, 2, signed=True)),
-    "Correlation": ("correlation", lambda value: format.number(value, 2)),
-    "Superiority": ("superiority", lambda value: format.number(value, 2)),
+    "Dz": ("d_z", lambda value: formatting.number(value, 2, signed=True)),
+    "Correlation": ("correlation", lambda value: formatting.number(value, 2)),
+    "Superiority": ("superiority", lambda value: formatting.number(value, 2)),
     "Smallest": ("smallest", _by_itself),
     "Margin": ("margin", _by_itself),
-    "Left": ("match_difference", format.remainder),
+    "Left": ("match_difference", formatting.remainder),
 }
 
 
 def _cell(row: Any, places: int) -> dict[str, str]:
-    found = {"Mean": format.number(row.mean, places), "Sd": format.number(row.sd, places), "N": str(row.n)}
+    found = {"Mean": formatting.number(row.mean, places), "Sd": formatting.number(row.sd, places), "N": str(row.n)}
     found |= {name: str(getattr(row, name.lower())) for name in ("Runs", "Diverged", "Failed", "Missing")}
-    known = format.known(row.params)
+    known = formatting.known(row.params)
     found |= {"Params": f"{int(row.params):,}" if known else "–"}
-    found |= {"ParamsChange": format.percent(row.params_vs_reference)} if known else {}
+    found |= {"ParamsChange": formatting.percent(row.params_vs_reference)} if known else {}
     if hasattr(row, "match"):
-        found |= {"Chosen": str(row.chosen_value), "Left": format.remainder(row.match_difference)}
-    return found | ({"Tuned": format.setting(row.tuned_value)} if hasattr(row, "tuned_value") else {})
+        found |= {"Chosen": str(row.chosen_value), "Left": formatting.remainder(row.match_difference)}
+    return found | ({"Tuned": formatting.setting(row.tuned_value)} if hasattr(row, "tuned_value") else {})
 
 
 def _claim(row: Any) -> dict[str, str]:
     p = row.p_holm if row.family else row.p_bh
-    places = format.decimals([(row.high - row.low) / 2])
+    places = formatting.decimals([(row.high - row.low) / 2])
     found = _span(row, places)
-    found |= {"Sd": format.number(row.sd, format.decimals([row.sd])), "P": format.p_text(p), "N": str(row.n)}
+    found |= {
+        "Sd": formatting.number(row.sd, formatting.decimals([row.sd])),
+        "P": formatting.p_text(p),
+        "N": str(row.n),
+    }
     found |= {"Margin": _by_itself(row.margin)}
     return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.config.citations import Entry
 from ablate.config.depth import is_patterned, names_of, spelled, variants_of
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
-from ablate.format import listed, ranged, said_metric
+from ablate.formatting import listed, ranged, said_metric
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.speed import is_timed
@@ -98,7 +98,7 @@ def _design(case: Case) -> dict[str, Any]:
 
 
 def _cited(manifest: Manifest, factor: str, level: Any) -> str:
-    shown = format.show(level)
+    shown = formatting.show(level)
     parts = [shown, *names_of(shown)] if factor in PLACED else [shown]  # of a pattern each variant has its papers
     return naming.named(manifest, level) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
@@ -115,7 +115,7 @@ def _models(case: Case) -> dict[str, Any]:
         "cells": cells,
         "form": form and f"{form} ",
         "shape": [*shape, f"width {configured(cells, 'model', 'dim')}"],
-        "sizes": ranged(list(dict.fromkeys(map(format.size, sorted(cell.params for cell in cells))))),
+        "sizes": ranged(list(dict.fromkeys(map(formatting.size, sorted(cell.params for cell in cells))))),
         "dropout": configured(cells, "model", "dropout"),
         "shared": [f"{part} {name}{mention(manifest, part)}" for part, name in common.items() if name],
         "tasks": [f"{task.title} (fingerprint {key[:12]})" for key, task in manifest.tasks.items()],
@@ -148,7 +148,7 @@ def _training(case: Case) -> dict[str, Any]:
         "planned": cells,
         "of": lambda section, key: configured(cells, section, key),
         "tokens": ranged([f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]),
-        "passes": ranged(list(dict.fromkeys(format.passes(_passes(manifest, cell)) for cell in cells))),
+        "passes": ranged(list(dict.fromkeys(formatting.passes(_passes(manifest, cell)) for cell in cells))),
         "precision": configured(cells, "train", "precision"),
         "ways": ["with products by oneDNN"] * onednn + ["with compiled models"] * compiled,
         "optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in cells}))),
@@ -159,7 +159,7 @@ def _training(case: Case) -> dict[str, Any]:
         "falls": falls and falls.format(floor, decay=schedules[0].get("decay")),
         "averages": {each.average for each in trained} - {"none"},
         "tuned": tuned,
-        "tried": list(map(format.setting, tuned.values)) if tuned else [],
+        "tried": list(map(formatting.setting, tuned.values)) if tuned else [],
         "given": evidence.given(manifest) if tuned else "",
         "edges": sum(cell.edge for cell in tuned.cells.values()) if tuned else 0,
         "rates": len({cell.config.optim.lr for cell in cells}),
@@ -175,7 +175,9 @@ def _passes(manifest: Manifest, cell: Cell) -> float | None:
 def _seeds(case: Case) -> dict[str, Any]:
     """Seeds, what runs of one seed share, and the endpoint."""
     manifest, pairs = case.study.manifest, case.effects["paired"]
-    shared = [cell.shared_draws for cell in manifest.cells if not cell.reference and format.known(cell.shared_draws)]
+    shared = [
+        cell.shared_draws for cell in manifest.cells if not cell.reference and formatting.known(cell.shared_draws)
+    ]
     shares = [f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})] if shared else []
     batches = {cell.config.seed.data for cell in manifest.cells}
     found, by_cell = evidence.measures(manifest), evidence.endpoints(manifest)
@@ -262,8 +264,8 @@ def _runs(case: Case) -> dict[str, Any]:
         "commits": [commit[:12] for commit in distinct(runs, "commit")],
         "dirty": "dirty" in runs and runs["dirty"].fillna(False).astype(bool).any(),
         "theirs": sorted(packages - {"ablate", "torch"}),
-        "took": format.duration(float(runs["seconds"].sum())) if took else "",
-        "flops": format.setting(float(f"{sum(flops):.1e}")) if flops else "",
+        "took": formatting.duration(float(runs["seconds"].sum())) if took else "",
+        "flops": formatting.setting(float(f"{sum(flops):.1e}")) if flops else "",
         "timed": is_timed(manifest),
     }
 
@@ -281,7 +283,7 @@ def configured(cells: Iterable[Cell], section: str, key: str) -> str:
     values: list[Any] = list(found.values())
     if all(isinstance(value, int | float) for value in values):
         values.sort()
-    return ranged([listed(map(format.setting, value if isinstance(value, list) else [value])) for value in values])
+    return ranged([listed(map(formatting.setting, value if isinstance(value, list) else [value])) for value in values])
 
 
 def _class(node: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jinja2
 
-from ablate import format
+from ablate import formatting
 from analysis.case.figures_yaml import TEMPLATES
 
 
@@ -16,10 +16,10 @@ def prose(template: str, **content: Any) -> list[str]:
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         line_statement_prefix="%",
-        finalize=lambda value: format.visible(str(value).replace("\n", " ")),
+        finalize=lambda value: formatting.visible(str(value).replace("\n", " ")),
     )
-    environment.globals |= {"listed": lambda texts: format.listed(map(str, texts)), "ranged": format.ranged}
-    environment.globals |= {"counted": format.counted, "rough": format.rough}
+    environment.globals |= {"listed": lambda texts: formatting.listed(map(str, texts)), "ranged": formatting.ranged}
+    environment.globals |= {"counted": formatting.counted, "rough": formatting.rough}
     environment.filters["sentence"] = sentence
     return [line for line in environment.get_template(template).render(**content).split("\n") if line.strip()]
 

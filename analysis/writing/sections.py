@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.config.schema import STUDY_KEYS
-from ablate.format import listed, ranged
-from ablate.format.settings import flat
+from ablate.formatting import listed, ranged
+from ablate.formatting.settings import flat
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -104,11 +104,11 @@ def plan(case: Case) -> Section:
     ]
     reference = ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items())
     seeds, cells = manifest.seeds, manifest.cells
-    count = f"{format.counted(len(cells), 'cell')} × {format.counted(len(seeds), 'seed')} = "
+    count = f"{formatting.counted(len(cells), 'cell')} × {formatting.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.tuning, manifest.sequential
     tried = ""
     if tuned:
-        values, each = ", ".join(map(format.setting, tuned.values)), format.counted(tuned.seeds, "tuning seed")
+        values, each = ", ".join(map(formatting.setting, tuned.values)), formatting.counted(tuned.seeds, "tuning seed")
         tried = f"{tuned.key} at {values}, {each} each" + ", anew for each scored seed" * tuned.per_seed
     known = [cell for cell in planned_cells(manifest) if cell.config.known]
     rate = configured(known, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr")
@@ -117,8 +117,8 @@ def plan(case: Case) -> Section:
         ("factors", "; ".join(levels)),
         ("design", manifest.design.replace("_", " ")),
         ("reference", reference),
-        ("runs", count + format.counted(len(case.study.runs), "run")),
-        ("seeds", ranged([format.show(seed) for seed in seeds])),
+        ("runs", count + formatting.counted(len(case.study.runs), "run")),
+        ("seeds", ranged([formatting.show(seed) for seed in seeds])),
         ("seeds=auto", f"looks at {', '.join(map(str, sequence.looks))}" if sequence else ""),
         ("task", ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))),
         ("endpoint", f"{' or '.join(metrics)}, at the last step"),
@@ -155,12 +155,12 @@ def counts(study: Study) -> str:
     """How many runs there are, and how they ended: "6 runs: 5 done, 1 diverged"."""
     found = study.runs["status"].value_counts()
     ended = [f"{found[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in found]
-    return f"{format.counted(len(study.runs), 'run')}: {', '.join(ended)}"
+    return f"{formatting.counted(len(study.runs), 'run')}: {', '.join(ended)}"
 
 
 def _number(value: Any, places: int) -> str:
     """A number that a run may not have."""
-    return format.number(value, places) if isinstance(value, int | float) else "–"
+    return formatting.number(value, places) if isinstance(value, int | float) else "–"
 
 
 def differences(case: Case) -> Section:
@@ -190,7 +190,7 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
     """A configuration as texts by dotted names; a component's target goes by the component's name."""
     found = {key: value for key, value in flat(config).items() if not key.endswith("_partial_")}
     return {
-        key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else format.setting(value)
+        key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else formatting.setting(value)
         for key, value in found.items()
     }
 
@@ -199,7 +199,7 @@ def looks(case: Case) -> Section:
     """When results were seen, at how many seeds, and whether that was planned."""
     lines = []
     for look in case.study.manifest.looks:
-        count = format.counted(len(look.seeds), "seed")
+        count = formatting.counted(len(look.seeds), "seed")
         how = "planned by seeds=auto" if look.planned else f"in {look.study}" if look.study else ""
         lines.append(", ".join(filter(None, (f"{look.when or 'at an unknown time'}: {count}", how))))
     note = evidence.unadjusted(case.study.manifest)

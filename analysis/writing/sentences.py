@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from ablate import evidence, format
-from ablate.format import leaning, listed, p_words, said_metric
+from ablate import evidence, formatting
+from ablate.formatting import leaning, listed, p_words, said_metric
 from ablate.results import naming
 from ablate.results.naming import scope
 from ablate.results.records import Manifest
@@ -47,16 +47,16 @@ def finding(manifest: Manifest, row: Any) -> str:
     """The effect and its verdict in words, without what they rest on."""
     about = subject(manifest, row)
     if row.verdict == "withheld" or not row.n:
-        rank = f"; diverged ranked worst: {format.ranks(row)}" if row.diverged + row.diverged_reference else ""
+        rank = f"; diverged ranked worst: {formatting.ranks(row)}" if row.diverged + row.diverged_reference else ""
         return f"{about}: {row.verdict}, {row.note}{rank}"
     word = leaning(row.verdict)
     if word in ("better", "worse", "negligible"):
-        within = f", a difference within {format.margin(row)}: {row.verdict}" * (word == "negligible")
+        within = f", a difference within {formatting.margin(row)}: {row.verdict}" * (word == "negligible")
         return moved(manifest, row) + within
     if " among " in row.verdict:
-        return f"{about}: {format.conditional(row)}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+        return f"{about}: {formatting.conditional(row)}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
-    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {format.margin(row)}", "descriptive": word}
+    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {formatting.margin(row)}", "descriptive": word}
     return f"{about}: {told.get(word, 'undecided')}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
@@ -147,12 +147,12 @@ def averaged(manifest: Manifest, row: Any) -> str:
 
 def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None) -> list[str]:
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
-    seeds = format.counted(row.n, "seed") if row.paired else format.over(row)
+    seeds = formatting.counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
     found = ["exploratory" * (not row.family), seeds, evidence.own_assumption(row), p]
     found += ["unadjusted for looks"] if row.unadjusted else []
-    if row.verdict == "undecided" and format.known(row.smallest):
-        size = format.number(row.smallest, format.decimals([row.smallest]))
+    if row.verdict == "undecided" and formatting.known(row.smallest):
+        size = formatting.number(row.smallest, formatting.decimals([row.smallest]))
         found.append(f"a fresh study would find {size} four times in five")
     decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
     found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
@@ -161,16 +161,16 @@ def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None)
 
 def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
     """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
-    if contrast is None or contrast.kind in format.CROSSED:
+    if contrast is None or contrast.kind in formatting.CROSSED:
         return ""
     params = {cell.id: cell.params for cell in manifest.cells}
     sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]
-    if not all(map(format.known, sides)) or not sides[1]:
+    if not all(map(formatting.known, sides)) or not sides[1]:
         return ""
-    return f"{format.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
+    return f"{formatting.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
 
 
 def _mean(params: dict[str, Any], side: dict[str, float]) -> float:
-    if not all(format.known(params[cell]) for cell in side):
+    if not all(formatting.known(params[cell]) for cell in side):
         return math.nan
     return sum(weight * params[cell] for cell, weight in side.items())

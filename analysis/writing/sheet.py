@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ablate.format import visible
+from ablate.formatting import visible
 
 
 class Sheet(NamedTuple):

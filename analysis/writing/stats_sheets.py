@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.evidence.equivalence import SEEDS
 from analysis.writing.sheet import Sheet, sheet_of
 
@@ -20,8 +20,8 @@ def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
     seeds, rows = {row.label: row for row in effects.itertuples()}, []
     for row in table.itertuples():
         both = seeds[row.label], row
-        places = format.decimals([(each.high - each.low) / 2 for each in both])
-        over = [format.span(each.mean, each.low, each.high, places) for each in both]
+        places = formatting.decimals([(each.high - each.low) / 2 for each in both])
+        over = [formatting.span(each.mean, each.low, each.high, places) for each in both]
         texts = {"effect": row.label, "over seeds": over[0], "over documents": over[1]}
         rows.append(texts | {"documents": str(row.documents)})
     said = (
@@ -35,11 +35,11 @@ def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
 def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     rows = []
     for row in table.itertuples():
-        places = format.decimals([(row.high - row.low) / 2])
-        gain, others = (format.number(value, places, signed=True) for value in (row.gain, row.others))
+        places = formatting.decimals([(row.high - row.low) / 2])
+        gain, others = (formatting.number(value, places, signed=True) for value in (row.gain, row.others))
         texts = {"variant": row.variant, "task": row.task, "n": str(row.n), "gain": gain, "mean gain elsewhere": others}
-        texts |= {"difference [95 %]": format.span(row.mean, row.low, row.high, places)}
-        rows.append(texts | {"p (Holm)": format.p_text(row.p_holm)})
+        texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
+        rows.append(texts | {"p (Holm)": formatting.p_text(row.p_holm)})
     said = [
         "Gains over the reference variant in shares of the way from guessing to perfect; exploratory, intervals are "
         f"simultaneous over the rows, none below {SEEDS} seeds. No gain where the two lost different numbers of runs "
@@ -59,13 +59,13 @@ def _ranks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
 
 
 def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    places = format.decimals((table["high"] - table["low"]) / 2)
+    places = formatting.decimals((table["high"] - table["low"]) / 2)
     lost = bool(table["diverged"].any())
     rows = []
     for row in table.itertuples():
-        span = format.number(row.iqm, places)
+        span = formatting.number(row.iqm, places)
         if row.low <= row.high:
-            span += f" [{format.ends(row.low, row.high, places)}]"
+            span += f" [{formatting.ends(row.low, row.high, places)}]"
         texts = {"variant": row.variant, "runs": str(row.runs), "interquartile mean [95 %]": span}
         rows.append(texts | ({"diverged": str(row.diverged)} if lost else {}))
     said = [
@@ -81,9 +81,9 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     rows = []
     for row in table.itertuples():
         share = f"{row.share:.0%} [{row.share_low:.0%}, {row.share_high:.0%}]".replace("%", " %")
-        saved = format.span(row.saved, row.saved_low, row.saved_high, 0) if row.saved == row.saved else ""
+        saved = formatting.span(row.saved, row.saved_low, row.saved_high, 0) if row.saved == row.saved else ""
         median = f"{row.median:,.0f}" if row.median == row.median else "not reached"
-        p = format.p_text(row.p_bh) if row.p_bh == row.p_bh else ""
+        p = formatting.p_text(row.p_bh) if row.p_bh == row.p_bh else ""
         texts = {"cell": row.label, "solved": f"{row.solved} of {row.n}", "share [95 %]": share, "median steps": median}
         texts |= {"mean steps": f"{row.restricted:,.0f}", "steps saved [95 %]": saved}
         rows.append(texts | {"log-rank p (BH)": p})
@@ -98,12 +98,12 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
 
 
 def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    rows, places = [], format.decimals((table["high"] - table["low"]) / 2)
+    rows, places = [], formatting.decimals((table["high"] - table["low"]) / 2)
     for row in table.itertuples():
-        found = "–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
+        found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label, "n": str(row.n), "seconds per step, difference [95 %]": found}
-        texts |= {"p": format.p_text(row.p_holm if row.family else row.p_bh)}
-        rows.append(texts | {"verdict": format.verdict(row) + evidence.assuming(row)})
+        texts |= {"p": formatting.p_text(row.p_holm if row.family else row.p_bh)}
+        rows.append(texts | {"verdict": formatting.verdict(row) + evidence.assuming(row)})
     said = (
         "Runs were trained one at a time, a seed's cells in turn, every other seed backwards; they pair by seed. "
         "Seconds are means over training steps after the first few, without evaluations and compiling; better is "

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.study import Study
@@ -62,26 +62,26 @@ def beside(study: Study) -> dict[str, list[float]]:
 def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
     study, cells = case.study, case.cells.assign(**beside(case.study))
-    metrics, places = evidence.measures(study.manifest), format.decimals([cells["sd"].max()])
+    metrics, places = evidence.measures(study.manifest), formatting.decimals([cells["sd"].max()])
     metric, several = ", ".join(metrics), len(metrics) > 1
     score = "mean ± SD" if several else f"{metric}, mean ± SD"
     rows = []
     for row, (_, own) in zip(cells.itertuples(), cells.iterrows(), strict=True):
-        known, change = format.known(row.params), format.known(row.params_vs_reference) and not row.reference
+        known, change = formatting.known(row.params), formatting.known(row.params_vs_reference) and not row.reference
         texts = {"cell": row.name} | ({"metric": row.metric} if several else {}) | {score: _score(row, places)}
         texts |= {"n": f"{row.n} of {row.runs}", "diverged [Wilson 95 %]": share(row)}
         texts |= {"failed": str(row.failed), "missing": str(row.missing)}
         texts |= {"parameters": f"{int(row.params):,}" if known else "–"}
-        texts |= {"to reference": format.percent(row.params_vs_reference) if change else ""}
+        texts |= {"to reference": formatting.percent(row.params_vs_reference) if change else ""}
         if "match" in own:
             texts |= {own["chosen"]: str(own["chosen_value"])}
-            texts |= {f"match={own['match']}, left": format.remainder(own["match_difference"])}
+            texts |= {f"match={own['match']}, left": formatting.remainder(own["match_difference"])}
         if "tuned" in own:
-            texts |= {f"{own['tuned']}, tuned": format.setting(own["tuned_value"])}
+            texts |= {f"{own['tuned']}, tuned": formatting.setting(own["tuned_value"])}
         if "vectors_seconds" in own:
             took = own["vectors_seconds"]
-            texts |= {"vectors, CPU-s": format.number(took, 1) if format.known(took) else "–"}
-        rows.append(texts | {_seen(study, name): format.number(own[name], places) for name in cells if "/" in name})
+            texts |= {"vectors, CPU-s": formatting.number(took, 1) if formatting.known(took) else "–"}
+        rows.append(texts | {_seen(study, name): formatting.number(own[name], places) for name in cells if "/" in name})
     notes = [*naming.notes(study.manifest.cells), *remarks(study)]
     return sheet_of("cells", f"Cells: {metric} over seeds, runs without a number, budget", rows, notes)
 
@@ -90,12 +90,12 @@ def _seen(study: Study, metric: str) -> str:
     """A metric as the head of a column, with the share of its examples that training has seen."""
     length = metric.partition("@")[2]
     shares = [cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells]
-    return metric + f", {format.rough(max(shares))} seen in training" * (max(shares) > 0)
+    return metric + f", {formatting.rough(max(shares))} seen in training" * (max(shares) > 0)
 
 
 def _score(row: Any, places: int) -> str:
-    spread = f" ± {format.number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
-    return format.number(row.mean, places) + spread
+    spread = f" ± {formatting.number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
+    return formatting.number(row.mean, places) + spread
 
 
 def share(row: Any) -> str:
@@ -115,20 +115,20 @@ def effects_sheet(case: Case) -> Sheet:
     confounded = bool(table["also"].ne("").any())
     rows = []
     for row in table.itertuples():
-        places = format.decimals([(row.high - row.low) / 2])
-        found = "–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
+        places = formatting.decimals([(row.high - row.low) / 2])
+        found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label} | ({"metric": row.metric} if several else {})
         texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, P: _p(row)}
         worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
         texts |= {"worth in steps": worth or "–"} if priced else {}
-        texts |= {"verdict": format.verdict(row) + evidence.assuming(row)}
+        texts |= {"verdict": formatting.verdict(row) + evidence.assuming(row)}
         texts |= {"role": "family" if row.family else "exploratory"} | ({"also": row.also} if confounded else {})
         if "match_difference" in table:
-            texts |= {f"match={manifest.match}, left at most": format.remainder(row.match_difference)}
+            texts |= {f"match={manifest.match}, left at most": formatting.remainder(row.match_difference)}
         rows.append(texts)
     family = int(table["family"].sum())
     kind = evidence.interval_kind(table["metric"])
-    over = f"Intervals are simultaneous over the {format.counted(family, 'row')} of the family ({kind}); "
+    over = f"Intervals are simultaneous over the {formatting.counted(family, 'row')} of the family ({kind}); "
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
     said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
@@ -150,7 +150,7 @@ P = "p (Holm; exploratory: BH)"
 
 
 def _p(row: Any) -> str:
-    return format.p_text(row.p_holm if row.family else row.p_bh)
+    return formatting.p_text(row.p_holm if row.family else row.p_bh)
 
 
 FINE = ("smallest", "margin")  # in the unit of the differences
@@ -169,13 +169,13 @@ def particulars_sheet(case: Case) -> Sheet | None:
     known = {name: head for name, head in PARTICULARS.items() if name in table and table[name].notna().any()}
     rows = []
     for row in table.itertuples():
-        places = format.decimals([row.sd, (row.high - row.low) / 2])
-        spread = f" ± {format.number(row.sd, places)}" if format.known(row.sd) else ""
-        difference = "–" if row.verdict == "withheld" else format.number(row.mean, places, signed=True) + spread
+        places = formatting.decimals([row.sd, (row.high - row.low) / 2])
+        spread = f" ± {formatting.number(row.sd, places)}" if formatting.known(row.sd) else ""
+        difference = "–" if row.verdict == "withheld" else formatting.number(row.mean, places, signed=True) + spread
         texts = {"effect": row.label, "difference, mean ± SD": difference}
         texts |= {"seeds": "paired" if row.paired else "unpaired"}
         texts |= {
-            head: format.number(getattr(row, name), places if name in FINE else 2, signed=name == "d_z")
+            head: formatting.number(getattr(row, name), places if name in FINE else 2, signed=name == "d_z")
             for name, head in known.items()
         }
         cost = f": {row.collapse_cost:.2g}" * math.isfinite(row.collapse_cost)
@@ -205,11 +205,11 @@ def claims_sheet(case: Case) -> Sheet | None:
         return None
     rows = []
     for row in case.claims.itertuples():
-        places = format.decimals([(row.high - row.low) / 2])
+        places = formatting.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
         judged = row.verdict + evidence.assuming(row) + f": {row.note}" * bool(row.note)
         texts = {"claim": row.name, "found": row.says, "n": str(row.n)}
-        texts |= {"difference [95 %]": format.span(row.mean, row.low, row.high, places)}
+        texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
         rows.append(texts | {"p (Holm; post hoc: BH)": _p(row), "written": status, "verdict": judged})
     said = "Intervals and p are corrected for the number of claims; "
     said += "registered: written before any seed had results on both sides."
@@ -249,6 +249,6 @@ def remarks(study: Study) -> list[str]:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):
         runs = study.runs[study.runs["status"] == status]
-        named = format.few((f"{run.label} seed {run.seed}" for run in runs.itertuples()), NAMED)
-        lines += [f"{format.counted(len(runs), 'run')} {status}: {named}"] * bool(len(runs))
+        named = formatting.few((f"{run.label} seed {run.seed}" for run in runs.itertuples()), NAMED)
+        lines += [f"{formatting.counted(len(runs), 'run')} {status}: {named}"] * bool(len(runs))
     return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]

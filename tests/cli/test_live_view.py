@@ -21,7 +21,7 @@ from followed import end, log, make_study
 from rich.console import Console, Group
 
 from ablate.cli.monitor import state, view
-from ablate.format import duration
+from ablate.formatting import duration
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 

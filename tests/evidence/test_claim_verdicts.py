@@ -23,7 +23,7 @@ from ablate.evidence.claims.rank_correlation import rank_correlation
 from ablate.evidence.claims.rules import rule_of
 from ablate.evidence.divergence import redealt
 from ablate.evidence.family import corrected, exploratory, registered
-from ablate.format import number
+from ablate.formatting import number
 from ablate.planning.rounds.sequential import decided
 from ablate.results.records import ClaimEntry
 from ablate.results.study import Study, load_study

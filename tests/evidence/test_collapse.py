@@ -13,7 +13,7 @@ import pytest
 from fake_studies import TASK, fabricate
 from scipy import stats
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.cli.summary import summary
 from ablate.evidence.collapse import Collapse, bound, bound_words, bounds, cost, guess_of
 from ablate.evidence.sequential import LOOKS, nominal
@@ -66,7 +66,7 @@ def test_what_a_guess_scores() -> None:
 def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only(tmp_path: Path) -> None:
     found = study(tmp_path, 20)
     words = "equivalent within ±0.02 (20 of 20 solved, failure rate < 14 %)"
-    assert format.verdict(row(found)) == words and words in summary(found)
+    assert formatting.verdict(row(found)) == words and words in summary(found)
 
 
 def test_plainly_equal_once_the_bound_fits_into_the_margin(tmp_path: Path) -> None:
@@ -81,7 +81,9 @@ def test_collapsed_seeds_count_in_the_bound_and_not_in_the_interval(tmp_path: Pa
     assert found.note.startswith(said)
     left = [NOISE[seed, 1] - NOISE[seed, 0] for seed in range(20) if seed not in (3, 7)]
     ends = stats.ttest_1samp(0.0003 * np.array(left), 0).confidence_interval(0.95)
-    assert found.note == said + format.span(0.0003 * float(np.mean(left)), *ends, format.decimals([np.ptp(ends) / 2]))
+    assert found.note == said + formatting.span(
+        0.0003 * float(np.mean(left)), *ends, formatting.decimals([np.ptp(ends) / 2])
+    )
     assert math.isnan(found.low), "an interval over collapsed seeds is none"
 
 
@@ -105,7 +107,7 @@ def test_a_variant_that_never_learns_is_worse(tmp_path: Path) -> None:
 
 def test_losses_go_by_the_same_rule(tmp_path: Path) -> None:
     score = lambda levels, seed: 2.0 + solved(levels, seed)  # noqa: E731
-    equal = format.verdict(row(study(tmp_path / "a", 8, score, TASK)))
+    equal = formatting.verdict(row(study(tmp_path / "a", 8, score, TASK)))
     assert equal == "equivalent within ±0.02 (8 of 8 trained, failure rate < 32 %)"
     stuck = row(study(tmp_path / "b", 20, but(("rms", 3), score=score, low=5.4), TASK))
     assert (

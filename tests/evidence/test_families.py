@@ -14,7 +14,7 @@ from simulate import error, with_scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.typed_json import parse
-from ablate.format import leaning
+from ablate.formatting import leaning
 from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of

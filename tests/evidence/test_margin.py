@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fake_studies import fabricate
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError
 from ablate.evidence.equivalence import inside
@@ -62,12 +62,12 @@ def test_verdicts_follow_the_interval_the_margin_and_the_seeds(tmp_path, differe
 def test_an_interval_that_leaves_the_margin_is_undecided_and_says_so(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 0.01, margin=entry(0.01)))
     assert found.low < -0.01 and found.verdict == "undecided"
-    assert format.verdict(found) == "undecided (not shown within ±0.01)"
+    assert formatting.verdict(found) == "undecided (not shown within ±0.01)"
 
 
 def test_without_a_margin_nothing_is_equal(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 1e-6))
-    assert found.verdict == "undecided" and format.verdict(found) == "undecided (not shown equal)"
+    assert found.verdict == "undecided" and formatting.verdict(found) == "undecided (not shown equal)"
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, EQUAL)])
@@ -94,9 +94,9 @@ def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collap
 
 def test_words_say_how_large_and_whether_afterwards(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 0.001, margin=entry(0.01)))
-    assert format.verdict(found) == f"equivalent within ±0.01 ({FEW})"
+    assert formatting.verdict(found) == f"equivalent within ±0.01 ({FEW})"
     late = study(tmp_path / "late", 0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
-    assert format.verdict(row(late)) == f"negligible within ±0.01 ({FEW}; by a margin written after results)"
+    assert formatting.verdict(row(late)) == f"negligible within ±0.01 ({FEW}; by a margin written after results)"
     said = "margin: ±0.01, post hoc: written 2026-02-03, after results; "
     said += "earlier: ±0.003 (registered 2026-02-03, before any result)"
     assert said in summary(late) and evidence.margin_line(late) == said
@@ -108,7 +108,7 @@ def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps(tmp_pa
     assert evidence.margin_line(found).endswith(
         "without exchange runs nothing can be judged by it; step_equivalents=true adds them"
     )
-    assert format.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
+    assert formatting.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from fake_studies import fabricate
 from scipy import stats
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.cli.summary import summary
 from ablate.evidence.normality import LEVEL, alarmed, normality
 from ablate.results.study import Study, load_study
@@ -68,7 +68,7 @@ def test_an_alarm_withholds_the_verdict_and_says_why(tmp_path: Path, margin: flo
     found = row(study(tmp_path, skewed, margin=asked))
     assert stats.ttest_1samp(skewed, 0).pvalue < 0.001, "what the interval would have called worse"
     assert found.verdict == "withheld" and math.isnan(found.low) and math.isnan(found.p)
-    assert format.verdict(found).startswith("withheld: differences over seeds are not normal (Shapiro–Wilk p")
+    assert formatting.verdict(found).startswith("withheld: differences over seeds are not normal (Shapiro–Wilk p")
     assert found.note.endswith("lower 0, higher 20")
 
 

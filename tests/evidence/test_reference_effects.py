@@ -13,7 +13,7 @@ from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.study import Study, load_study
 
 GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -117,6 +117,6 @@ def test_differences_of_shares_end_at_one(tmp_path: Path, unit: float, cut: bool
 
     (found,) = evidence.effects(made(tmp_path, {"norm": ["ln", "rms"]}, score=share, tasks=tasks)).itertuples()
     assert found.n == 3 and (found.high == 1) == cut and found.high <= unit * 3
-    assert found.verdict == "undecided" and ("+1.000" in format.span(found.mean, found.low, found.high, 3)) == cut
+    assert found.verdict == "undecided" and ("+1.000" in formatting.span(found.mean, found.low, found.high, 3)) == cut
     frame = pandas.DataFrame([found])
     assert (frame["low"] < frame["mean"]).all()

@@ -14,7 +14,7 @@ from ablate.cli.monitor.state import STATES, Runs, runs_of
 from ablate.cli.monitor.view import printable, table
 from ablate.config.errors import Corrupt, first_line
 from ablate.config.groups import groups
-from ablate.format import counted
+from ablate.formatting import counted
 from ablate.results.choose import manifest_of, refusing, studies
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.records import Manifest

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import regular
 from ablate.execution.makespan import makespan
-from ablate.format import duration
+from ablate.formatting import duration
 from ablate.results.lease import Holder
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.run import Result, Run, stamp

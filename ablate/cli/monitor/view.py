@@ -18,8 +18,8 @@ from rich.table import Column
 from rich.text import Text
 
 from ablate.cli.monitor.state import Rates, Runs, RunState, runs_of
-from ablate.format import duration
-from ablate.format.streams import screen
+from ablate.formatting import duration
+from ablate.formatting.streams import screen
 from ablate.results.manifest import read_manifest
 
 Show = Callable[[Runs, threading.Event], None]  # until the event is set

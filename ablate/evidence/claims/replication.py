@@ -8,7 +8,7 @@ import pandas
 
 from ablate.config.claim_relations import Criterion
 from ablate.evidence.family import worded
-from ablate.format import leaning, listed
+from ablate.formatting import leaning, listed
 from ablate.results.naming import no_evidence
 from ablate.results.records import CriterionEntry, Manifest
 

@@ -27,7 +27,7 @@ from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.solved import least_level
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.step_equivalents import Worth
-from ablate.format import counted, number, p_words, ranks, said_metric
+from ablate.formatting import counted, number, p_words, ranks, said_metric
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 

@@ -15,7 +15,7 @@ from ablate.evidence.claims.replication import replication
 from ablate.evidence.normality import FOOTNOTE, footnoted, own_assumption
 from ablate.evidence.scores import lower_is_better
 from ablate.evidence.step_wording import worth_told
-from ablate.format import (
+from ablate.formatting import (
     MINUS,
     SPEED,
     bounds,

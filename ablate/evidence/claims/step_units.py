@@ -11,7 +11,7 @@ from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS, within
 from ablate.evidence.estimates import Scored
 from ablate.evidence.step_equivalents import Slope, Worth, shares, slopes, worth
-from ablate.format import SPEED
+from ablate.formatting import SPEED
 from ablate.results.study import Study
 
 

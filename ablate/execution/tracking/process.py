@@ -19,7 +19,7 @@ from pathlib import Path
 from ablate.execution.child_process import program
 from ablate.execution.signals import received
 from ablate.execution.tracking.mirror import Mirror, one_line, say
-from ablate.format.streams import prepare
+from ablate.formatting.streams import prepare
 
 POLL = 0.25, 2.0  # seconds between polls: while runs end, and at most
 GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended

@@ -13,7 +13,7 @@ from typing import Any
 from ablate.config.wandb_login import nowhere, wandb_credentials
 from ablate.execution.tracking.mirror import one_line, say
 from ablate.execution.tracking.run_card import Card
-from ablate.format.streams import Stream
+from ablate.formatting.streams import Stream
 
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
 AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen

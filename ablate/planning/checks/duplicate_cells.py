@@ -13,7 +13,7 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, VARIED, Config
 from ablate.data.build import build_task
-from ablate.format import show
+from ablate.formatting import show
 from ablate.planning.checks.user_code import Described, beside
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell

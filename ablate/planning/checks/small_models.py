@@ -13,7 +13,7 @@ from ablate.config.depth import fewest, first_layers, mapped, patterned, variant
 from ablate.config.schema import BUILT, COMPONENTS, PLACED, Config
 from ablate.config.schema import LAYERS as PATTERN
 from ablate.data.task import Task
-from ablate.format.settings import flat
+from ablate.formatting.settings import flat
 from ablate.model.build import initialised_model
 from ablate.planning.checks.checked import Checked
 from ablate.results.stored_targets import is_foreign

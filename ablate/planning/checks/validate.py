@@ -26,7 +26,7 @@ from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import here, package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
-from ablate.format import few
+from ablate.formatting import few
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Problem
 from ablate.config.schema import BY_STEPS, Config
 from ablate.planning.cells import Cells, describe_tasks
@@ -60,7 +60,7 @@ def announced(study: CheckedStudy) -> str:
     """What a study with exchange runs to come says of them."""
     own = reference_steps(study.cells)
     steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
-    cells = format.counted(len(own), "reference cell")
+    cells = formatting.counted(len(own), "reference cell")
     return f"then exchange runs: {cells} at {' and '.join(steps)} steps, with the same seeds"
 
 

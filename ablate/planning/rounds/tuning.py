@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
 from ablate.planning.cells import Cells
@@ -83,8 +83,8 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
     cells = tuning_cells(study.cells, settings, str(tune.key), grid)
     metrics = [f"val/{first_metric(cell.task)}" for cell in study.cells.checked]
     after = "placebos and " * bool(study.settings.placebo_seeds) + what_follows(study)
-    told = f"tuning first: {tune.key} at {len(grid)} values for {format.counted(len(study.cells.rows), 'cell')}, "
-    told += f"{format.counted(tune.seeds, 'seed')} each{cost(tune, shares, len(cells.rows))}, "
+    told = f"tuning first: {tune.key} at {len(grid)} values for {formatting.counted(len(study.cells.rows), 'cell')}, "
+    told += f"{formatting.counted(tune.seeds, 'seed')} each{cost(tune, shares, len(cells.rows))}, "
     told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
     asked = records.Tune(**dataclasses.asdict(tune))
     entries = study.entries | {"tunes": whose, "tune": asked, "endpoint": metrics[0]}
@@ -113,8 +113,8 @@ def what_follows(study: CheckedStudy) -> str:
     """The study that comes after the rounds before it, in a few words."""
     seeds = study.settings.confirm or study.settings.seeds
     count = len(seeds) if isinstance(seeds, list) else seeds
-    times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
-    cells = format.counted(len(study.cells.rows), "cell")
+    times = formatting.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
+    cells = formatting.counted(len(study.cells.rows), "cell")
     return f"{cells} × {times}" + ", and exchange runs" * study.settings.step_equivalents
 
 
@@ -151,7 +151,7 @@ def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list
     refuse_other_choice(study, rows, {row.id: {None: cells[row.id].value} for row in rows})
     values = [level(value) for value in grid]
     tuning = Tuning(key=key, values=values, seeds=tune.seeds, study=f"{study.base}-tune", cells=cells)
-    chosen = ", ".join(f"{row.label} {format.show(cells[row.id].value)}" for row in rows)
+    chosen = ", ".join(f"{row.label} {formatting.show(cells[row.id].value)}" for row in rows)
     told = f"{key} by tuning: {chosen}"
     return with_tuning(study, dataclasses.replace(made, rows=rows), tuning, told)
 
@@ -168,12 +168,12 @@ def remarks(
     """What to say of each cell whose best value is doubtful; cells of which the same is to be said share one line."""
     doubts = [doubt(key, grid, i, found[i] is None, extends) for i, found in zip(best, scores, strict=True)]
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
-    return [[f"{format.first_of(sharing[text], 4)}: {text}"] if text else [] for text in doubts]
+    return [[f"{formatting.first_of(sharing[text], 4)}: {text}"] if text else [] for text in doubts]
 
 
 def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool, extends: bool) -> str:
     """Why a best value may not be the best, or nothing."""
-    value = format.show(level(grid[i]))
+    value = formatting.show(level(grid[i]))
     if diverged:
         return f"runs diverged at every {key} that was tried; {value} is the first"
     if not at_edge(grid, i):
@@ -195,7 +195,7 @@ def tuned_by_seed(
     for i, row in enumerate(study.cells.rows):
         best = {str(seed): at[i] for seed, (_, at) in rounds.items()}
         values, counts = {seed: level(grid[at]) for seed, at in best.items()}, Counter(best.values())
-        told = ", ".join(f"{format.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
+        told = ", ".join(f"{formatting.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
         edges = sum(at_edge(grid, at) for at in best.values())
         marked = hashlib.sha256(json.dumps([row.id, dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
         doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
@@ -228,6 +228,6 @@ def refuse_other_choice(study: CheckedStudy, rows: list[Cell], now: Mapping[str,
             old = (found.value if seed is None else found.values.get(seed, value)) if found else value
             if old != value:
                 which = f"{row.label}{f' seed {seed}' * (seed is not None)}"
-                told = f"{study.name} scored {which} at {key}={format.show(old)}"
-                told += f", and tuning now finds {format.show(value)} best"
+                told = f"{study.name} scored {which} at {key}={formatting.show(old)}"
+                told += f", and tuning now finds {formatting.show(value)} best"
                 raise PlanError([Problem("study", f"{told}; write another study=NAME, which trains what is not there")])

@@ -7,12 +7,12 @@ import json
 import shlex
 from typing import Any
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, TUNING_SEEDS, WHOLE, Config
 from ablate.config.study_keys import CHOSEN
-from ablate.format.settings import flat, is_number
-from ablate.format.suggest import nearest
+from ablate.formatting.settings import flat, is_number
+from ablate.formatting.suggest import nearest
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
@@ -96,7 +96,7 @@ def changed_tuning(study: CheckedStudy, earlier: Manifest | None) -> list[Proble
     before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
     known = before.tune if before else None
     if known and known != Tune(**dataclasses.asdict(study.settings.tune)):
-        was = f"{known.key} in {', '.join(map(format.show, known.values))}, {known.seeds} seeds"
+        was = f"{known.key} in {', '.join(map(formatting.show, known.values))}, {known.seeds} seeds"
         was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
         return [Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as then, or write another study=NAME")]
     if earlier and not earlier.tuning:

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from ablate.config.hydra_frame import writable
 from ablate.config.schema import SECTIONS, Tune
-from ablate.format.settings import is_number
+from ablate.formatting.settings import is_number
 from ablate.planning.earlier_runs import read_earlier
 
 LIMIT = 4  # values by which a grid is extended, on each side

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate import format
+from ablate import formatting
 from ablate.config.errors import Problem
 from ablate.config.schema import TUNING_SEEDS, Tune
 from ablate.planning.earlier_runs import choose_seeds, read_earlier
@@ -54,5 +54,5 @@ def cost(tune: Tune, shares: Shares, cells: int) -> str:
     """What tuning anew for each seed costs; nothing where it is done once."""
     if not tune.per_seed:
         return ""
-    runs = f"{format.counted(cells * tune.seeds * len(shares), 'run')}, {len(shares)} times the cost of tuning once"
-    return f" for each of {format.counted(len(shares), 'scored seed')} ({runs})"
+    runs = f"{formatting.counted(cells * tune.seeds * len(shares), 'run')}, {len(shares)} times the cost of tuning once"
+    return f" for each of {formatting.counted(len(shares), 'scored seed')} ({runs})"

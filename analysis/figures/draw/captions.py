@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
@@ -70,7 +70,7 @@ def assuming(known: pandas.DataFrame) -> str:
 def seeds(counts: pandas.Series) -> str:
     """How many seeds stand behind numbers: "8 seeds", "5 to 8 seeds"."""
     least, most = int(counts.min()), int(counts.max())
-    return format.counted(most, "seed") if least == most else f"{least} to {most} seeds"
+    return formatting.counted(most, "seed") if least == most else f"{least} to {most} seeds"
 
 
 def band_text(counts: pandas.Series) -> str:
@@ -85,10 +85,10 @@ def said(row: Any, places: int) -> str:
     """An effect with its interval and its verdict, as a row's result."""
     if row.verdict == "withheld" or row.n == 0:
         return f"{row.verdict}: {row.note}"
-    return f"{format.span(row.mean, row.low, row.high, places)}  {row.verdict}"
+    return f"{formatting.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
 def with_losses(row: Any, first: str = "") -> str:
     """A cell's name with what became of its runs that gave no number."""
-    lost = list(filter(None, [first, *format.lost(row)]))
+    lost = list(filter(None, [first, *formatting.lost(row)]))
     return row.name + f" ({'; '.join(lost)})" * bool(lost)

@@ -11,7 +11,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case import Case
@@ -88,7 +88,7 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
             continue
         levels: dict[Any, set[str]] = {}
         for cell in manifest.cells:
-            levels.setdefault(cell.levels[x], set()).add(format.show(cell.levels[name]))
+            levels.setdefault(cell.levels[x], set()).add(formatting.show(cell.levels[name]))
         if any(len(each) > 1 for each in levels.values()):
             found.append(name)
     return found

@@ -10,7 +10,7 @@ import matplotlib
 import pandas
 from matplotlib.figure import Figure
 
-from ablate import format
+from ablate import formatting
 from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case.figures_yaml import Edits
@@ -42,7 +42,7 @@ class Page(NamedTuple):
 
     def colour(self, factor: str, level: object) -> str:
         """The colour of a variant, ink for what is none."""
-        return self.colours.get((factor, format.show(level)), style.INK)
+        return self.colours.get((factor, formatting.show(level)), style.INK)
 
     def figure(self, table: pandas.DataFrame, height: float, more: Sequence[str] = ()) -> Figure:
         """An empty figure with its title and `more`, and its caption where it is wanted; `height` without them."""

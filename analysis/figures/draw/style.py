@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import matplotlib
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
-from ablate.format.settings import is_number
+from ablate import evidence, formatting
+from ablate.formatting.settings import is_number
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
@@ -73,7 +73,7 @@ def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
         for level in sorted(levels, key=lambda level: level != manifest.reference.get(factor)):
             slot = hashlib.sha256(f"{SALT}{factor}={level}".encode()).digest()[0] % len(PALETTE)
             taken.append(min([*PALETTE[slot:], *PALETTE[:slot]], key=taken.count))
-            found[factor, format.show(level)] = taken[-1]
+            found[factor, formatting.show(level)] = taken[-1]
     return found
 
 
@@ -98,7 +98,7 @@ def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[s
     for cell in manifest.cells:
         first = factors[colour].index(cell.levels[colour]) if colour else 0
         style = factors[second].index(cell.levels[second]) if second else first // len(PALETTE)
-        shade = palette[colour, format.show(cell.levels[colour])] if colour else PALETTE[0]
+        shade = palette[colour, formatting.show(cell.levels[colour])] if colour else PALETTE[0]
         marker = MARKERS[(style if second else first) % len(MARKERS)]
         found[cell.id] = Encoding(shade, DASHES[style % len(DASHES)], marker)
     return found
@@ -113,7 +113,7 @@ def _own_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> d
             colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
         elif cell.id in changed:
             factor, level = changed[cell.id]
-            colour, place = palette[factor, format.show(level)], factors.index(factor) + 1
+            colour, place = palette[factor, formatting.show(level)], factors.index(factor) + 1
         else:
             colour, place = INK, 0
         ways = (Encoding(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))

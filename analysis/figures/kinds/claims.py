@@ -10,7 +10,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.config.claim_relations import BOUNDED
 from ablate.results import naming
 from analysis.case import Case
@@ -38,7 +38,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made = found.assign(facet=facets, wanted=[WANTED.get(relation, 0) for relation in found["relation"]])
     made["label"] = [_label(row) for row in found.itertuples(index=False)]
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
-    places = {facet: format.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
+    places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [
         captions.said(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in made.itertuples()
     ]
@@ -56,7 +56,7 @@ def _facet(case: Case, row: Any) -> str:
 def _label(row: Any) -> str:
     """What is compared, and how it stands: "gated_better: swiglu − mlp, post hoc"."""
     kind = "" if row.registered else ", post hoc"
-    between = " against " if row.relation in ("rank_correlates", "diverges_more") else f" {format.MINUS} "
+    between = " against " if row.relation in ("rank_correlates", "diverges_more") else f" {formatting.MINUS} "
     sides = between.join([row.side, row.against])
     return f"{row.name}: {sides}{kind}" + ", edited" * bool(row.edited)
 
@@ -65,7 +65,7 @@ def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> lis
     family, counted = int(found["family"].sum()), found.loc[found["n"] > 0, "n"]
     n = f", {captions.seeds(counted)}" if len(counted) else ""
     post = int((~found["registered"].astype(bool)).sum())
-    how = [f"simultaneous 95 % intervals over {format.counted(family, 'registered claim')}"] * bool(family)
+    how = [f"simultaneous 95 % intervals over {formatting.counted(family, 'registered claim')}"] * bool(family)
     how += ["post hoc: false coverage rate 5 %"] * bool(post)
     band = "; grey: what is claimed" if made["wanted"].ne(0).any() or made["margin"].notna().any() else ""
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))

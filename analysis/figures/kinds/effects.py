@@ -10,7 +10,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
@@ -41,7 +41,7 @@ def table(case: Case) -> pandas.DataFrame:
 
 def _results(rows: pandas.DataFrame) -> list[str]:
     known = rows[rows["drawn"]]
-    places = {metric: format.decimals((each["high"] - each["low"]) / 2) for metric, each in known.groupby("metric")}
+    places = {metric: formatting.decimals((each["high"] - each["low"]) / 2) for metric, each in known.groupby("metric")}
     several = known["n"].nunique() > 1
     found = []
     for row in rows.itertuples():
@@ -52,7 +52,7 @@ def _results(rows: pandas.DataFrame) -> list[str]:
         n = f"  n = {row.n}" * several
         told = f"  {row.verdict}" * (row.verdict != "descriptive")  # as the caption says, once
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
-        found.append(f"{format.span(row.mean, row.low, row.high, places[row.metric])}{n}{told}{note}")
+        found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{told}{note}")
     return found
 
 
@@ -65,12 +65,12 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
         return [one if shown["n"].max() == 1 else ""]
     how = captions.intervals(known, family if known["family"].any() else 0)
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
-    seeds = f", {format.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
+    seeds = f", {formatting.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
     band = rows["margin"].dropna().drop_duplicates()
-    grey = f"; grey: the margin ±{format.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
+    grey = f"; grey: the margin ±{formatting.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
-    grey = grey or "".join(f"; margin: {format.bounds(math.nan, size)}" for size in steps)
+    grey = grey or "".join(f"; margin: {formatting.bounds(math.nan, size)}" for size in steps)
     grey += "; arrow: the effect lies beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
     grey += "; withheld without a reason: effects.csv has it" * bool(rows["result"].eq("withheld").any())
     told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.records import Cell
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -43,7 +43,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     for each in evidence.crossings(manifest):  # of components with settings, over what are strata elsewhere
         if {own[cell.id] for cell in each.cells} == {metric}:
             cells[each.stratum] = each.cells
-    crossed = case.effects[case.effects["kind"].isin(format.CROSSED) & case.effects["stratum"].isin(cells)]
+    crossed = case.effects[case.effects["kind"].isin(formatting.CROSSED) & case.effects["stratum"].isin(cells)]
     crossed = crossed[crossed["factor"].str.count(" x ") == 1]
     pairs = [rows for _, rows in crossed.groupby(["stratum", "factor"], sort=False)]
     if not pairs:
@@ -52,7 +52,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     values = evidence.scores(case.study, metric)
     blocks = [_block(case, values, pairs[i], cells[pairs[i]["stratum"].iloc[0]]) for i in sorted(largest)]
     made = pandas.DataFrame([row for rows in blocks for row in rows], columns=COLUMNS)
-    made.attrs = {"places": format.decimals([made["half"].median()]), "caption": _caption(case, made, len(pairs))}
+    made.attrs = {"places": formatting.decimals([made["half"].median()]), "caption": _caption(case, made, len(pairs))}
     return made
 
 
@@ -76,7 +76,7 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
     batches = {cell.id: cell.batches for cell in cells}
     rows, solved = [], evidence.is_solved(evidence.endpoint(case.study.manifest))  # which a diverged run did not
     for key, ids in corners.items():
-        one, other = map(format.show, key)
+        one, other = map(formatting.show, key)
         row = at | {"level": f"{one}, {other}", "one": one, "other": other} | counts[key]
         alike = base and (solved or counts[key]["diverged"] * len(base) == lost * len(ids))
         rows.append(row | (_difference(values, batches, ids, base, solved) if alike else {}))
@@ -158,7 +158,7 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     pair = " × ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
     where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
     every = list(rows[rows["one"].isna()].itertuples())
-    trends = [row for row in every if row.level.split(", ")[-1].startswith(format.PER)]
+    trends = [row for row in every if row.level.split(", ")[-1].startswith(formatting.PER)]
     found = [row for row in every if row not in trends]
     if not found:  # its levels are not in the user's subset
         return [where]
@@ -171,7 +171,7 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
 
 
 def _said(row: Any) -> str:
-    return captions.said(row, format.decimals([(row.high - row.low) / 2]))
+    return captions.said(row, formatting.decimals([(row.high - row.low) / 2]))
 
 
 def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: float) -> None:
@@ -218,14 +218,9 @@ def _written(row: Any, places: int) -> str:
     lost = [f"{row.diverged:.0f}/{row.runs:.0f} div."] * bool(row.diverged)
     if not np.isfinite(row.difference):
         return "\n".join(lost)
-    half = [f"± {format.number(row.half, places)}"] * bool(np.isfinite(row.half))
-    return "\n".join(
-        [
-            format.number(row.difference, places, signed=True) if row.difference or np.isfinite(row.half) else "ref.",
-            *half,
-            *lost,
-        ]
-    )
+    half = [f"± {formatting.number(row.half, places)}"] * bool(np.isfinite(row.half))
+    change = formatting.number(row.difference, places, signed=True)
+    return "\n".join(["ref." if not row.difference and not half else change, *half, *lost])
 
 
 def _size_of(texts: Sequence[str], inches: float) -> float:

@@ -9,7 +9,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -52,9 +52,9 @@ def at_look(study: Study, n: int) -> Study:
 
 
 def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list[str]:
-    planned = ", ".join(map(str, looks))
+    planned, count = ", ".join(map(str, looks)), formatting.counted(len(had), "look")
     return [
-        f"simultaneous 95 % intervals at {format.counted(len(had), 'look')}, which allow for looks at {planned} seeds",
+        f"simultaneous 95 % intervals at {count}, which allow for looks at {planned} seeds",
         "filled: decided",
         f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
         evidence.unadjusted(case.study.manifest),

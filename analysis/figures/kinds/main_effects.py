@@ -11,7 +11,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
@@ -69,7 +69,7 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     for level, estimate, lost in zip(levels, groups, counts, strict=True):
         low, high = evidence.interval(estimate, evidence.ALPHA)
         shown = {"mean": estimate.mean, "low": low, "high": high} if comparable else {}
-        named = {"level": format.show(level), "name": naming.named(case.study.manifest, level)}
+        named = {"level": formatting.show(level), "name": naming.named(case.study.manifest, level)}
         rows.append({"factor": factor, **named, **shown, "n": estimate.n, **lost})
     return rows
 

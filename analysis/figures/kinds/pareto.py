@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.speed import is_timed
 from ablate.results.study import Study
 from analysis.case import Case
@@ -148,7 +148,7 @@ def _short(x: float, _: Any) -> str:
     for size, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(x) >= size:
             return f"{x / size:.4g}{letter}"
-    return format.show(x)
+    return formatting.show(x)
 
 
 KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw)

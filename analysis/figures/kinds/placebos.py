@@ -10,7 +10,7 @@ import pandas
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.evidence.noise_floor import KEY, SINGLE
 from ablate.results import naming
 from ablate.results.study import Study
@@ -44,7 +44,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made = pandas.DataFrame(rows, columns=COLUMNS)
     made.attrs = {
         "x": captions.difference_label(case.study, evidence.endpoint(placebos.manifest)),
-        "places": format.decimals((made["high"] - made["low"])[made["role"] == "effect"] / 2),
+        "places": formatting.decimals((made["high"] - made["low"])[made["role"] == "effect"] / 2),
         "caption": _caption(case, placebos, made),
     }
     return made
@@ -121,10 +121,10 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _result(row: Any, places: int) -> str:
     if row.role == "placebo":
-        return f"SD {format.number(row.sd, format.decimals([row.sd]))}" if row.n > 1 else "one seed, no SD"
+        return f"SD {formatting.number(row.sd, formatting.decimals([row.sd]))}" if row.n > 1 else "one seed, no SD"
     if row.verdict == "withheld":
         return "withheld"
-    return f"{format.span(row.mean, row.low, row.high, places)}  {row.verdict}"
+    return f"{formatting.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
 KIND = Kind("every difference beside those that noise makes", table, draw, most=2000)

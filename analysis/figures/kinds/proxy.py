@@ -9,7 +9,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.config.claim_relations import Claim, sides_of
 from ablate.results import naming
 from ablate.results.study import Study
@@ -51,7 +51,7 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     lost = [_lost(study, each) for each in cells]
     reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
-    rho = format.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
+    rho = formatting.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
     solved, clumps = evidence.is_solved(metric), any(task.clumps(metric) for task in study.manifest.tasks.values())
     rows = []
     for level, own, mean, number, share in zip(levels, cells, means, numbers, lost, strict=True):
@@ -62,7 +62,7 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
             counts = evidence.counted([values[own + cells[base]].to_numpy()], [weights], 1)
             estimate = estimate._replace(exact=counts)
         low, high = (math.nan, math.nan) if clumps else evidence.interval(estimate, evidence.ALPHA)
-        row: dict[str, Any] = {"level": format.show(level), "name": naming.named(study.manifest, level)}
+        row: dict[str, Any] = {"level": formatting.show(level), "name": naming.named(study.manifest, level)}
         row |= {"published": number - numbers[base], "mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
         rows.append(row)
     about = {"facet": name, "factor": factor, "base": naming.named(study.manifest, levels[base])}
@@ -81,7 +81,7 @@ def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
     n = captions.seeds(known) if len(known) else "no seed has every run"
     own = (study.manifest.claims[name].claim.metrics or [evidence.endpoint(study.manifest)] for name in made["facet"])
     kinds = {"exact 95 % intervals" if evidence.is_solved(metric) else "95 % t-intervals" for metric, *_ in own}
-    how = format.listed(sorted(kinds))
+    how = formatting.listed(sorted(kinds))
     band = f"bars: {how} within seeds, {n}, not corrected for their number"
     return [
         f"our difference against the published one; {band if made['low'].notna().any() else n + ', no interval'}",

@@ -10,7 +10,7 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -33,11 +33,11 @@ def table(case: Case) -> pandas.DataFrame:
         values = scores[cell.cell]
         known, facet = values.dropna(), captions.axis_label(study, cell.metric)
         about = {"cell": cell.cell, "name": cell.name, "facet": facet}
-        about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(format.lost(cell))}
+        about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(formatting.lost(cell))}
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
     found = pandas.DataFrame(rows)
-    runs = f"a dot per run, {format.counted(len(study.manifest.seeds), 'seed')} per cell"
+    runs = f"a dot per run, {formatting.counted(len(study.manifest.seeds), 'seed')} per cell"
     alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # a CSV that says nothing of them
     found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed{alike}"]
     return found

@@ -6,7 +6,7 @@ import math
 
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.records import Tuning
 from analysis.case import Case
 from analysis.figures.draw import style
@@ -55,7 +55,7 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
     found = pandas.DataFrame(rows).assign(low=lambda rows: rows["mean"], high=lambda rows: rows["mean"])
     found.attrs = {"x": tuning.key, "lines": list(manifest.factors), **axes_of(manifest, found)}
     measured = " or ".join(found.attrs["y"])
-    over = f"tuning of {tuning.key}: {measured}, mean over {format.counted(tuning.seeds, 'tuning seed')}, no band"
+    over = f"tuning of {tuning.key}: {measured}, mean over {formatting.counted(tuning.seeds, 'tuning seed')}, no band"
     ring = "ring: the best over all of them" if tuning.per_seed else "ring: the value that was chosen"
     crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
     return _judged(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
@@ -79,7 +79,7 @@ def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) 
             notes.setdefault(str(label), []).append(f"best at the edge{where}")
         score = _sensitivity(line, starts) if lower else math.nan
         if math.isfinite(score):
-            notes.setdefault(str(label), []).append(f"sensitivity {format.number(score, 3)}{where}")
+            notes.setdefault(str(label), []).append(f"sensitivity {formatting.number(score, 3)}{where}")
     told = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
     found["label"] = found["label"].map(lambda label: told.get(label, label))
     every = " ".join(text for each in notes.values() for text in each)

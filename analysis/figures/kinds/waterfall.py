@@ -10,7 +10,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -43,7 +43,7 @@ def table(case: Case) -> pandas.DataFrame | None:
         found.append(_bar(study, row, float(means.loc[before, "mean"])))
     made, strata = pandas.DataFrame(found, columns=COLUMNS), list(dict.fromkeys(row["facet"] for row in found))
     kept = made[made["facet"].isin(strata[:STRATA])].reset_index(drop=True)
-    places = format.decimals((case.effects["high"] - case.effects["low"]) / 2)
+    places = formatting.decimals((case.effects["high"] - case.effects["low"]) / 2)
     labels = [captions.axis_label(study, metric) for metric in evidence.measures(study.manifest)]
     kept.attrs = {"x": " or ".join(labels), "places": places, "caption": _caption(case, len(strata))}
     return kept
@@ -52,7 +52,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 def _first(stratum: str, cell: Any) -> dict[str, Any]:
     row = {"facet": stratum, "role": "first", "factor": "", "level": "", "name": cell["label"], "verdict": ""}
     row |= {"start": cell["mean"], "end": cell["mean"], "mean": math.nan, "low": math.nan, "high": math.nan}
-    return row | {"n": int(cell["n"]), "note": "; ".join(format.lost(cell))}
+    return row | {"n": int(cell["n"]), "note": "; ".join(formatting.lost(cell))}
 
 
 def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _result(row: Any, places: int) -> str:
     if row.role == "first":
-        value = format.number(row.end, 3) if np.isfinite(row.end) else "no number"
+        value = formatting.number(row.end, 3) if np.isfinite(row.end) else "no number"
         return "; ".join(filter(None, [value, row.note]))
     return captions.said(row, places)
 

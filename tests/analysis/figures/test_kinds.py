@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -550,4 +550,4 @@ def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) ->
         ffn, norm = ("one", "other") if next(iter(factors)) == "ffn" else ("other", "one")
         means = table[table["one"].notna()].set_index([norm, ffn])["difference"]
         for text, key in zip(written, itertools.product(across, along), strict=True):
-            assert text == ("ref." if key == ("ln", "mlp") else format.number(means[key], 4, signed=True)), key
+            assert text == ("ref." if key == ("ln", "mlp") else formatting.number(means[key], 4, signed=True)), key

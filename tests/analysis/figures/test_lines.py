@@ -13,7 +13,7 @@ from fake_studies import TASK, fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -76,7 +76,7 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
     rms = table[table["label"].str.startswith("rms")]
     first = case.study.curves.query("step == 0").groupby("cell")["val/loss"].mean()[rms["cell"].iloc[-1]]
     expected = np.mean([0.3, 0, (2 * first + 2.42) / 3 - 2.11])
-    assert set(rms["label"]) == {f"rms (sensitivity {format.number(expected, 3)})"}
+    assert set(rms["label"]) == {f"rms (sensitivity {formatting.number(expected, 3)})"}
     said = [text.get_text() for text in drawn.axes[0].texts]
     assert said == ["× 2 of 3"]
     assert [line for line in points(drawn.axes[0]) if len(line) == 1 and np.allclose(line, [(1e-2, 2.42)])]  # apart

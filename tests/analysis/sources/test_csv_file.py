@@ -13,7 +13,7 @@ import pandas
 import pytest
 from fake_studies import draw_effects_alone, fabricate, plain_score
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.config.errors import Refused
 from ablate.results.study import Study, load_study
 from analysis import figures
@@ -37,7 +37,7 @@ def exported(study: Study, file: Path) -> Path:
 
 def verdicts(table: pandas.DataFrame) -> list[str]:
     """Every row's verdict as people read it."""
-    return [format.verdict(row) for row in table.itertuples()]
+    return [formatting.verdict(row) for row in table.itertuples()]
 
 
 def effects(study: Study) -> pandas.DataFrame:

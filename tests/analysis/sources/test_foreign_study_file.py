@@ -18,7 +18,7 @@ from ablate import evidence
 from ablate.config.claim_relations import Claim
 from ablate.config.errors import Refused
 from ablate.config.typed_json import parse
-from ablate.format import leaning
+from ablate.formatting import leaning
 from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis import figures

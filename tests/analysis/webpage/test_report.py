@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from fake_studies import TASK, fabricate
 
-from ablate import format
+from ablate import formatting
 from ablate.config.schema import Config
 from ablate.results.study import load_study
 from analysis import webpage
@@ -253,7 +253,7 @@ def test_each_run_is_shown_by_the_metric_of_its_own_task(tmp_path: Path) -> None
     (sheet,) = runs(made).sheets
     expected = made.study.runs["test/loss"].fillna(made.study.runs["test/accuracy"])
     assert sheet.head[3] == "test/loss or test/accuracy"
-    assert [row[3] for row in sheet.rows] == [format.number(value, 4) for value in expected]
+    assert [row[3] for row in sheet.rows] == [formatting.number(value, 4) for value in expected]
     assert dict(plan(made).facts)["endpoint"] == "test/loss, nats per byte or test/accuracy, at the last step"
 
 

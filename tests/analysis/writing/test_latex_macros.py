@@ -10,7 +10,7 @@ import pytest
 from claimed_studies import entry
 from fake_studies import fabricate
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
 from analysis.writing import latex, latex_macros, tables
@@ -95,7 +95,7 @@ def test_values_are_the_tables(tmp_path: Path) -> None:
     assert read["ablFfnSwigluP"] == shown["p (Holm; exploratory: BH)"] and read["ablFfnSwigluN"] == shown["n"]
     assert float(delta.replace("−", "-")) == pytest.approx(row.mean, abs=10.0 ** -len(delta.split(".")[1]))
     assert (
-        read["ablFfnSwigluDz"] == format.number(row.mean / row.sd, 2)
+        read["ablFfnSwigluDz"] == formatting.number(row.mean / row.sd, 2)
         and read["ablFfnSwigluVerdict"] == f"better, {NORMAL}"
     )
     cell = next(found.cells.query("label == 'ln + swiglu'").itertuples())
@@ -199,7 +199,9 @@ def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
     stems = [name.removesuffix("Delta") for name in read if name.endswith("Delta")]
     for stem, row in zip(stems, rows, strict=True):
         shown = {
-            at: unboxed(latex_macros.either_mode(format.p_text(p))) for at, p in row._asdict().items() if at[:1] == "p"
+            at: unboxed(latex_macros.either_mode(formatting.p_text(p)))
+            for at, p in row._asdict().items()
+            if at[:1] == "p"
         }
         assert read[f"{stem}P"] == shown["p_holm" if row.family else "p_bh"]
     for table in (found.effects, found.claims):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fake_studies import fabricate
 
-from ablate.format import p_text
+from ablate.formatting import p_text
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
 from analysis.writing.sentences import p_words, sentence, sentences

@@ -10,7 +10,7 @@ import pandas
 import pytest
 from fake_studies import fabricate
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.results.study import Study, load_study
 from analysis.case import case_of
 from analysis.writing import tables
@@ -69,7 +69,7 @@ def test_effects_say_family_and_exploratory(tmp_path: Path) -> None:
     row = next(evidence.effects(study).query("label == 'ffn: swiglu − mlp'").itertuples())
     shown = cell(page, "ffn: swiglu − mlp")
     assert shown[1:3] == ["6", "0"] and shown[4:] == [
-        format.p_text(row.p_holm),
+        formatting.p_text(row.p_holm),
         "better (lower loss)",
         "family",
     ]

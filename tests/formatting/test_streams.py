@@ -14,7 +14,7 @@ from conftest import ROOT, run_module
 from fake_studies import fabricate
 from one_run import sweep_here
 
-from ablate.format.streams import Stream
+from ablate.formatting.streams import Stream
 
 LATIN, ASCII = {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"}
 OLD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ablate.format import visible
+from ablate.formatting import visible
 
 # What characters of ours are where an encoding lacks them.
 PLAIN = {"−": "-", "–": "-", "—": "-", "±": "+/-", "·": "*", "×": "x", "…": "...", "→": "->", "≥": ">=", "≤": "<="}

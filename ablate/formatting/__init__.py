@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeGuard
 
-from ablate.format.numbers import MINUS as MINUS
-from ablate.format.numbers import decimals as decimals
-from ablate.format.numbers import ends as ends
-from ablate.format.numbers import number as number
-from ablate.format.numbers import p_text as p_text
-from ablate.format.numbers import percent as percent
-from ablate.format.numbers import plain as plain
-from ablate.format.numbers import plus as plus
-from ablate.format.numbers import remainder as remainder
-from ablate.format.numbers import scientific as scientific
-from ablate.format.numbers import span as span
+from ablate.formatting.numbers import MINUS as MINUS
+from ablate.formatting.numbers import decimals as decimals
+from ablate.formatting.numbers import ends as ends
+from ablate.formatting.numbers import number as number
+from ablate.formatting.numbers import p_text as p_text
+from ablate.formatting.numbers import percent as percent
+from ablate.formatting.numbers import plain as plain
+from ablate.formatting.numbers import plus as plus
+from ablate.formatting.numbers import remainder as remainder
+from ablate.formatting.numbers import scientific as scientific
+from ablate.formatting.numbers import span as span
 
 # What a terminal obeys, what turns the direction of a line, the ends of lines that few programs know, and what has no
 # width: a name could pass for another, and of U+FEFF a PDF by matplotlib is an IndexError.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
+from ablate import evidence, formatting
 from ablate.planning.budget_matching import left_over
 from ablate.results.records import Matched
 from analysis.figures.draw.axes import Short
@@ -19,20 +19,32 @@ NAN = float("nan")
 
 @pytest.mark.parametrize("zero", [0.0, -0.0, -0.0003, 0.0004, -1e-17])
 def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
-    assert format.number(zero, 3) == format.number(zero, 3, signed=True) == "0.000"
-    assert format.number(zero, 0, signed=True) == "0"
-    assert format.span(zero, NAN, NAN, 3) == "0.000"
-    assert format.span(zero, -0.0002, 0.0001, 3) == "0.000 [0.000, 0.000]"
-    assert format.percent(zero / 10) == "0.0 %" and format.remainder(zero / 100) in ("0.00 %", "0 %")
+    assert formatting.number(zero, 3) == formatting.number(zero, 3, signed=True) == "0.000"
+    assert formatting.number(zero, 0, signed=True) == "0"
+    assert formatting.span(zero, NAN, NAN, 3) == "0.000"
+    assert formatting.span(zero, -0.0002, 0.0001, 3) == "0.000 [0.000, 0.000]"
+    assert formatting.percent(zero / 10) == "0.0 %" and formatting.remainder(zero / 100) in ("0.00 %", "0 %")
     assert left_over(Matched(quantity="parameters", value=1, reference=1, difference=zero)) == "0.0 % parameters"
     row = SimpleNamespace(worth=zero, worth_low=-0.12, worth_high=0.14)
     assert evidence.worth_words(row, "steps").startswith("worth 0 % [")
 
 
 def test_what_is_not_zero_has_its_sign() -> None:
-    assert [format.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)] == ["+0.053", "−0.053", "+12.500"]
-    assert (format.number(0.053, 3), format.number(-10.05, 2), format.number(NAN, 2)) == ("0.053", "−10.05", "–")
-    assert (format.percent(-0.12), format.percent(0.001), format.remainder(-0.0167)) == ("−12.0 %", "+0.1 %", "−1.67 %")
+    assert [formatting.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)] == [
+        "+0.053",
+        "−0.053",
+        "+12.500",
+    ]
+    assert (formatting.number(0.053, 3), formatting.number(-10.05, 2), formatting.number(NAN, 2)) == (
+        "0.053",
+        "−10.05",
+        "–",
+    )
+    assert (formatting.percent(-0.12), formatting.percent(0.001), formatting.remainder(-0.0167)) == (
+        "−12.0 %",
+        "+0.1 %",
+        "−1.67 %",
+    )
     assert left_over(Matched(quantity="FLOPs", value=969, reference=1000, difference=-0.031)) == "−3.1 % FLOPs"
 
 
@@ -48,7 +60,7 @@ def test_what_is_not_zero_has_its_sign() -> None:
     ],
 )
 def test_an_end_that_is_clear_of_zero_is_not_shown_as_zero(low: float, high: float, shown: str) -> None:
-    assert format.ends(low, high, 3, signed=True) == shown
+    assert formatting.ends(low, high, 3, signed=True) == shown
 
 
 def test_ticks_beside_zero_have_no_sign() -> None:
@@ -76,4 +88,4 @@ def test_ticks_beside_zero_have_no_sign() -> None:
 def test_an_interaction_says_what_fares_worse_with_what(changed: dict[str, Any], said: str) -> None:
     row = {"kind": "interaction", "factor": "residual x optim.warmup", "level": "post, 0", "verdict": "worse"}
     row |= {"metric": "test/loss", "lower_is_better": True, "note": "", "given": "", "diverged": 0}
-    assert format.verdict(SimpleNamespace(**row | {"diverged_reference": 0} | changed)) == said
+    assert formatting.verdict(SimpleNamespace(**row | {"diverged_reference": 0} | changed)) == said
