@@ -15,8 +15,11 @@ from one_run import write_plan
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
+from ablate.config.command import read_command
+from ablate.config.factors import arrange
 from ablate.config.groups import experiments, figures, groups, read_groups
 from ablate.config.study_file import read_study, value_text
+from ablate.planning.composition import compose_cells
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
@@ -58,7 +61,9 @@ class Folder:
         return plan_study(("+experiment=mine", f"results_dir={self.results}", *overrides), str(self.path))
 
     def refused(self, *overrides: str, **changes: Any) -> list[str]:
-        self.write(**changes)
+        """What is wrong with a file that sets nothing beside what is asked about, one line each."""
+        plain = dict.fromkeys(("model", "data.context", "train", "eval.tokens", "optim.warmup", "data", "data.path"))
+        self.write(**plain | changes)
         with pytest.raises(PlanError) as raised:
             self.plan(*overrides)
         return [str(problem).replace(f"{self.path}/experiment/", "") for problem in raised.value.problems]
@@ -71,38 +76,38 @@ def folder(tmp_path: Path, text: Path) -> Folder:
     return made
 
 
-def shape(planned: Plan) -> tuple[str, dict[str, list[Any]], list[int], int]:
-    manifest = planned.manifest
-    return (
-        manifest.study,
-        manifest.factors,
-        manifest.seeds,
-        manifest.cells[0].config.model.layers,
-    )
+def finish(planned: Plan) -> None:
+    """Write the plan, and results for all of its runs."""
+    write_plan(planned)
+    final = {"test/loss": 2.0, "val/loss": 2.0}
+    for path in planned.todo:
+        write_json(Run(planned.results, path).result_file, {"status": "done", "final": final, "error": None})
 
 
 def test_a_file_is_a_study_and_the_command_line_wins(folder):
+    def shape(*overrides: str) -> tuple[str | None, dict[str, list[Any]], Any, int]:
+        made = compose_cells(arrange(read_command(("+experiment=mine", *overrides), str(folder.path))))
+        return made.settings.study, made.factors, made.settings.seeds, made.settings.model.layers
+
     factors = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]}
-    assert shape(folder.plan()) == ("glu", factors, [0, 1], 1)
-    assert shape(folder.plan("seeds=1")) == ("glu", factors, [0], 1)
-    name, *rest = shape(folder.plan("seeds=1", "model.layers=3"))
-    assert rest == [factors, [0], 3] and re.fullmatch("glu-[0-9a-f]{6}", name), "it is not the study of the file"
-    assert shape(folder.plan("tier=tall", "seeds=1", "study=x")) == ("x", factors, [0], 2)
-    assert shape(folder.plan("ffn=swiglu,mlp"))[1] == {"ffn": ["swiglu", "mlp"], "norm": ["ln", "rms"]}
-    assert shape(folder.plan("norm=rms", "study=glu"))[:2] == ("glu", {"ffn": factors["ffn"]})
-    assert shape(folder.plan("init=gpt2,xavier", "design=one_at_a_time"))[1].keys() == {"ffn", "norm", "init"}
-    assert shape(folder.plan("tier=other"))[1] == {"ffn": ["relu", "reglu"], "norm": ["ln", "rms"]}
+    assert shape() == ("glu", factors, 2, 1)
+    assert shape("seeds=1") == ("glu", factors, 1, 1)
+    name, *rest = shape("seeds=1", "model.layers=3")
+    assert rest == [factors, 1, 3] and re.fullmatch("glu-[0-9a-f]{6}", str(name)), "it is not the study of the file"
+    assert shape("tier=tall", "seeds=1", "study=x") == ("x", factors, 1, 2)
+    assert shape("ffn=swiglu,mlp")[1] == {"ffn": ["swiglu", "mlp"], "norm": ["ln", "rms"]}
+    assert shape("norm=rms", "study=glu")[:2] == ("glu", {"ffn": factors["ffn"]})
+    assert shape("init=gpt2,xavier", "design=one_at_a_time")[1].keys() == {"ffn", "norm", "init"}
+    assert shape("tier=other")[1] == {"ffn": ["relu", "reglu"], "norm": ["ln", "rms"]}
+    folder.write(study=None)
+    assert shape()[0] == "mine" and shape("tier=tall")[0] == "mine-tall", "without a name it has its file's"
 
 
-def test_without_a_name_a_study_has_its_files(folder):
-    folder.write(study=None, factors={"ffn": ["mlp", "swiglu"]}, claims=None)
-    assert folder.plan().manifest.study == "mine" and folder.plan("tier=tall").manifest.study == "mine-tall"
-
-
-def test_the_manifest_and_the_plan_say_what_was_asked(folder):
+def test_the_manifest_and_the_plan_say_what_was_requested(folder):
     planned = folder.plan("tier=tall")
-    assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
     manifest = planned.manifest
+    found = (manifest.study, manifest.factors, manifest.seeds, manifest.cells[0].config.model.layers)
+    assert found == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
     assert (manifest.experiment, manifest.tier, manifest.question) == ("mine", "tall", BASE["question"])
     assert manifest.claims["gated"].claim.as_json() == BASE["claims"]["gated"] and manifest.claims["gated"].registered
     assert re.fullmatch(r"[0-9a-f]{16}", manifest.claims_hash)
@@ -186,9 +191,7 @@ def test_a_design_without_the_cells_of_a_claim_is_refused(folder):
 def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
     folder.write(claims=None)
     first = folder.plan()
-    write_plan(first)
-    for path in first.todo:
-        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    finish(first)
     folder.write(replicated=["gated"])
     late = folder.plan()
     assert not late.manifest.claims["gated"].registered and not late.manifest.replicated.registered
@@ -201,9 +204,7 @@ def test_runs_that_are_trained_again_are_known_already(folder):
     """Under reuse=none the same seeds of the same cells give the numbers that another study has shown."""
     folder.write(claims=None)
     first = folder.plan("study=first")
-    write_plan(first)
-    for path in first.todo:
-        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    finish(first)
     folder.write()
     again = folder.plan("reuse=none")
     assert len(again.todo) == len(first.todo) and not again.manifest.claims["gated"].registered
@@ -212,18 +213,11 @@ def test_runs_that_are_trained_again_are_known_already(folder):
 
 def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
-
-    def train(planned: Plan) -> None:
-        write_plan(planned)
-        for path in planned.todo:
-            final = {"test/loss": 2.0, "val/loss": 2.0}
-            write_json(Run(planned.results, path).result_file, {"status": "done", "final": final, "error": None})
-
     tune = {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}
     folder.write(tune=tune, study="kept")
     tuning = folder.plan()
     assert "1 claim, registered: written before any result" in preview(tuning)
-    train(tuning)
+    finish(tuning)
     study = folder.plan()
     assert study.manifest.study == "kept" and study.manifest.tuning
     assert study.manifest.claims == tuning.manifest.claims and study.manifest.claims["gated"].registered
@@ -238,9 +232,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
 
 def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
     first = folder.plan()
-    write_plan(first)
-    for path in first.todo:
-        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    finish(first)
     again = folder.plan("seeds=3")
     assert again.manifest.claims == read_manifest(first.results, "glu").claims == first.manifest.claims
     folder.write(claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})

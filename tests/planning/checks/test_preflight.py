@@ -14,6 +14,7 @@ from conftest import latest
 from empty_task import Blank
 from model.test_variants import ALONE, CONTEXT, IN_FORMS, LM, SETTINGS, VOCAB, configuration, in_a_test, read
 
+from ablate.config.groups import defaults, groups
 from ablate.config.schema import typed
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, kept, preflight, small_models, validate
@@ -46,22 +47,25 @@ def refused(small: list[str], conf: str | None, *overrides: str) -> list[str]:
     return [str(problem) for problem in error.value.problems]
 
 
+SEPARATE = "design=one_at_a_time"
 MISTAKES = {
-    "position=rope,fixedbase": [["position=rope and position=fixedbase", SAME]],
-    "position=fixedbase position.base=100.0,500.0": [["position.base=100 and position.base=500", SAME]],
-    "ffn=mlp,gateofone": [["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"]],
-    "attention=offbyone,odd,edge": [
-        [f"attention: mistakes_of_mine.{name} looks ahead"] for name in ("OffByOne", "Odd", "Edge")
+    f"position=rope,fixedbase ffn=mlp,gateofone {SEPARATE}": [
+        ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
+        ["position=rope and position=fixedbase", SAME],
     ],
-    "residual=forgetful": [["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"]],
-    "norm=overtime,overbatch,counting,idle,unread": [
+    "position=fixedbase position.base=100.0,500.0": [["position.base=100 and position.base=500", SAME]],
+    f"norm=ln,overtime,overbatch,counting,idle,unread attention=mha,offbyone,odd,edge {SEPARATE}": [
         ["norm: mistakes_of_mine.OverTime looks ahead"],
         ["norm: mistakes_of_mine.OverBatch mixes rows"],
         ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
         ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
         ["norm.strength: Unread never reads it"],
+        *([f"attention: mistakes_of_mine.{name} looks ahead"] for name in ("OffByOne", "Odd", "Edge")),
     ],
-    "norm=far eval.lengths=[24]": [["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"]],
+    f"norm=ln,far residual=pre,forgetful eval.lengths=[24] {SEPARATE}": [
+        ["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"],
+        ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
+    ],
 }
 
 
@@ -76,12 +80,13 @@ def test_seeded_mistakes_are_found_a_line_each(overrides: str, small: list[str],
 MUP = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32")
 
 
-@pytest.mark.parametrize("norm", ["bywidth", "scale"])
-def test_first_values_that_go_by_the_width_are_refused_under_mup(norm: str, small: list[str], conf: str) -> None:
+def test_first_values_that_go_by_the_width_are_refused_under_mup(small: list[str], conf: str) -> None:
     """Whoever wrote them: no rule can see from their shape how they are made."""
-    found = refused(small, conf, MINE, f"norm={norm}", *MUP)
-    assert [line.partition(",")[0] for line in found] == ["parametrization: has no rule for blocks.0.norms.0.weight"]
-    assert planned(small, conf, MINE, f"norm={norm}", "model.dim=32").todo
+    for norm in ("bywidth", "scale"):
+        found = refused(small, conf, MINE, f"norm={norm}", *MUP)
+        told = ["parametrization: has no rule for blocks.0.norms.0.weight"]
+        assert [line.partition(",")[0] for line in found] == told
+    assert planned(small, conf, MINE, "norm=bywidth", "model.dim=32").todo
     assert planned(small, conf, MINE, "norm=sampled", *MUP).todo
 
 
@@ -104,37 +109,25 @@ def test_attention_that_ignores_the_padding_mask(form: str, small: list[str], co
     assert [note for note in notes if "Blind reads padding" in note and "pads nothing" in note]
 
 
-def test_a_part_that_does_not_fit_the_copy_is_not_accused(small: list[str], conf: str) -> None:
-    """float32 where a part takes nothing else; and a note where nothing could be tried."""
-    plan = planned(small, conf, MINE, "norm=ln,single")
-    assert len(plan.manifest.cells) == 2 and not [note for note in plan.notes if "tried out" in note]
-    plan = planned(small, conf, MINE, "ffn=mlp,spectral", "data.context=64")
-    assert not [note for note in plan.notes if "ahead" in note or "tried out" in note]
-    plan = planned(small, conf, MINE, "norm=ln,broken")
-    told = [note for note in plan.notes if "could not be tried out" in note]
-    assert told == ["broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)"]
-
-
-def test_a_part_that_is_never_the_same_is_told_and_not_accused_of_anything_else(small: list[str], conf: str) -> None:
-    plan = planned(small, conf, MINE, "norm=ln,drawing")
-    told = [note for note in plan.notes if "Drawing" in note]
-    assert len(told) == 1 and "mistakes_of_mine.Drawing gives other outputs for the same inputs" in told[0]
-
-
-def test_a_look_ahead_in_training_alone_is_told(small: list[str], conf: str) -> None:
-    notes = planned(small, conf, MINE, "attention=mha,trained", "norm=ln,bn").notes
-    told = [note for note in notes if "ahead" in note]
-    assert len(told) == 1 and told[0].startswith("trained + ln: mistakes_of_mine.Trained looks ahead in training")
-
-
-def test_rows_that_are_mixed_in_training_alone_are_told(small: list[str], conf: str) -> None:
-    """Which is a look ahead where later positions are mixed in, and not where each is by itself."""
-    notes = planned(small, conf, MINE, "norm=batchwise,windowwise,bn", "eval.lengths=[24]").notes
-    assert {note.partition(": ")[0] for note in notes if "mixes rows in training" in note} == {
-        "batchwise",
-        "windowwise",
-    }
-    assert [note.partition(": ")[0] for note in notes if "looks ahead" in note] == ["windowwise"]
+def test_parts_that_are_noted_and_not_accused(small: list[str], conf: str) -> None:
+    """float32 where a part takes nothing else, and a note where nothing could be tried; parts that are never the same;
+    rows that are mixed in training, which is a look ahead where later positions are mixed in."""
+    norms = "norm=ln,bn,single,broken,drawing,batchwise,windowwise"
+    plan = planned(small, conf, MINE, norms, "attention=mha,trained", SEPARATE, "eval.lengths=[24]")
+    assert len(plan.manifest.cells) == 8
+    assert [note for note in plan.notes if "tried out" in note] == [
+        "norm=broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)",
+        *[note for note in plan.notes if "cannot be tried out" in note],
+    ]
+    [drawing] = [note for note in plan.notes if "Drawing" in note]
+    assert "mistakes_of_mine.Drawing gives other outputs for the same inputs" in drawing
+    mixing = {note.partition(": ")[0] for note in plan.notes if "mixes rows in training" in note}
+    assert mixing == {"norm=batchwise", "norm=windowwise"}
+    ahead = [note.partition(" looks ahead in training")[0] for note in plan.notes if "looks ahead" in note]
+    assert [note.partition(": ")[0] for note in ahead] == ["norm=windowwise", "attention=trained"]
+    assert ahead[1] == "attention=trained: mistakes_of_mine.Trained"
+    notes = planned(small, conf, MINE, "ffn=mlp,spectral", "data.context=64").notes
+    assert not [note for note in notes if "ahead" in note or "tried out" in note]
 
 
 SAME_RATES = {
@@ -158,45 +151,43 @@ def test_rates_that_tuning_may_set_apart_are_no_duplicates(small: list[str]) -> 
 
 
 SAME_NETWORKS = {
-    "residual=pre,post,res_post norm=none": ["residual=pre and residual=post", "residual=pre and residual=res_post"],
-    "attention=mha,window": ["attention=mha and attention=window"],
-    "attention=window attention.window=8,16,32": ["attention.window=16 and attention.window=32"],
-    "attention=mha,gqa": ["attention=mha and attention=gqa"],
-    "attention=gqa attention.kv_heads=null,2": ["attention.kv_heads=null and attention.kv_heads=2"],
-    "model.share_layers=true,false": ["model.share_layers=true and model.share_layers=false"],
-    "norm=scale norm.eps=1e-5,1e-6": ["norm.eps=1e-05 and norm.eps=1e-06"],
-    "norm=none residual=pre,post ffn=mlp,gelu": ["residual=pre and residual=post"],
+    "residual=pre,post,res_post norm=none ffn=mlp,gelu": [
+        "residual=pre and residual=post",
+        "residual=pre and residual=res_post",
+    ],
+    f"attention=mha,window,gqa model.share_layers=true,false {SEPARATE}": [
+        "attention=mha and attention=gqa",
+        "attention=mha and attention=window",
+        "model.share_layers=true and model.share_layers=false",
+    ],
+    f"attention=window attention.window=8,16,32 {SEPARATE}": ["attention.window=16 and attention.window=32"],
+    f"attention=gqa attention.kv_heads=null,2 norm=scale norm.eps=1e-5,1e-6 {SEPARATE}": [
+        "attention.kv_heads=null and attention.kv_heads=2",
+        "norm.eps=1e-05 and norm.eps=1e-06",
+    ],
 }
 
 
 @pytest.mark.parametrize("overrides", SAME_NETWORKS)
 def test_one_network_under_two_names_is_refused(overrides: str, small: list[str]) -> None:
     found = refused(small, None, *overrides.split())
-    assert all(("covers the context" in line) == ("window" in overrides) for line in found)
-    assert [line.partition(" make the same network")[0] for line in found] == sorted(SAME_NETWORKS[overrides])
+    assert all(("covers the context" in line) == ("window" in line.partition(SAME)[0]) for line in found)
+    assert [line.partition(" make the same network")[0] for line in found] == SAME_NETWORKS[overrides]
 
 
 DIFFERENT = [
-    "residual=pre,post",
-    "attention=mha,window,gqa attention.bias=false model.heads=4 data.context=64",
-    "norm=rms norm.eps=1e-5,1e-6",
-    "norm=powernorm norm.warmup=100,200",
-    "norm=bn norm.momentum=0.1,0.2",
-    "position=rope position.base=1000.0,10000.0",
-    "model.dropout=0,0.1",
-    "optim.grad_clip=1,2 optim.warmup=1,2",
-    "schedule=cosine,wsd optim.lr=1e-3,2e-3",
-    "schedule=wsd schedule.decay=0.2,0.4",
-    "train.batch_size=4,8",
-    "position=t5 position.max_distance=20,40 data.context=32",
-    "init=normal init.std=0.02,0.03",
-    "data.context=8,16",
+    f"residual=pre,post model.dropout=0,0.1 train.batch_size=4,8 init=normal init.std=0.02,0.03 norm=rms "
+    f"norm.eps=1e-5,1e-6 position=rope position.base=1000.0,10000.0 data.context=8,16 {SEPARATE}",
+    f"attention=mha,window,gqa attention.bias=false model.heads=4 data.context=64 {SEPARATE}",
+    f"norm=powernorm norm.warmup=100,200 position=t5 position.max_distance=20,40 data.context=32 {SEPARATE}",
+    f"norm=bn norm.momentum=0.1,0.2 schedule=wsd schedule.decay=0.2,0.4 {SEPARATE}",
+    f"optim.grad_clip=1,2 optim.warmup=1,2 schedule=cosine,wsd optim.lr=1e-3,2e-3 {SEPARATE}",
 ]
 
 
 @pytest.mark.parametrize("overrides", DIFFERENT)
 def test_what_differs_is_not_accused(overrides: str, small: list[str]) -> None:
-    assert len(planned(small, None, *overrides.split()).manifest.cells) > 1
+    assert len(planned(small, None, *overrides.split()).manifest.cells) > 2
 
 
 def test_a_dropout_that_never_drops_is_the_network_without_it(small, tmp_path, monkeypatch):
@@ -284,10 +275,17 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
 def test_every_variant_beside_all_others_passes(group: str, tmp_path: Path) -> None:
     """At sizes at which a window, groups of heads and pairs of features are still others."""
     untied = ["model.tie_embeddings=false"] * (group == "embedding")  # one of which is frozen, and so no head
-    sizes = ["model.dim=32", "model.heads=4", "model.layers=1", "data.context=40"]
-    plan = planned([f"results_dir={tmp_path}", "track=none", *sizes, *untied], None, f"{group}=glob(*)")
+    sizes = ["model.dim=32", "model.heads=4", "model.layers=1", "data.context=40", *untied]
+    rates = ["optim.lr=choice(1e-3,3e-3)"] * (group == "norm")
+    plan = planned([f"results_dir={tmp_path}", *sizes, *rates], None, f"{group}=glob(*)")
     loud = [note for note in plan.notes if "loss at initialisation" in note]
     assert len(loud) == (group == "init"), "torch's embeddings, tied, give logits of size 8"
+    # A glob means each variant once (relu is another name of mlp), compared with the reference model's own.
+    assert {*plan.manifest.factors[group]} == {*groups()[group]} - {"relu"}
+    assert plan.manifest.reference == {group: defaults()[group]}
+    if rates:
+        assert plan.manifest.factors["optim.lr"] == [0.001, 0.003]
+        assert sum(cell.reference for cell in plan.manifest.cells) == 2, "one reference per stratum"
 
 
 @pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS if form[0] != "bert"} - {LM}), ids=in_a_test)

@@ -9,8 +9,10 @@ from conftest import SHAPE
 from model.test_variants import ALONE
 
 from ablate.cli.main import command
-from ablate.config.groups import defaults, groups
+from ablate.config.compose import Composer
+from ablate.config.groups import defaults, groups, read_groups
 from ablate.config.schema import COMPONENTS
+from ablate.planning.checks.validate import Validator
 from ablate.planning.plan import PlanError, plan_study
 
 
@@ -140,6 +142,8 @@ MISTAKES = {
     "match=hours": ["match", "none, params, flops, seconds, flops_total"],
     "match=params,flops": ["match", "takes one value"],
     "norm=glob(x*)": ["norm=glob(x*)", "matches no variant"],
+    "ffn=mlp,swiglu reference={ffn:glu}": ["ffn:glu is not in the sweep; write one of mlp, swiglu"],
+    "ffn=mlp,relu": ["relu is the same cell as mlp"],
 }
 
 
@@ -151,18 +155,12 @@ def test_a_mistake_is_one_line_that_helps(overrides):
         assert word in found[0]
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     found = problems("norm=ln,lnn", "ffn=mpl", "model.dim=0", "optim.lr=nan", "seeds=3,7", "+norm.foo=1", "modle.dim=3")
     keys = ["seeds=3,7", "norm=lnn", "ffn=mpl", "modle.dim", "model.dim", "optim.lr", "norm.foo"]
     assert any("must be divisible" in line for line in problems("model.heads=3", "optim.lr=nan"))
     assert all(any(line.startswith(key) for line in found) for key in keys), found
     assert len(found) == len(keys)
-
-
-def test_a_reference_level_that_is_not_swept_is_refused():
-    assert (
-        "ffn:glu is not in the sweep; write one of mlp, swiglu" in problems("ffn=mlp,swiglu", "reference={ffn:glu}")[0]
-    )
 
 
 @pytest.mark.parametrize("kind", ["empty", "binary", "short", "folder of nothing"])
@@ -193,36 +191,18 @@ ELSEWHERE = (
 )
 
 
-def test_every_variant_on_disk_passes(tmp_path):
+def test_every_variant_on_disk_passes():
     count = 0
-    for group, variants in groups().items():
-        for variant in variants:
-            if group in ELSEWHERE[0] or (group, variant) in ELSEWHERE[1]:
-                continue
-            plan = plan_study(
-                (f"{group}={variant}", "model.layers=1", *BESIDE.get((group, variant), ()), f"results_dir={tmp_path}")
-            )
-            assert plan.manifest.cells[0].params > 0
-            count += 1
+    with Composer(read_groups()) as composer:
+        for group, variants in groups().items():
+            for variant in variants:
+                if group in ELSEWHERE[0] or (group, variant) in ELSEWHERE[1]:
+                    continue
+                words = (f"{group}={variant}", "model.layers=1", *BESIDE.get((group, variant), ()))
+                cells, found = Validator().validate([composer.compose(list(words)).config])
+                assert found == [] and cells[0].budget.params > 0, words
+                count += 1
     assert count > 20
-
-
-SIZES = ("model.dim=32", "model.heads=4", "model.layers=1", "data.context=40")  # those of test_preflight.py: tried once
-
-
-def test_a_glob_names_no_variant_twice(tmp_path):
-    """relu is another name of mlp: named by hand the two are refused as one cell, a pattern means one of them."""
-    assert problems("ffn=mlp,relu")[0].startswith("relu is the same cell as mlp")
-    plan = plan_study(("ffn=glob(*)", *SIZES, f"results_dir={tmp_path}"))
-    assert {*plan.manifest.factors["ffn"]} == {*groups()["ffn"]} - {"relu"}
-
-
-def test_glob_and_ranges_make_factors(tmp_path):
-    plan = plan_study(("attention=glob(*)", "optim.lr=choice(1e-3,3e-3)", *SIZES, f"results_dir={tmp_path}"))
-    assert sorted(plan.manifest.factors["attention"]) == sorted(groups()["attention"])
-    assert plan.manifest.factors["optim.lr"] == [0.001, 0.003]
-    assert plan.manifest.reference == {"attention": "mha"}, "the reference model's own variant, not the first letter"
-    assert sum(cell.reference for cell in plan.manifest.cells) == 2, "one reference per stratum"
 
 
 @pytest.mark.parametrize(
@@ -259,30 +239,31 @@ def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path):
     assert len(normed.manifest.cells) == 2
 
 
-@pytest.mark.parametrize("group", [*ALONE, "model", "data"])
-def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monkeypatch):
+def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch):
     """A subclass and a copy of the reference's YAML with its name: composed, built, counted and compared."""
-    text = groups()[group][defaults()[group]].read_text()
-    module, _, name = next(line for line in text.splitlines() if "_target_" in line).split()[-1].rpartition(".")
+    used = [*ALONE, "model", "data"]
     (tmp_path / "my_parts").mkdir()
-    source = f"from {module} import {name}\n\n\nclass Mine({name}):\n    pass\n"
-    (tmp_path / "my_parts" / "__init__.py").write_text(source)
-    (tmp_path / "my_conf" / group).mkdir(parents=True)
-    (tmp_path / "my_conf" / group / "mine.yaml").write_text(text.replace(f"{module}.{name}", "my_parts.Mine"))
+    sources = ""
+    for group in used:
+        text = groups()[group][defaults()[group]].read_text()
+        module, _, name = next(line for line in text.splitlines() if "_target_" in line).split()[-1].rpartition(".")
+        sources += f"from {module} import {name}\n\n\nclass My{name}({name}):\n    pass\n\n\n"
+        (tmp_path / "my_conf" / group).mkdir(parents=True)
+        (tmp_path / "my_conf" / group / "mine.yaml").write_text(text.replace(f"{module}.{name}", f"my_parts.My{name}"))
+    (tmp_path / "my_parts" / "__init__.py").write_text(sources)
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("my_parts", None)
-    conf, sweep = str(tmp_path / "my_conf"), (f"{group}={defaults()[group]},mine", f"results_dir={tmp_path}", *SHAPE)
-    plan = plan_study((*sweep, "user=[my_parts]", "allow_duplicates=true", "seeds=1"), conf)
-    assert [note for note in plan.notes if "the same" in note and note.endswith("allow_duplicates=true trains both")]
-    theirs, mine = plan.manifest.cells
-    assert mine.levels == {group: "mine"} and mine.params == theirs.params and mine.shared_draws == 1
-    assert len({run.path for run in plan.manifest.runs}) == 2
-    if group in ("norm", "data"):  # one of each kind
-        same = "make the same" if group == "norm" else "give the same"
-        with pytest.raises(PlanError, match=f"{group}={defaults()[group]} and {group}=mine {same}"):
-            plan_study((*sweep, "user=[my_parts]"), conf)
-        with pytest.raises(PlanError, match="user"):
-            plan_study(sweep, conf)
+    conf, sweep = str(tmp_path / "my_conf"), [f"{group}={defaults()[group]},mine" for group in used]
+    rest = (f"results_dir={tmp_path}", *SHAPE)
+    more = ("user=[my_parts]", "allow_duplicates=true", "seeds=1", "design=one_at_a_time")
+    plan = plan_study((*sweep, *rest, *more), conf)
+    same = [note for note in plan.notes if "the same" in note and note.endswith("allow_duplicates=true trains both")]
+    theirs, *mine = plan.manifest.cells
+    assert len(mine) == len(used) <= len(same) and len({run.path for run in plan.manifest.runs}) == 1 + len(used)
+    for group, cell in zip(used, mine, strict=True):
+        assert cell.levels[group] == "mine" and cell.params == theirs.params and cell.shared_draws == 1
+    with pytest.raises(PlanError, match="user"):
+        plan_study((sweep[0], *rest), conf)
 
 
 def test_a_key_that_some_of_the_variants_swept_do_not_have():
