@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jinja2
@@ -12,6 +13,11 @@ from analysis.case.figures_yaml import TEMPLATES
 
 def prose(template: str, **content: Any) -> list[str]:
     """The sentences, or paragraphs, of a template with this content, those that are empty left out."""
+    return [line for line in _environment().get_template(template).render(**content).split("\n") if line.strip()]
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -21,10 +27,10 @@ def prose(template: str, **content: Any) -> list[str]:
     environment.globals |= {"listed": lambda texts: formatting.listed(map(str, texts)), "ranged": formatting.ranged}
     environment.globals |= {"counted": formatting.counted, "rough": formatting.rough}
     environment.filters["sentence"] = sentence
-    return [line for line in environment.get_template(template).render(**content).split("\n") if line.strip()]
+    return environment
 
 
 def sentence(text: str) -> str:
-    """A remark as a sentence of its own; a key that it begins with stays as it is written; nothing of nothing."""
-    said = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
-    return f"{said.rstrip('.')}." if text else ""
+    """A remark as a sentence: capitalised, but for a configuration key, which follows "Note:"; "" stays ""."""
+    capitalised = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
+    return f"{capitalised.rstrip('.')}." if text else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pandas
-import seaborn
 from matplotlib.axes import Axes
 
 from ablate import evidence
@@ -43,15 +42,13 @@ def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
     return {"hue": "cell", "style": "cell", "palette": palette, "legend": False} | {name: how[name] for name in styles}
 
 
-def lines_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *styles: str, **how: Any) -> None:
-    """A line per cell through `mean`, per run where `units` names the column that tells runs apart."""
-    rows = rows.dropna(subset=[x, "mean"])
-    if rows.empty:
-        return
-    named = axis.get_xlabel(), axis.get_ylabel()
-    told = by_cell(rows, page, "dashes", *styles) | ({} if "markers" in styles else {"markers": False})
-    seaborn.lineplot(rows, x=x, y="mean", estimator=None, errorbar=None, ax=axis, mew=0, **told, **how)
-    axis.set(xlabel=named[0], ylabel=named[1])
+def lines_by_cell(
+    axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *units: str, markers: bool = False, **how: Any
+) -> None:
+    """A line per cell through `mean`, or per cell and each of `units`, columns such as the seed."""
+    for (cell, *_), own in rows.dropna(subset=[x, "mean"]).groupby(["cell", *units], sort=False):
+        colour, dash, marker = page.encodings[str(cell)]
+        axis.plot(own[x], own["mean"], color=colour, ls=dash, marker=marker if markers else "None", mew=0, **how)
 
 
 def bands_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, alpha: float) -> None:

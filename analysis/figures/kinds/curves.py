@@ -183,7 +183,7 @@ def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool
     longest = int(bands.groupby("cell").size().max()) if len(bands) else 1
     step = max(1, longest // 12)
     every = ((longest - 1) % step, step)  # some markers, one of them at the end
-    lines_by_cell(axis, bands, x, page, *["markers"] * marked, ms=3, markevery=every)
+    lines_by_cell(axis, bands, x, page, markers=marked, ms=3, markevery=every)
     bands_by_cell(axis, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
 
 

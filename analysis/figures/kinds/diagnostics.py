@@ -117,7 +117,7 @@ def _steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     steps, diverged = rows[rows["side"] == "steps"], rows[rows["side"] == "diverged"]
     lines_by_cell(axis, steps, "step", page)
     bands_by_cell(axis, steps, "step", page, 0.13)
-    lines_by_cell(axis, diverged, "step", page, units="seed", lw=0.6)
+    lines_by_cell(axis, diverged, "step", page, "seed", lw=0.6)
     for (cell, _), run in diverged.groupby(["cell", "seed"], sort=False):
         end = run.iloc[-1]
         axis.plot(end["step"], end["mean"], "x", color=page.encodings[str(cell)].colour, ms=5, mew=1.3)
@@ -127,7 +127,7 @@ def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     shown = rows[rows["side"] == "layers"]
     layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
     shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
-    lines_by_cell(axis, shown, "at", page, "markers", ms=3)
+    lines_by_cell(axis, shown, "at", page, markers=True, ms=3)
     shades = [page.encodings[cell].colour for cell in shown["cell"]]
     axis.vlines(shown["at"], shown["low"], shown["high"], colors=shades, lw=0.7)
     every = math.ceil(len(layers) / TICKS) or 1

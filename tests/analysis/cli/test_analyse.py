@@ -75,6 +75,7 @@ def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_torch_is_never_loaded_and_no_figure_is_left_open(tmp_path: Path) -> None:
     fabricate(tmp_path, GRID)
+    draw_effects_alone(tmp_path)
     code = (
         "import sys, analysis.cli.main as command\n"
         f"assert command.main(['--results-dir', {str(tmp_path)!r}]) == 0\n"

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fake_studies import fabricate
+from fake_studies import draw_effects_alone, fabricate
 
 from ablate.results.kept_tables import write_tables
 from ablate.results.study import load_study
@@ -30,6 +30,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept: Path, capsys: Capture) -> None:
+    draw_effects_alone(Path("results"))
+    shutil.copytree("results/figures/fabricated", "elsewhere")
     assert main([str(kept)]) == 0 and main([str(kept.absolute()), "--to", "elsewhere"]) == 0
     assert "ffn: swiglu − mlp" in capsys.readouterr().out
     ours, others = Path("results/figures/fabricated"), Path("elsewhere")
@@ -70,6 +72,8 @@ def test_what_is_damaged_is_named_in_one_line(kept: Path, name: str, capsys: Cap
 def test_a_study_of_the_results_comes_first(kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     fabricate(Path("results").absolute(), {"norm": ["ln", "rms"]})
     monkeypatch.chdir(kept.parent)
+    draw_effects_alone(Path("../results"))
+    shutil.copytree("../results/figures/fabricated", "out")
     assert main(["fabricated", "--results-dir", "../results", "--to", "out"]) == 0
     assert "norm: rms − ln" in capsys.readouterr().out
     assert main(["../kept", "--results-dir", "../results"]) == 2 and "no study ../kept" in capsys.readouterr().err

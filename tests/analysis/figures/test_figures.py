@@ -75,12 +75,16 @@ CASES: list[tuple[dict[str, list[Any]], dict[str, Any]]] = [
 ]
 
 
-QUICK = (4, 5, 6, 10)  # lost runs, one cell, long names, many steps; drawing all takes a minute
-EACH = [pytest.param(*each, marks=[] if i in QUICK else pytest.mark.slow) for i, each in enumerate(CASES)]
+QUICK = {4: 3.3, 5: 5.5, 6: 5.5, 10: 3.3}  # lost runs, one cell, long names, many steps; drawing all takes a minute
+EACH = [
+    pytest.param(*each, QUICK.get(i, (3.3, 5.5)[i % 2]), marks=[pytest.mark.slow] * (i not in QUICK))
+    for i, each in enumerate(CASES)
+]
 
 
-def check_no_text_leaves(study: Study, width: float) -> None:
-    """Draw every figure without a warning; nothing reaches over its edge."""
+@pytest.mark.parametrize(("factors", "options", "width"), EACH)
+def test_no_figure_warns_and_no_text_leaves_it(tmp_path, factors, options, width):
+    study = made(tmp_path, factors, **options)
     with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
         warnings.simplefilter("error")
         given = Edits(width=width, caption=True)
@@ -91,16 +95,6 @@ def check_no_text_leaves(study: Study, width: float) -> None:
             used, height = drawn.get_tightbbox(canvas.get_renderer()), drawn.get_figheight()
             assert used.x0 >= -0.01 and used.y0 >= -0.01, name
             assert used.x1 <= width + 0.01 and used.y1 <= height + 0.01, name
-
-
-@pytest.mark.parametrize(("factors", "options"), EACH)
-def test_no_figure_warns_and_no_text_leaves_it(tmp_path, factors, options):
-    check_no_text_leaves(made(tmp_path, factors, **options), 5.5)
-
-
-@pytest.mark.parametrize(("factors", "options"), EACH[4::3])
-def test_one_column_is_wide_enough(tmp_path: Path, factors: dict[str, list[Any]], options: dict[str, Any]) -> None:
-    check_no_text_leaves(made(tmp_path, factors, **options), 3.3)
 
 
 def test_rows_of_a_forest_do_not_overlap(tmp_path: Path) -> None:

@@ -146,10 +146,9 @@ def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
 
 
 def test_a_report_is_small_and_equal_studies_have_equal_ones(analysed: Path) -> None:
-    before = (analysed / "report.html").read_bytes()
-    assert len(before) < 6_500_000
-    assert main(["--results-dir", str(analysed.parents[1])]) == 0
-    assert (analysed / "report.html").read_bytes() == before
+    assert (analysed / "report.html").stat().st_size < 6_500_000
+    first, again = (webpage.html(case(analysed.parents[1], "fabricated"), analysed) for _ in range(2))
+    assert first == again
 
 
 def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
