@@ -23,7 +23,7 @@ from analysis.cli import arguments as arguments_
 from analysis.escape import visible
 from analysis.figures.draw.page import page_of
 from analysis.figures.stamp import Stamp, read_stamp, stamp_of
-from analysis.gallery.pictures import COMMAND
+from analysis.gallery.pages import COMMAND
 
 SHOWN = 6  # changed runs that are named
 LARGEST = 2**28  # bytes of a figure

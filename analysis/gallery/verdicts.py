@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import pandas
 
@@ -24,88 +23,81 @@ TUNED_ERRORS = "10 to 36 %"  # benchmarks/bench_tuning.py: one or two other rate
 IN_FAMILIES = ("effects", "speed", "claims")
 
 
-class Judged(NamedTuple):
-    """What is judged together: the kind of it, the verdicts, whether they allow for the looks that were taken."""
-
-    kind: str
-    verdicts: list[str]
-    adjusted: bool
-    tuned: bool  # at values that few tuning seeds chose, whose chance the intervals leave out
-    assumed: int  # decided verdicts that take normal differences for granted
-
-
-def judged(case: Case) -> list[Judged]:
-    """The families of a study, and what is exploratory in it; nothing of a study that is no evidence."""
-    if naming.no_evidence(case.study.manifest):
-        return []
-    effects, speed = case.effects, case.further.get("speed", case.effects.head(0))
-    outside = pandas.concat([each[~each["family"].astype(bool)] for each in (effects, speed)])
-    found = {name: table[table["family"].astype(bool)] for name, table in (("effects", effects), ("speed", speed))}
-    registered = case.claims["family"].astype(bool)
-    found = {} if evidence.described(case.study.manifest) else found | {"others": outside}
-    found |= {"claims": case.claims[registered], "late": case.claims[~registered]}
-    tuned = bool(evidence.given(case.study.manifest))
-    return [_judged(kind, rows, tuned) for kind, rows in found.items() if len(rows)]
-
-
-def _judged(kind: str, rows: pandas.DataFrame, tuned: bool) -> Judged:
-    words = [formatting.leaning(word) for word in rows["verdict"]]
-    assumed = int((rows["assumes"] != "").sum())
-    return Judged(kind, words, not rows["unadjusted"].any(), tuned, assumed)
-
-
 def is_decided(verdict: str) -> bool:
     """Whether a verdict says something, be it of the seeds that trained alone."""
     return formatting.leaning(verdict).partition(" among ")[0] in evidence.DECIDED
 
 
-def decided(verdicts: Iterable[str]) -> int:
-    """How many verdicts say something."""
-    return sum(map(is_decided, verdicts))
-
-
-def page(cases: Iterable[Case]) -> str:
+def page(cases: list[Case]) -> str:
     """The counts as a table, and what they mean in words; nothing where nothing was judged."""
-    cases = list(cases)
-    found = [each for case in cases for each in judged(case)]
-    rows = [_row(kind, [each for each in found if each.kind == kind]) for kind in KINDS]
-    told = [row for row in rows if row["judged"] != "0"]
-    if not told:
+    found = [rows for case in cases for rows in _judged(case)]
+    rows = [_counts(kind, [each for each in found if each["kind"].iloc[0] == kind]) for kind in KINDS]
+    rows = [row for row in rows if row["judged"] != "0"]
+    if not rows:
         return ""
-    table = markdown(sheet_of("verdicts", "", told, [])).rstrip("\n")
+    table = markdown(sheet_of("verdicts", "", rows, [])).rstrip("\n")
     return "\n\n".join(filter(None, [_overall(cases), table, *_words(found)]))
 
 
-def _overall(cases: Iterable[Case]) -> str:
+def _judged(case: Case) -> Iterator[pandas.DataFrame]:
+    """The verdicts of each family of a study, and of what is exploratory in it; none of a study that is no evidence.
+
+    adjusted: they allow for the looks that were taken; tuned: at values that few tuning seeds chose, whose chance the
+    intervals leave out; assumes: they take normal differences for granted.
+    """
+    manifest, effects, claims = case.study.manifest, case.effects, case.claims
+    if naming.no_evidence(manifest):
+        return
+    parts = {"claims": claims[claims["family"].astype(bool)], "late": claims[~claims["family"].astype(bool)]}
+    if not evidence.described(manifest):
+        tables = {"effects": effects, "speed": case.further.get("speed", effects.head(0))}
+        parts |= {name: table[table["family"].astype(bool)] for name, table in tables.items()}
+        parts["others"] = pandas.concat([table[~table["family"].astype(bool)] for table in tables.values()])
+    for kind, rows in parts.items():
+        verdict = rows["verdict"].map(formatting.leaning)
+        made = pandas.DataFrame(
+            {"verdict": verdict, "decided": verdict.map(is_decided), "assumes": rows["assumes"] != ""}
+        )
+        if len(made):
+            adjusted, tuned = not rows["unadjusted"].any(), bool(evidence.given(manifest))
+            yield made.assign(kind=kind, adjusted=adjusted, tuned=tuned)
+
+
+def _overall(cases: list[Case]) -> str:
     """How many studies meet the criterion that they registered, and which; nothing where none has one."""
     found = {case.folder.name: evidence.replication(case.study.manifest, case.claims) for case in cases}
     met = {name: formatting.leaning(each.verdict) for name, each in found.items() if each and each.verdict != "none"}
     if not met:
         return ""
     named = {word: [name for name, own in met.items() if own == word] for word in ("met", "partly met", "not met")}
-    told = [f"{len(names)} {word} ({formatting.listed(names)})" for word, names in named.items() if names]
-    return f"**Replications, each by the criterion that its study registered: of {len(met)}: {'; '.join(told)}.**"
+    parts = [f"{len(names)} {word} ({formatting.listed(names)})" for word, names in named.items() if names]
+    return f"**Replications, each by the criterion that its study registered: of {len(met)}: {'; '.join(parts)}.**"
 
 
-def _row(kind: str, found: list[Judged]) -> dict[str, str]:
-    verdicts = [word for each in found for word in each.verdicts]
-    counts = {"judged": len(verdicts), "decided": decided(verdicts)}
+def _counts(kind: str, found: list[pandas.DataFrame]) -> dict[str, str]:
+    verdicts = [word for rows in found for word in rows["verdict"]]
+    counts = {"families": len(found)} if kind in IN_FAMILIES else {}
+    counts |= {"judged": len(verdicts), "decided": _decided(found)}
     counts |= {name: verdicts.count(name) for name in ("undecided", "withheld")}
-    families = {"families": len(found)} if kind in IN_FAMILIES else {}
-    return {"": KINDS[kind], "families": "–"} | {name: f"{count:,}" for name, count in (families | counts).items()}
+    return {"": KINDS[kind], "families": "–"} | {name: f"{count:,}" for name, count in counts.items()}
 
 
-def _words(found: list[Judged]) -> list[str]:
+def _decided(found: list[pandas.DataFrame]) -> int:
+    return sum(int(rows["decided"].sum()) for rows in found)
+
+
+def _words(found: list[pandas.DataFrame]) -> list[str]:
     """What is to be expected, and what that rests on."""
-    families = [each for each in found if each.kind in IN_FAMILIES and each.adjusted]
+    first = [(rows, rows.iloc[0]) for rows in found]
+    families = [(rows, row) for rows, row in first if row.kind in IN_FAMILIES and row.adjusted]
     return prose(
         "verdicts.txt",
         ALPHA=evidence.ALPHA,
         TUNED_ERRORS=TUNED_ERRORS,
-        decided=lambda those: sum(decided(each.verdicts) for each in those),
-        kept=[each for each in families if not each.tuned],
-        tuned=[each for each in families if each.tuned],
-        unadjusted=[each for each in found if not each.adjusted],
-        alone=[each for each in found if each.kind not in IN_FAMILIES and each.adjusted],
-        assumed=sum(each.assumed for each in found),
+        decided=_decided,
+        untuned=[rows for rows, row in families if not row.tuned],
+        tuned=[rows for rows, row in families if row.tuned],
+        unadjusted=[rows for rows, row in first if not row.adjusted],
+        exploratory=[rows for rows, row in first if row.kind not in IN_FAMILIES and row.adjusted],
+        assumed=sum(int(rows["assumes"].sum()) for rows in found),
     )

@@ -5,20 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib
 import pandas
 
 from ablate.config.errors import Refused
 from ablate.evidence.noise_atlas import FILE, atlas
 from ablate.results.atomic import write_atomic
-from analysis.case import Case
+from analysis import figures
 from analysis.escape import csv_text
-from analysis.gallery import findings, pictures, showcase
-from analysis.gallery.kept import FIGURES, StudyFile, study_files
+from analysis.figures.draw import style
+from analysis.figures.draw.page import Page, page_of
+from analysis.figures.stamp import Stamp, drawing_hash, metadata, read_stamp, stamp_of
+from analysis.gallery import pages
+from analysis.gallery.studies import FIGURES, StudyFile, Trained, study_files
 from analysis.sources.recorded_seeds import recorded_study
 from analysis.writing.sheet import markdown
 
 BEGIN = "<!-- what follows is written by `make figures` from experiments/results/, up to the next such line -->"
 END = "<!-- what stands above is written by `make figures` -->"
+DIGITS = 10  # of a plotted number that are equal on all machines; sums may be made in another order
 
 
 class Changes(NamedTuple):
@@ -35,46 +40,64 @@ def write(root: Path) -> Changes:
     Raises `Refused` and `Corrupt` before anything is written where a study, or a page, is not whole.
     """
     files = study_files(root)
-    pages = texts(root, files)
-    cases = [each.case for file in files for each in file.trained]
-    shown = [(case, pictures.tables(case)) for case in cases]
-    for case, tables in shown:
-        pages |= study_texts(case, tables)
-    written = [file for file, text in pages.items() if _put(file, text)]
+    every, wanted = [each for file in files for each in file.trained], texts(root, files)
+    written = [file for file, text in wanted.items() if _put(file, text.encode())]
     removed, drawn = list[Path](), 0
-    for case, tables in shown:
-        written += pictures.draw(case, tables, case.folder / FIGURES)
-        wanted = {case.folder / FIGURES / f"{name}.png" for name in tables}
-        removed += _clear(case.folder / FIGURES, {*wanted, *pages})
-        drawn += len(wanted)
-    return Changes(written, removed, len(pages) + drawn)
+    for each in every:
+        folder = each.case.folder / FIGURES
+        pictures = {folder / f"{name}.png": name for name in each.plotted}
+        written += _draw(each, pictures)
+        old = [file for file in sorted(folder.glob("*")) if file.is_file() and file not in {*pictures, *wanted}]
+        for file in old:  # of an earlier version of the study: the folder is written by this alone
+            file.unlink()
+        removed, drawn = removed + old, drawn + len(pictures)
+    return Changes(written, removed, len(wanted) + drawn)
 
 
 def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
-    """The pages as they ought to be."""
-    known, front = root / "experiments" / "FINDINGS.md", root / "README.md"
-    return {
-        known: between(known, findings.page(files)),
-        front: between(front, showcase.front(files)),
-        root / "docs" / "gallery.md": showcase.gallery(files),
-        root / "ablate" / "evidence" / FILE.name: noise(root, files),
+    """The pages, the noise atlas, and beside a study's figures what they plot and the tables for reading."""
+    findings, front = root / "experiments" / "FINDINGS.md", root / "README.md"
+    trained = [each for file in files for each in file.trained]
+    found = {
+        findings: _between(findings, pages.findings(files)),
+        front: _between(front, pages.front(files)),
+        root / "docs" / "gallery.md": pages.gallery(files),
+        root / "ablate" / "evidence" / FILE.name: csv_text(
+            atlas([recorded_study(root / "tests" / "recorded"), *(each.case.study for each in trained)])
+        ),
     }
+    for each in trained:
+        folder = each.case.folder / FIGURES
+        found |= {folder / f"{name}.csv": _plotted(table) for name, table in each.plotted.items()}
+        found |= {folder / f"{sheet.name}.md": markdown(sheet) for sheet in each.sheets}
+    return found
 
 
-def noise(root: Path, files: list[StudyFile]) -> str:
-    """The noise atlas of the recorded seeds and of all studies, as CSV."""
-    studies = [each.case.study for file in files for each in file.trained]
-    return csv_text(atlas([recorded_study(root / "tests" / "recorded"), *studies]))
+def _plotted(table: pandas.DataFrame) -> str:
+    """A figure's table as CSV, the same on all machines."""
+    return csv_text(table.map(lambda value: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value))
 
 
-def study_texts(case: Case, tables: dict[str, pandas.DataFrame]) -> dict[Path, str]:
-    """Beside a study's figures: what they plot, and the tables for reading."""
-    plotted = {f"{name}.csv": pictures.plotted(table) for name, table in tables.items()}
-    sheets = {f"{each.name}.md": markdown(each) for each in findings.sheets(case)}
-    return {case.folder / FIGURES / name: text for name, text in (plotted | sheets).items()}
+def _draw(trained: Trained, pictures: dict[Path, str]) -> list[Path]:
+    """Draw the figures whose files are not of today's tables, or not of today's drawing code; those files."""
+    page, drawn = page_of(trained.manifest, figures.edits(trained.case)), []
+    with matplotlib.rc_context(style.RC):
+        for file, name in pictures.items():
+            wanted, table = stamp(trained, name, page), trained.plotted[name]
+            there = (read_stamp(file.read_bytes()) if file.exists() else None) or {}
+            if any(there.get(key) != wanted[key] for key in ("table", "drawing")):  # whatever version of matplotlib
+                style.save_png(figures.KINDS[name].draw(table, page), file, metadata(wanted))
+                drawn.append(file)
+    return drawn
 
 
-def between(file: Path, block: str) -> str:
+def stamp(trained: Trained, name: str, page: Page) -> Stamp:
+    """What the file of a figure says of itself."""
+    found = stamp_of(name, trained.plotted[name], page, trained.case.study)
+    return found | {"command": pages.COMMAND, "drawing": drawing_hash()}
+
+
+def _between(file: Path, block: str) -> str:
     """The text of a page with another block between its two marks.  Raises `Refused` where it has not both."""
     try:
         text = file.read_text(encoding="utf-8")
@@ -87,18 +110,9 @@ def between(file: Path, block: str) -> str:
     return "\n\n".join([before + begin, *([block] if block else []), end + after])
 
 
-def _put(file: Path, text: str) -> bool:
-    """Write a text where it is another; whether it was."""
-    data = text.encode()
+def _put(file: Path, data: bytes) -> bool:
+    """Write a file where it holds something else; whether it was written."""
     if file.exists() and file.read_bytes() == data:
         return False
     write_atomic(file, data)
     return True
-
-
-def _clear(folder: Path, wanted: set[Path]) -> list[Path]:
-    """Remove what an earlier version of a study had and this one has not: the folder is written by this alone."""
-    old = [file for file in sorted(folder.glob("*")) if file.is_file() and file not in wanted]
-    for file in old:
-        file.unlink()
-    return old

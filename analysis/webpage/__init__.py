@@ -11,7 +11,6 @@ from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.webpage import page
-from analysis.webpage.blocks import Curves
 from analysis.webpage.parts import parts, warnings
 from analysis.writing.sections import counts, question
 
@@ -29,9 +28,8 @@ def html(case: Case, folder: Path) -> str:
     """The page; equal studies give equal pages."""
     manifest = case.study.manifest
     warned, shown = warnings(case), parts(case, folder)
-    interactive = any(isinstance(block, Curves) for part in shown for block in part.blocks)
     scripts = [page.asset("tables.js")]
-    if interactive:
+    if any(block["kind"] == "curves" for part in shown for block in part.blocks):
         scripts = [page.script(plotly.offline.get_plotlyjs()), page.asset("curves.js"), *scripts]
     return page.render(
         "report.html",

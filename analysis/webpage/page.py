@@ -8,13 +8,12 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from ablate.formatting import visible
-from analysis.webpage.blocks import Block
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -29,9 +28,6 @@ def render(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.tests |= {
-        kind.__name__.lower(): lambda block, kind=kind: isinstance(block, kind) for kind in get_args(Block)
-    }
     environment.tests["short"] = _short
     return environment.get_template(template).render(**content)
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ablate import evidence, formatting
 from ablate.results import naming
+from analysis import figures
 from analysis.case import Case
 from analysis.figures.stamp import source_hash
 from analysis.webpage import page
-from analysis.webpage.blocks import Block, Curves, Facts, Findings, Heading, Listing, Part, Runs, Table, Text
 from analysis.webpage.curve_data import series
-from analysis.webpage.figures import pictures
-from analysis.writing.sections import ALONE, Section, common, noise, sections
+from analysis.writing.sections import ALONE, Section, captioned, common, noise, sections
 from analysis.writing.sheet import Sheet
 
 QUESTIONS = {
@@ -35,101 +37,122 @@ FIGURES = {"claims": "help", "effects": "help", "curves": "training", "seeds": "
 UNTITLED = ("verdicts", "plan", "left-out", "runs")  # the question above says it already
 FEW = 8  # sentences that are read one by one
 LONG = 40  # rows beyond which a table is folded
+PIXELS = 134  # of the page, per inch of a figure
+
+Block = dict[str, Any]  # of one `kind`; `templates/blocks.html` says which there are and how each is written
+
+
+class Part(NamedTuple):
+    """A question and what answers it; `anchor` is its place in the page."""
+
+    anchor: str
+    heading: str
+    blocks: list[Block]
 
 
 def parts(case: Case, folder: Path) -> list[Part]:
     """All parts that have something to say."""
     found: dict[str, list[Block]] = {name: [] for name in QUESTIONS}
-    said = set(warnings(case))
+    known = set(warnings(case))  # sentences that stand in the page already
     found["training"] += _curves(case)
     for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
-            found[SECTIONS.get(section.name, "trust")] += _blocks(case, section, said)
+            found[SECTIONS.get(section.name, "trust")] += _blocks(case, section, known)
             for sheet in section.sheets:
                 place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
-                found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, said)
-    found["compared"] += _sheet(common(case.study.manifest), said, folded=True)
+                found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, known)
+    found["compared"] += _sheet(common(case.study.manifest), known, folded=True)
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.csv"))}
     hashes = {f"SHA-256 of {name}": digest for name, digest in sums.items()}
     hashes["hash of the analysis"] = f"{source_hash()} (also in the metadata of every figure)"
-    found["made"] += [Facts(list(hashes.items()))]
-    for name, figure in pictures(case, folder).items():
-        found[FIGURES.get(name, "figures")].append(figure)
-    found["help"].sort(key=lambda block: isinstance(block, Table))  # what is said and drawn comes before the numbers
+    found["made"] += [{"kind": "facts", "rows": list(hashes.items())}]
+    for name, table in case.drawn.items():
+        found[FIGURES.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))
+    found["help"].sort(key=lambda block: block["kind"] == "table")  # sentences and figures come before the numbers
     return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
 
 
 def warnings(case: Case) -> list[str]:
     """What a reader must know before anything else."""
     manifest, runs = case.study.manifest, case.study.runs
-    said = [naming.role(manifest), evidence.unadjusted(manifest)]
-    if len(manifest.seeds) == 1:
-        said.append(ALONE)
+    found = [naming.role(manifest), evidence.unadjusted(manifest), ALONE * (len(manifest.seeds) == 1)]
     if not (runs["status"] == "done").any():
-        said.append("No run ended with a result: there is nothing to compare.")
-    return [line for line in said if line]
+        found.append("No run ended with a result: there is nothing to compare.")
+    return [line for line in found if line]
 
 
-def _blocks(case: Case, section: Section, said: set[str]) -> Iterator[Block]:
-    """What a section says, but for its sheets and for what was said before."""
-    text = [line for line in section.text if line not in said]
-    said.update(section.text)
+def _blocks(case: Case, section: Section, known: set[str]) -> Iterator[Block]:
+    """The blocks of a section, without its sheets and without sentences that are `known`."""
+    text = [line for line in section.text if line not in known]
+    known.update(section.text)
     if section.name not in UNTITLED and (text or section.items or section.facts):
-        yield Heading(section.title)
+        yield {"kind": "heading", "text": section.title}
     if section.name == "verdicts":
-        yield from [Heading("Effects")] * bool(section.items and len(case.claims))
+        yield from [{"kind": "heading", "text": "Effects"}] * bool(section.items and len(case.claims))
         yield from _findings(case, section)
-    yield from map(Text, text)
+    yield from ({"kind": "text", "text": line} for line in text)
     if section.facts:
-        yield Facts(section.facts)
-    if section.name == "claims":
+        yield {"kind": "facts", "rows": section.facts}
+    if section.name == "claims" and section.items:
         judged = set(case.claims.loc[case.claims["verdict"] != "undecided", "sentence"])
-        yield from [Findings([(line, line in judged) for line in section.items], [])] * bool(section.items)
+        yield {"kind": "findings", "lines": [(line, line in judged) for line in section.items]}
     elif section.items and section.name != "verdicts":
-        yield Listing(section.items)
+        yield {"kind": "listing", "lines": section.items}
 
 
 def _findings(case: Case, section: Section) -> Iterator[Block]:
     """The sentences of the verdicts; where they are many a count, and first those that decide something."""
     verdicts = evidence.headline(case.effects)["verdict"].tolist()
-    told = [(line, verdict in evidence.DECIDED) for line, verdict in zip(section.items, verdicts, strict=True)]
-    if len(told) <= FEW:
-        yield from [Findings(told, [])] * bool(told)
+    lines = [(line, verdict in evidence.DECIDED) for line, verdict in zip(section.items, verdicts, strict=True)]
+    if len(lines) <= FEW:
+        yield from [{"kind": "findings", "lines": lines}] * bool(lines)
         return
     order = dict.fromkeys([*evidence.DECIDED, *verdicts])
     counts = ", ".join(f"{verdicts.count(name)} {name}" for name in order if name in verdicts)
-    yield Text(f"{len(told)} effects: {counts}.")
-    first = [each for each in told if each[1]][:FEW] or told[:FEW]
-    yield Findings(first, [each for each in told if each not in first])
+    yield {"kind": "text", "text": f"{len(lines)} effects: {counts}."}
+    first = [each for each in lines if each[1]][:FEW] or lines[:FEW]
+    yield {"kind": "findings", "lines": first, "more": [each for each in lines if each not in first]}
 
 
-def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block]:
-    notes = [note for note in sheet.notes if note not in said]
-    said.update(notes)
+def _sheet(sheet: Sheet, known: set[str], folded: bool = False) -> Iterator[Block]:
+    notes = [note for note in sheet.notes if note not in known]
+    known.update(notes)
     if sheet.name == "claims":  # the sentences above it say what was found, and a column of them is all that is seen
         place = sheet.head.index("found")
         head, *rows = ([*row[:place], *row[place + 1 :]] for row in (sheet.head, *sheet.rows))
         sheet = sheet._replace(head=head, rows=rows)
     if sheet.rows:
-        yield Table(sheet, notes, folded or (len(sheet.rows) > LONG and sheet.name != "losses"))
+        folded = folded or (len(sheet.rows) > LONG and sheet.name != "losses")
+        yield {"kind": "table", "sheet": sheet, "notes": notes, "folded": folded}
 
 
-def _runs(case: Case, sheet: Sheet) -> Runs:
+def _runs(case: Case, sheet: Sheet) -> Block:
     """Every run, with its error where any has one."""
     errors = [error if isinstance(error, str) else "" for error in case.study.runs["error"]]
     if any(errors):
         rows = [[*row, error] for row, error in zip(sheet.rows, errors, strict=True)]
         sheet = sheet._replace(head=[*sheet.head, "error"], rows=rows)
     status = sheet.head.index("status")
-    return Runs(sheet, status, list(dict.fromkeys(row[status] for row in sheet.rows)))
+    statuses = list(dict.fromkeys(row[status] for row in sheet.rows))
+    return {"kind": "runs", "sheet": sheet, "status": status, "statuses": statuses}
+
+
+def _figure(case: Case, file: Path, caption: list[str]) -> Block:
+    """A PNG as it is, as wide as the figure is in inches, with its caption and the same without details (`alt`)."""
+    content, says = file.read_bytes(), figures.KINDS[file.stem].says
+    width, height = struct.unpack(">II", content[16:24])
+    shown = round(PIXELS * figures.edits(case).width)
+    source = "data:image/png;base64," + base64.b64encode(content).decode()
+    size = {"width": shown, "height": round(shown * height / width)}
+    return {"kind": "figure", "source": source, **size, "caption": captioned(says, caption), "alt": captioned(says, [])}
 
 
 def _curves(case: Case) -> list[Block]:
     found = series(case)
     if not found:
-        return [Text("No learning curves: no run logged the metric while it trained.")]
+        return [{"kind": "text", "text": "No learning curves: no run logged the metric while it trained."}]
     note = "Press a name to hide or show its curve, twice to see it alone; drag to enlarge, double-click to go back."
     note += " Long curves are thinned to what pixels show." * found["thinned"]
     note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
     alt = f"Interactive learning curves of {formatting.counted(len(found['cells']), 'cell')}: {found['label']}"
-    return [Curves(page.data(found), list(found["axes"]), alt, note)]
+    return [{"kind": "curves", "data": page.data(found), "axes": list(found["axes"]), "alt": alt, "note": note}]

@@ -24,8 +24,8 @@ from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.figures.stamp import metadata, read_stamp
-from analysis.gallery import showcase
-from analysis.gallery.kept import lacking, study_files
+from analysis.gallery import pages
+from analysis.gallery.studies import lacking, study_files
 from analysis.gallery.write import BEGIN, END
 
 Capture = pytest.CaptureFixture[str]
@@ -98,7 +98,7 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsy
     folder = train(figure="curves", claims={"gated": CLAIM})
     before = (folder / "curves.csv").read_bytes()
     (folder / "finding.md").write_text("2026-11-22: As *published*.\n")
-    monkeypatch.setattr(showcase, "FRONT", ("glu_variants", "absent"))
+    monkeypatch.setattr(pages, "FRONT", ("glu_variants", "absent"))
     assert gallery(root, capsys)[0] == 0
     names = {f"{name}.{kind}" for name in ("curves", "effects", "claims") for kind in ("png", "csv")}
     assert {file.name for file in (folder / "figures").iterdir()} == {*names, "claims.md", "effects.md", "cells.md"}
@@ -120,7 +120,7 @@ def test_a_criterion_leads_in_the_gallery_in_the_findings_and_in_the_readme(root
     worse = CLAIM | {"claim": {"greater": CLAIM["claim"]["less"]}}
     criterion = {"value": {"of": ["gated", "worse"]}, "registered": True, "remark": "in words"}
     train(figure="curves", claims={"gated": CLAIM, "worse": worse}, replicated=criterion)
-    monkeypatch.setattr(showcase, "FRONT", ("glu_variants",))
+    monkeypatch.setattr(pages, "FRONT", ("glu_variants",))
     assert gallery(root, capsys)[0] == 0
     why = "of the 2 claims that it rests on 1 is supported; contradicted: worse"
     said = f"replicated (registered): partly met. O{why[1:]} (in words)."
@@ -161,7 +161,7 @@ def test_a_figure_is_drawn_anew_only_for_other_data_or_other_drawing_code(root, 
     of_another_machine = file.read_bytes()
     gallery(root, capsys)
     assert file.read_bytes() == of_another_machine, "the same data, drawn elsewhere"
-    monkeypatch.setattr("analysis.gallery.pictures.drawing_hash", lambda: "new")
+    monkeypatch.setattr("analysis.gallery.write.drawing_hash", lambda: "new")
     assert "effects.png" in gallery(root, capsys)[1] and file.read_bytes() != of_another_machine
 
 

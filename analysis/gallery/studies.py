@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pandas
 
 from ablate.config.errors import Refused
 from ablate.config.groups import by_value, groups
@@ -13,14 +17,19 @@ from ablate.config.schema import NAMED
 from ablate.results.choose import refusing
 from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.records import Manifest
+from analysis import figures
 from analysis.case import Case, case_of
+from analysis.writing import tables
+from analysis.writing.sheet import Sheet
 
 RESULTS = Path("experiments") / "results"
 BY_HAND = "finding.md"
 FIGURES = "figures"  # the folder beside a study's tables that is written anew
+SHEETS = ("claims", "effects", "cells")
 
 
-class Trained(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Trained:
     """A study with tables: its case, and the paragraph that was written by hand, if any."""
 
     case: Case
@@ -43,6 +52,18 @@ class Trained(NamedTuple):
         plain = f"{manifest.experiment}-{manifest.tier}" if manifest.tier else manifest.experiment
         return command(str(manifest.experiment), manifest.tier) if self.name == plain else manifest.command
 
+    @functools.cached_property
+    def plotted(self) -> dict[str, pandas.DataFrame]:
+        """What each figure plots, by its name: the one that mirrors the paper's first, then effects and claims."""
+        wanted = [name for name in dict.fromkeys([self.manifest.figure, "effects", "claims"]) if name]
+        found = figures.tables(self.case, dataclasses.replace(figures.edits(self.case), figures=wanted))
+        return {name: found[name] for name in wanted if name in found}
+
+    @functools.cached_property
+    def sheets(self) -> list[Sheet]:
+        """The tables for reading that stand beside the figures."""
+        return [each for each in tables.sheets(self.case) if each.name in SHEETS]
+
 
 class StudyFile(NamedTuple):
     """A study file by its name: what it asks, what was published on it, its tiers, and what was trained of it."""
@@ -62,14 +83,14 @@ class StudyFile(NamedTuple):
 
 def lacking(factors: Mapping[str, Sequence[object]]) -> str:
     """The variants that a study of every component has no cell of: "ffn=none; attention=mla"; of others nothing."""
-    known, told = groups(), []
+    known, missing = groups(), []
     if not set(NAMED) <= factors.keys():
         return ""
     for group in NAMED:
         there = [read_plain(known[group][str(name)]) for name in factors[group] if name in known[group]]
         lacks = [name for name, file in known[group].items() if read_plain(file) not in there]
-        told += [f"{group}={', '.join(lacks)}"] * bool(lacks)
-    return "; ".join(told)
+        missing += [f"{group}={', '.join(lacks)}"] * bool(lacks)
+    return "; ".join(missing)
 
 
 def command(name: str, tier: str | None = None) -> str:
