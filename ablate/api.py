@@ -60,8 +60,8 @@ def plan_anew(words: Sequence[str], ours: Sequence[str], folder: str | None) -> 
     from ablate.planning.plan import plan_study
 
     kept_at, planned = place(ours, folder), plan_study(words, folder)
-    if planned.asked and not planned.dry_run:
-        keep(kept_at, planned.asked)
+    if planned.requested and not planned.dry_run:
+        keep(kept_at, planned.requested)
     return planned
 
 

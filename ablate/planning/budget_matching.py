@@ -11,21 +11,58 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
-from ablate.config.schema import BUILT, BY_STEPS, LAYERS
+from ablate.config.schema import BUILT, BY_STEPS, LAYERS, Config
 from ablate.config.study_keys import CHOSEN
+from ablate.data.build import build_task
+from ablate.data.task import Task, batch_positions
 from ablate.formatting import first_of, percent
-from ablate.planning.batch_positions import changes_length, training_positions
-from ablate.planning.checks.validate import Checked, Validator
+from ablate.planning.checks.checked import Checked
+from ablate.planning.checks.user_code import beside
+from ablate.planning.checks.validate import Validator
 from ablate.results.records import Matched, StepSeconds
 
 STEP = 8  # widths that hardware likes
-CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
-FAR = 0.2  # of the reference: what is no match any more
+CLOSE = 0.01  # of the reference: what STEP must reach, and what needs no note
+FAR = 0.2  # of the reference: beyond it nothing is matched
 EXTREME = 4  # times a cell's own width, or a part of what a token passes of it: another model rather than a match
 WIDEST = 2**24
+
+_counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # of the positions of its batches
+
+
+def training_positions(cell: Checked) -> int:
+    """Positions that a cell's training passes, counted from its batches: a task may have them grow with the steps.
+
+    The batches of seed 0 stand for every seed's.
+    """
+    train = cell.config.train
+    if not changes_length(cell):
+        return train.steps * train.batch_size * int(cell.task.positions)
+    lengths: list[int] = _counts[cell.task].setdefault(train.batch_size, [])
+    if len(lengths) < train.steps:
+        lengths += beside(cell.config, partial(batch_lengths, cell.config, len(lengths), train.steps))
+    return sum(lengths[: train.steps])
+
+
+def changes_length(cell: Checked) -> bool:
+    """Whether training batches of a cell have other positions than its task says."""
+    size, steps = cell.config.train.batch_size, cell.config.train.steps
+    known = _counts.setdefault(cell.task, {})
+    if (size, steps) not in known:
+        known[size, steps] = cell.task.changes_length(size, steps)
+    return bool(known[size, steps])
+
+
+def batch_lengths(config: Config, start: int, stop: int) -> list[int]:
+    """Positions of the batch of each step from one to before another."""
+    task = build_task(config)
+    return [batch_positions(task.batch(0, step, config.train.batch_size)) for step in range(start, stop)]
+
 
 QUANTITIES = {
     "params": "parameters without embedding and head",
@@ -59,8 +96,9 @@ def match_cells(
     validator: Validator,
     step_seconds: Sequence[StepSeconds] = (),
 ) -> tuple[list[Checked], list[Matched | None]]:
-    """The cells brought nearest to their references, `cells[at[i]]`, and what is left; as they are where their seconds
-    are not measured yet.  Raises PlanError.
+    """The cells brought nearest to their references, `cells[at[i]]`, and the difference that remains of each.
+
+    They stay as they are where their seconds are not measured yet.  Raises PlanError.
     """
     if how == "seconds" and any(map(changes_length, cells)):
         why = "seconds are measured at one length, and training batches change theirs"
@@ -89,24 +127,19 @@ def seconds(of_step: StepSeconds, cell: Checked) -> float:
 
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
     """The cells whose FFN takes no `hidden`, as a problem."""
-    without = [name for cell, name in zip(cells, names, strict=True) if not has_width(cell)]
-    named = first_of(without, 3)
+    having = [any("hidden" in node for node in variants_of(cell.config.ffn)) for cell in cells]
+    named = first_of([name for name, has in zip(names, having, strict=True) if not has], 3)
     message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
-    return Problem("match", message) if without else None
-
-
-def has_width(cell: Checked) -> bool:
-    """Whether an FFN of a cell takes a width."""
-    return any("hidden" in node for node in variants_of(cell.config.ffn))
+    return None if all(having) else Problem("match", message)
 
 
 def remainder(how: str, value: float, target: float) -> Matched:
-    """What is matched, a cell's amount, its reference's, and the difference as a share of the latter."""
+    """The manifest's entry of a match: the difference is a share of the reference's amount."""
     return Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
 
 
 def remark(name: str, matched: Matched | None) -> list[str]:
-    """What to say of a cell that could not be brought close."""
+    """A note on a cell that could not be brought close."""
     if matched is None or abs(matched.difference) <= CLOSE:
         return []
     return [f"{name}: {left_over(matched)} against its reference, and nothing comes nearer"]
@@ -121,16 +154,14 @@ def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: f
     """A cell with the width, or the steps, that come nearest to its reference's.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
-    found = lengthen(cell, amount, target) if how in BY_STEPS else widen(cell, amount, target, validator)
+    by_steps = how in BY_STEPS
+    found = lengthen(cell, amount, target) if by_steps else widen(cell, amount, target, validator)
     left = remainder(how, amount(found), target)
     config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
     extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
     if abs(left.difference) > FAR or extreme:
-        where = (
-            f"train.steps={config.train.steps}"
-            if how in BY_STEPS
-            else f"ffn.hidden={chosen_at(config.ffn, ['hidden'])}"
-        )
+        width = f"ffn.hidden={chosen_at(config.ffn, ['hidden'])}"
+        where = f"train.steps={config.train.steps}" if by_steps else width
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
         message = f"{left_over(left)} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
@@ -149,37 +180,38 @@ def nearest(cell: Checked, amount: Amount, target: float, validator: Validator) 
 
     @cache
     def at(width: int) -> Checked:
+        if width == cell.budget.hidden:  # which is counted
+            return cell
         return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
 
     return at(nearest_width(lambda width: amount(at(width)), target, cell.budget.hidden or STEP))
 
 
 def widen_each(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
-    """A cell whose FFNs change over the layers, with the widths that the module's first lines tell of."""
+    """A cell whose FFNs change over the layers, with the widths that the module's docstring describes."""
     node = {name: settings for name, settings in cell.config.ffn.items() if name != LAYERS}
-    alone: dict[str, int] = {}
+    whole: dict[str, int] = {}
     for name in (name for name, settings in node.items() if "hidden" in settings):
         in_all = validator.checked(cell.config.with_value("ffn", node[name]), cell.task)
         found = widen(in_all, amount, target, validator).config.ffn["hidden"]
-        alone[name] = found or nearest(in_all, amount, target, validator).config.ffn["hidden"]  # an FFN may not say it
-    first = next(iter(alone))
+        whole[name] = found or nearest(in_all, amount, target, validator).config.ffn["hidden"]  # an FFN may have none
+    first = next(iter(whole))
 
     @cache
     def at(width: int) -> Checked:
-        own = {
-            name: node[name] | {"hidden": max(1, round(each * width / alone[first]))} for name, each in alone.items()
-        }
+        scaled = {name: max(1, round(each * width / whole[first])) for name, each in whole.items()}
+        own = {name: node[name] | {"hidden": hidden} for name, hidden in scaled.items()}
         return validator.checked(cell.config.with_value("ffn", cell.config.ffn | own), cell.task)
 
-    if len(alone) == len(node):
-        return at(alone[first])
-    return at(nearest_width(lambda width: amount(at(width)), target, alone[first]))
+    if len(whole) == len(node):
+        return at(whole[first])
+    return at(nearest_width(lambda width: amount(at(width)), target, whole[first]))
 
 
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
     """argmin |amount(w) − target| over multiples of 8 where that comes within 1 %, else over all w; ties: the smaller.
 
-    `amount` must not fall with the width.  Where it is affine, as in every FFN of ours, few widths are counted.
+    `amount` must not fall with the width.  Where it is affine, as in every built-in FFN, few widths are counted.
     """
     other = 2 * guess + STEP
     slope = (amount(other) - amount(guess)) / (other - guess)

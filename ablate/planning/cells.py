@@ -1,4 +1,4 @@
-"""The cells of a study: what its manifest keeps of them, and what they were made of.  Nothing here needs torch."""
+"""The cells of a study: their rows in its manifest, and what they were made of.  Nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED = 3  # cells that a note spells out
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """Cells composed, checked and counted, beside the factors in whose levels they differ."""
+    """Cells composed, checked and counted, with the factors in whose levels they differ."""
 
     factors: dict[str, list[Any]]
     reference: dict[str, Any]  # the level of each factor that is compared
@@ -27,7 +27,7 @@ class Cells:
     raw: list[Config]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
     tasks: dict[str, TaskFacts]  # by fingerprint
-    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
+    notes: list[str] = dataclasses.field(default_factory=list)  # printed before any of them trains
     step_seconds: list[StepSeconds] = dataclasses.field(default_factory=list)  # of each, if they are matched in those
 
     @property
@@ -65,28 +65,25 @@ def describe_task(cell: Checked) -> TaskFacts:
 
 
 def slow_starts(configs: list[Config]) -> list[str]:
-    """What to say about learning rates that are still warming up when training ends."""
-    late = {(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}
+    """A note on learning rates that are still warming up when training ends."""
+    late = sorted({(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps})
     why = "trained all the same, with a learning rate that never stops rising"
-    said = [f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}" for warmup, steps in late]
-    return sorted(said)[:1]
+    return [f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}" for warmup, steps in late[:1]]
 
 
 def other_tasks(cells: Cells) -> list[str]:
-    """What to say of cells that are scored on another task than what they are compared with."""
-    pairs = zip(cells.rows, cells.at, strict=True)
-    found = [row.label for row, at in pairs if row.task != cells.rows[at].task]
-    told = "scored on another task than the reference, so that no effect between them will be shown"
-    return [f"{first_of(found, NAMED)}: {told}"] * bool(found)
+    """A note on cells that are scored on another task than what they are compared with."""
+    found = [row.label for row, at in zip(cells.rows, cells.at, strict=True) if row.task != cells.rows[at].task]
+    why = "scored on another task than the reference, so that no effect between them will be shown"
+    return [f"{first_of(found, NAMED)}: {why}"] * bool(found)
 
 
 def one_rate(cells: Cells, tuned: str | None) -> list[str]:
-    """What to say of optimisers that are compared at one learning rate."""
+    """A note on optimisers that are compared at one learning rate."""
     keys = [key for name in cells.factors for key in name.split("+")]
     rates = {row.config.optim.lr for row in cells.rows}
     if "optim" not in keys or "optim.lr" in (*keys, tuned) or len(rates) > 1:
         return []
-    told = (
-        f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not another"
-    )
-    return [f"{told}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own"]
+    rate = scientific(rates.pop())
+    note = f"optimisers are compared at one learning rate, {rate}, which can suit one and not another"
+    return [f"{note}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own"]

@@ -23,10 +23,12 @@ from ablate.planning.cells import describe_task
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.hold import hold_equal
 
+PARTS = ("job", "hydra", "all")  # of what Hydra composes
+
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """Composed cells, in the same order what tells them apart, and what is wrong with holding them equal."""
+    """Composed cells, in the same order their levels and labels, and what is wrong with holding them equal."""
 
     design: Design
     cells: list[Composed]
@@ -46,7 +48,7 @@ class Composition:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader must know of the cells."""
+        """Remarks on the cells for readers of the results."""
         whole = ", ".join(f"{name}={level}" for name, level in self.levels[0].items())
         return [*self.design.notes, *self.missed, *self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
 
@@ -61,7 +63,7 @@ def compose_cells(design: Design) -> Composition:
             found, rest = blame(composer, design.command.parsed, overrides)
             cells = compose_rest(composer, dataclasses.replace(design.command, parsed=rest))
             problems = design.problems + (found or [Problem("", first_line(error))])
-    if problems:  # what can be composed is checked all the same, so that every mistake is told at once
+    if problems:  # what can be composed is checked all the same, so that every mistake is reported at once
         raise PlanError(problems + problems_of(cells, design.command.asked))
     levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
     factors, reference = factors_of(levels, design)
@@ -69,9 +71,6 @@ def compose_cells(design: Design) -> Composition:
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
     cells, held, wrong = hold_equal(cells, at, design.varied)
     return Composition(design, cells, levels, labels, factors, reference, at, held, missed, wrong)
-
-
-PARTS = ("job", "hydra", "all")
 
 
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:

@@ -11,8 +11,7 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError
 from ablate.config.schema import VARIED, Config, Seed
 from ablate.model.init import shared_draws
-from ablate.planning.batch_positions import training_positions
-from ablate.planning.budget_matching import match_cells, remark
+from ablate.planning.budget_matching import match_cells, remark, training_positions
 from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
@@ -27,17 +26,18 @@ def describe_cells(
     levels: list[dict[str, Any]],
     labels: list[str],
     at: list[int],
-    matched: list[Matched | None],
+    matched: Sequence[Matched | None] = (),
     step_seconds: Sequence[StepSeconds] = (),
 ) -> list[Cell]:
     """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
 
-    `names` are those of the cells' folders, `labels` what people read, `step_seconds` what was measured of each, if
-    anything was.
+    `names` are those of the cells' folders, `labels` what people read; `matched` and `step_seconds` are empty where
+    nothing is matched or measured.
     """
     rows = []
     for i, cell in enumerate(checked):
-        reference = checked[at[i]].budget
+        reference, remainder = checked[at[i]].budget, matched[i] if matched else None
+        positions, steps = training_positions(cell), cell.config.train.steps
         rows.append(
             Cell(
                 id=cell_id(names[i], cell.config, cell.task.fingerprint),
@@ -49,28 +49,22 @@ def describe_cells(
                 params_vs_reference=cell.budget.params / reference.params - 1,
                 flops_per_token=cell.budget.flops_per_token,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
-                matched=matched[i],
+                matched=remainder,
                 step_seconds=step_seconds[i] if step_seconds else None,
-                tokens_per_step=tokens_per_step(cell),
+                tokens_per_step=positions / steps if positions % steps else positions // steps,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
                 seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
                 notes=cell.task.notes
                 + cell.budget.notes
-                + held(cell.config.seed)
+                + fixed_seed_notes(cell.config.seed)
                 + seen_in_training(seen)
-                + remark(labels[i], matched[i]),
+                + remark(labels[i], remainder),
                 defaults=filled_in(cell.config),
                 config=cell.config,
             )
         )
     return rows
-
-
-def tokens_per_step(cell: Checked) -> int | float:
-    """Positions of a training batch, on average over the steps."""
-    whole, left = divmod(total := training_positions(cell), cell.config.train.steps)
-    return total / cell.config.train.steps if left else whole
 
 
 def filled_in(config: Config) -> dict[str, Any]:
@@ -80,12 +74,36 @@ def filled_in(config: Config) -> dict[str, Any]:
     return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
 
 
+def fixed_seed_notes(seed: Seed) -> list[str]:
+    """Notes where one half of the randomness does not vary."""
+    halves = [("init", seed.init, "initialisation"), ("data", seed.data, "the order of the data")]
+    return [
+        f"seed.{half}={value} for every run: intervals do not cover {what}"
+        for half, value, what in halves
+        if value is not None
+    ]
+
+
+def cells_of(
+    factors: dict[str, list[Any]],
+    reference: dict[str, Any],
+    checked: list[Checked],
+    names: list[str],
+    levels: list[dict[str, Any]],
+    labels: list[str],
+    at: list[int],
+) -> Cells:
+    """Cells from checked ones with other configurations, such as placebos, which are compared as they are."""
+    rows, raw = describe_cells(checked, names, levels, labels, at), [cell.config for cell in checked]
+    return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked))
+
+
 def recomposed(
     cells: Cells,
     settings: Config,
+    raw: list[Config],
     factors: dict[str, list[Any]],
     reference: dict[str, Any],
-    raw: list[Config],
     levels: list[dict[str, Any]],
     labels: list[str],
     at: list[int],
@@ -103,15 +121,8 @@ def recomposed(
     return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked), step_seconds=step_seconds)
 
 
-def again(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
-    """The same cells from other configurations."""
+def reconfigured(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
+    """The same cells from other configurations.  Raises PlanError."""
     levels = [row.levels for row in cells.rows]
-    made = recomposed(cells, settings, cells.factors, cells.reference, raw, levels, cells.labels, cells.at)
+    made = recomposed(cells, settings, raw, cells.factors, cells.reference, levels, cells.labels, cells.at)
     return dataclasses.replace(made, notes=cells.notes)
-
-
-def held(seed: Seed) -> list[str]:
-    """What to say where one half of the randomness does not vary."""
-    halves = {"init": (seed.init, "initialisation"), "data": (seed.data, "the order of the data")}
-    fixed = [(half, *told) for half, told in halves.items() if told[0] is not None]
-    return [f"seed.{half}={value} for every run: intervals do not cover {what}" for half, value, what in fixed]

@@ -1,4 +1,4 @@
-"""What earlier commands left on disk that a new plan has to mind: manifests, looks, seeds, results."""
+"""What earlier commands left on disk that a new plan depends on: manifests, looks, seeds, results."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ablate.results.damage import why_without
 from ablate.results.lengths import untested
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Look, Manifest, PlannedRun
-from ablate.results.run import Run
+from ablate.results.run import Run, now
 from ablate.results.run_key import run_key
 
 
 @dataclasses.dataclass(frozen=True)
 class Earlier:
-    """What earlier commands left on disk: the manifest of one study, and those of all others beside it."""
+    """What earlier commands left on disk of one study, and the manifests of all other studies."""
 
     results: Path
     name: str
     manifest: Manifest | None  # None where there is none, or a damaged one
-    notes: list[str]  # what to say about a damaged one
+    notes: list[str]  # about a damaged one
 
     @property
     def looks(self) -> list[Look]:
@@ -44,32 +44,32 @@ class Earlier:
         return {file.parent.name for file in self.results.glob("studies/*/manifest.json")}
 
     def companions(
-        self, rows: list[Cell], runs: list[PlannedRun], asked: Iterable[str]
+        self, rows: list[Cell], runs: list[PlannedRun], requested: Iterable[str]
     ) -> tuple[dict[str, str], list[str]]:
-        """Placebo and exchange studies of earlier commands, not `asked` for by this one, that belong to its cells.
+        """Placebo and exchange studies of earlier commands that still belong to these cells, and notes on others.
 
         Each holds a reference cell of this study, unchanged, with runs that are of this study, or would be at their
-        seeds: what was measured on others, or by other code, says nothing of these.  Those of other code are told.
+        seeds: what was measured on others, or by other code, does not apply.  `requested` ones are planned anew.
         """
         references = {row.id: row for row in rows if row.reference}
-        planned, found, left = {run.path for run in runs}, dict[str, str](), list[str]()
+        planned, found, notes = {run.path for run in runs}, dict[str, str](), list[str]()
         for role, name in self.manifest.beside().items() if self.manifest else ():
-            manifest = read_earlier(self.results, name).manifest if role not in asked else None
+            manifest = read_earlier(self.results, name).manifest if role not in requested else None
             own = {cell.id for cell in manifest.cells if cell.reference} if manifest else set()
             if not manifest or not own or not own <= references.keys():
                 continue
             others = [run for run in manifest.runs if run.cell in own and run.path not in planned]
-            if all(_is_of_now(run, references[run.cell], name) for run in others):
+            if all(_is_current(run, references[run.cell], name) for run in others):
                 found[role] = name
             else:
-                left.append(f"{name} was trained by other code or versions than this study is now; it is left aside")
-        return found, left
+                notes.append(f"{name} was trained by other code or versions than this study is now; it is left aside")
+        return found, notes
 
     def same_runs(self, runs: list[PlannedRun]) -> list[PlannedRun]:
         """Runs in any study's manifest of these cells with these seeds, of other code or under reuse=none, too."""
-        ours = {(run.cell, run.seed) for run in runs}
+        wanted = {(run.cell, run.seed) for run in runs}
         known = (run for name in self.studies for run in read_earlier(self.results, name).runs)
-        return [run for run in known if (run.cell, run.seed) in ours]
+        return [run for run in known if (run.cell, run.seed) in wanted]
 
 
 def read_earlier(results: Path, name: str) -> Earlier:
@@ -79,15 +79,31 @@ def read_earlier(results: Path, name: str) -> Earlier:
     except FileNotFoundError:
         return Earlier(results, name, None, [])
     except Corrupt as error:
-        told = f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"
-        return Earlier(results, name, None, [told])
+        note = f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"
+        return Earlier(results, name, None, [note])
 
 
-def _is_of_now(run: PlannedRun, row: Cell, name: str) -> bool:
+def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
     """Whether a run would have its key today: one of any study, or under reuse=none of the study `name` alone."""
-    alone = dataclasses.replace(row.config, reuse="none", study=name)
-    configs = (dataclasses.replace(row.config, reuse="same"), alone)
+    private = dataclasses.replace(row.config, reuse="none", study=name)
+    configs = (dataclasses.replace(row.config, reuse="same"), private)
     return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
+
+
+def begun(study: CheckedStudy) -> tuple[list[Manifest], list[str]]:
+    """The manifests of a study and of its rounds, with any of which it may have begun, and errors of unreadable ones.
+
+    They keep choices that were measured once, and that continuing the study must not measure again.
+    """
+    found, errors = list[Manifest](), list[str]()
+    for name in [study.name, study.base, f"{study.tuning_name}-tune", f"{study.base}-aa"]:
+        try:
+            found.append(read_manifest(study.results, name))
+        except FileNotFoundError:
+            continue
+        except (OSError, Corrupt, ValueError) as error:
+            errors.append(str(error))
+    return found, errors
 
 
 def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
@@ -106,8 +122,34 @@ def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
     return list(range(first, first + confirm))
 
 
+def looks_so_far(study: CheckedStudy, earlier: Earlier) -> list[Look]:
+    """The looks that a study has had; those of a sequence before this one happened, whether they were logged or not."""
+    logged = [(look.seeds, look.planned) for look in earlier.looks]
+    before = [list(range(n)) for n in study.looks if n < study.settings.seeds]
+    missing = [seeds for seeds in before if (seeds, study.looks) not in logged]
+    return earlier.looks + [Look(seeds=seeds, planned=study.looks, when=now()) for seeds in missing]
+
+
+def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
+    """Looks that other studies took at the cells of this one: seeds added after them were added after a look, too.
+
+    A look at a single cell of several, such as a common reference, saw no comparison of this study.  A run that is
+    trained again, under reuse=none say, has been seen: its numbers are the same.
+    """
+    own, found = {run.path for run in runs} | {(run.cell, run.seed) for run in runs}, []
+    least = min(2, len({run.cell for run in runs}))
+    for name in sorted(earlier.studies - {earlier.name}):
+        other = read_earlier(earlier.results, name)
+        count = Counter(run.seed for run in other.runs if own & {run.path, (run.cell, run.seed)})
+        shared = {seed for seed, cells in count.items() if cells >= least}
+        for look in other.looks:
+            if seeds := sorted(shared.intersection(look.seeds)):
+                found.append(dataclasses.replace(look, seeds=seeds, study=name))
+    return found
+
+
 def status_of(results: Path, path: str) -> tuple[str, str | None]:
-    """How a run ended, or missing, and what to say of it: a corrupt result counts as missing."""
+    """How a run ended, or missing, and a note where its result is corrupt, which counts as missing."""
     try:
         result = Run(results, path).result()
     except Corrupt as error:
@@ -116,7 +158,7 @@ def status_of(results: Path, path: str) -> tuple[str, str | None]:
 
 
 def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
-    """A sentence for each reason that runs are done and have no weights."""
+    """A note for each reason that runs are done and have no weights."""
     done = [Run(results, path) for path, status in statuses.items() if status == "done"]
     bare = Counter(why_without(run.result(), run.weights_file) for run in done if not run.weights_file.exists())
     return [
@@ -126,16 +168,16 @@ def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
 
 
 def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
-    """The runs that are done and whose weights are to be tested at lengths that they lack, and what to say of them."""
+    """The runs that are done and whose weights are to be tested at lengths that they lack, and notes on them."""
     lack = untested(results, manifest, statuses)
     bare = [path for path in lack if not Run(results, path).weights_file.exists()]
-    kept = [path for path in lack if path not in bare]
-    told = [f"{len(kept)} of these runs are done; their weights are tested at new eval.lengths"] * bool(kept)
+    testable = [path for path in lack if path not in bare]
+    notes = [f"{len(testable)} of these runs are done; their weights are tested at new eval.lengths"] * bool(testable)
     if bare:
         first = Run(results, bare[0])
-        told.append(
+        notes.append(
             f"eval.lengths: {len(bare)} of these runs have no weights to test (the first "
             f"{why_without(first.result(), first.weights_file)}); leave lengths out, or move such runs away to train "
             f"them again: {first.folder}"
         )
-    return kept, told
+    return testable, notes

@@ -11,8 +11,6 @@ from ablate.config.errors import BadComponent, Problem
 from ablate.config.schema import COMPONENTS
 from ablate.formatting import setting
 
-SAYS = "write hold=[bias] or hold=all"
-
 
 def hold_equal(
     cells: list[Composed], at: list[int], swept: list[str]
@@ -22,11 +20,12 @@ def hold_equal(
     `swept` are the keys of the factors.  Arguments of components whose variants differ, of those that are one class
     with other arguments only what is named.
     """
-    asked = cells[0].config.hold
-    if asked != "all" and not (isinstance(asked, list) and all(isinstance(name, str) for name in asked)):
-        return cells, [], [Problem("hold", f"must be all or a list of arguments, not {asked!r}; {SAYS}")]
+    requested = cells[0].config.hold
+    if requested != "all" and not (isinstance(requested, list) and all(isinstance(name, str) for name in requested)):
+        message = f"must be all or a list of arguments, not {requested!r}; write hold=[bias] or hold=all"
+        return cells, [], [Problem("hold", message)]
     groups = [group for group in COMPONENTS if group in swept]
-    if not asked:
+    if not requested:
         return cells, [], []
     if not groups:
         return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
@@ -36,21 +35,21 @@ def hold_equal(
         own = [{group: arguments(cell, group) for group in groups} for cell in cells]
     except BadComponent:  # its check says what is wrong with it
         return cells, [], []
-    names, problems = held_names(asked, cells, own, swept)
+    names, problems = held_names(requested, cells, own, swept)
     if problems:
         return cells, [], problems
     changed: dict[str, str] = {}
     held = []
-    for cell, mine, theirs, reference in zip(cells, own, (own[i] for i in at), (cells[i] for i in at), strict=True):
-        config = cell.config
+    for i, cell in enumerate(cells):
+        config, reference = cell.config, cells[at[i]]
         for group, name in names:
-            if name in mine[group] and name in theirs[group] and mine[group][name] != theirs[group][name]:
-                nodes = [getattr(one.config, group) for one in (cell, reference)]
-                if asked == "all" and nodes[0]["_target_"] == nodes[1]["_target_"]:
+            given, wanted = own[i][group], own[at[i]][group]
+            if name in given and name in wanted and given[name] != wanted[name]:
+                classes = {getattr(each.config, group)["_target_"] for each in (cell, reference)}
+                if requested == "all" and len(classes) == 1:
                     continue
-                value = theirs[group][name]
-                config = config.with_value(f"{group}.{name}", value)
-                changed[f"{group}.{name}"] = f"{setting(value)}, as in {reference.choices[group]}"
+                config = config.with_value(f"{group}.{name}", wanted[name])
+                changed[f"{group}.{name}"] = f"{setting(wanted[name])}, as in {reference.choices[group]}"
         held.append(Composed(config, cell.choices))
     return held, [f"held equal: {key} {how}" for key, how in changed.items()], []
 
@@ -63,29 +62,27 @@ def arguments(cell: Composed, group: str) -> dict[str, Any]:
 
 
 def held_names(
-    asked: Any, cells: list[Composed], own: list[dict[str, dict[str, Any]]], swept: list[str]
+    requested: Any, cells: list[Composed], own: list[dict[str, dict[str, Any]]], swept: list[str]
 ) -> tuple[list[tuple[str, str]], list[Problem]]:
-    """Group and name of each argument to hold, and what is wrong with those that were asked for."""
+    """Group and name of each argument to hold, and what is wrong with the requested ones."""
     groups = list(own[0])
     known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
-    if asked == "all":
+    if requested == "all":
         return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in swept], []
-    found, problems = [], []
-    for word in asked:
+    found, messages = [], []
+    for word in requested:
         group, _, name = word.rpartition(".")
         having = [each for each in groups if name in known[each] and group in ("", each)]
         if not having:
             there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
-            problems.append(
-                Problem("hold", f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
-            )
+            messages.append(f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
         for each in having:
-            without = [cell.choices[each] for cell, mine in zip(cells, own, strict=True) if name not in mine[each]]
-            if without:
-                named = ", ".join(dict.fromkeys(without))
-                problems.append(Problem("hold", f"{each}={named} has no {name} to hold equal; leave it out"))
+            lacking = [cell.choices[each] for cell, given in zip(cells, own, strict=True) if name not in given[each]]
+            if lacking:
+                named = ", ".join(dict.fromkeys(lacking))
+                messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
             elif f"{each}.{name}" in swept:
-                problems.append(Problem("hold", f"{each}.{name} is swept, so it cannot be held; leave it out of one"))
+                messages.append(f"{each}.{name} is swept, so it cannot be held; leave it out of one")
             else:
                 found.append((each, name))
-    return found, problems
+    return found, [Problem("hold", message) for message in messages]

@@ -1,6 +1,6 @@
-"""`train.compile` and `train.matmul` where they are `auto`: chosen once per study, and kept by who continues it.
+"""`train.compile` and `train.matmul` where they are `auto`: chosen once per study, and kept when it continues.
 
-Which kernel computes attention is chosen anew in every forward pass, by what it is given: `ablate.model.attend`.
+Which kernel computes attention is chosen anew in every forward pass, by its arguments: `ablate.model.attend`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 import torch
 
 from ablate.config.schema import Config
-from ablate.planning.begun import begun
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
-from ablate.planning.describe import again
+from ablate.planning.describe import reconfigured
+from ablate.planning.earlier_runs import begun
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Cell
 from ablate.training.product_rates import Shape, product_seconds
@@ -27,7 +27,7 @@ from ablate.training.product_rates import Shape, product_seconds
 LONG = {"cpu": 4e12, "cuda": 4e15}
 CLEARLY = 1.15  # times as fast: less could be noise, and the next study of the same cells would not find their runs
 
-ENOUGH = 1024  # rows of a product, beyond which its rate is that of more
+ENOUGH = 1024  # rows of a product; with more its rate is the same
 
 
 class Kernels(NamedTuple):
@@ -42,23 +42,19 @@ OPEN = Kernels._fields  # the keys of `train` that can be auto
 
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
     """The study with `train.matmul` and `train.compile` decided: as its manifest has them, else for this machine."""
-    if not any(left_open(config) for config in study.cells.raw):
+    if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in OPEN):
         return study
-    row, cell = study.cells.references[0]
-    chosen = of_manifest(study) or chosen_for(row, cell)
+    chosen = of_manifest(study) or chosen_for(*study.cells.references[0])
     if chosen == Kernels():
         return study
-    raw = [decided(config, chosen) for config in study.cells.raw]
-    return dataclasses.replace(study, cells=again(study.cells, study.settings, raw), notes=[*study.notes, told(chosen)])
-
-
-def left_open(config: Config) -> bool:
-    """Whether a configuration leaves to us how it is computed."""
-    return any(getattr(config.train, key) == "auto" for key in OPEN)
+    cells = reconfigured(study.cells, study.settings, [decided(config, chosen) for config in study.cells.raw])
+    parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.matmul == "onednn")
+    note = f"{' and '.join(parts)}, which is faster here; train.compile=false train.matmul=torch: neither"
+    return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
 
 
 def decided(config: Config, chosen: Kernels) -> Config:
-    """A configuration with what it leaves open decided, as far as that is for it."""
+    """A configuration with what it leaves open decided, as far as the choice applies to it."""
     if config.train.compile == "auto":
         config = config.with_value("train.compile", chosen.compile)
     if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):
@@ -68,16 +64,18 @@ def decided(config: Config, chosen: Kernels) -> Config:
 
 def of_manifest(study: CheckedStudy) -> Kernels | None:
     """What the study was begun with, on this machine or another, whichever of its rounds that was."""
-    for manifest in begun(study):
-        ways = {key: {getattr(cell.config.train, key) for cell in manifest.cells if open_in(cell, key)} for key in OPEN}
+    for manifest in begun(study)[0]:
+        matmul, compiled = (
+            {
+                getattr(cell.config.train, key)
+                for cell in manifest.cells
+                if cell.levels.get(f"train.{key}", "auto") == "auto"  # a level of the sweep is no choice
+            }
+            for key in OPEN
+        )
         # Where some cells cannot have what was chosen, the others do.
-        return Kernels("onednn" if "onednn" in ways["matmul"] else "torch", True in ways["compile"])
+        return Kernels("onednn" if "onednn" in matmul else "torch", True in compiled)
     return None
-
-
-def open_in(cell: Cell, key: str) -> bool:
-    """Whether a cell is none of a sweep's that has one of these keys at a level of its own."""
-    return cell.levels.get(f"train.{key}", "auto") == "auto"
 
 
 def chosen_for(row: Cell, cell: Checked) -> Kernels:
@@ -110,9 +108,3 @@ def can_compile(device: str) -> bool:
         return importlib.util.find_spec("triton") is not None
     compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
     return compiler and (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
-
-
-def told(chosen: Kernels) -> str:
-    """What to tell of a choice."""
-    parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.matmul == "onednn")
-    return f"{' and '.join(parts)}, which is faster here; train.compile=false train.matmul=torch: neither"

@@ -36,25 +36,26 @@ from ablate.planning.study import CheckedStudy, study_name
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check a whole command line, and plan its next round; nothing is trained or written.
 
-    Raises PlanError.  A round is a study of its own: tuning, placebos, the study that was asked for, its exchange runs.
+    Raises PlanError.  Each round is a separate study: tuning, placebos, the requested study, its exchange runs.
     """
-    ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
-    if problems := launcher_problems(hydras):
+    launcher = [word for word in words if is_hydras(word)]
+    if problems := launcher_problems(launcher):
         raise PlanError(problems)
     with one_thread():
-        return dataclasses.replace(next_round(check_study(ours, config_dir)), launcher=hydras)
+        study = check_study([word for word in words if not is_hydras(word)], config_dir)
+        return dataclasses.replace(next_round(study), launcher=launcher)
 
 
 def plan_again(plan: Plan) -> Plan:
     """The next round of the same command, after some of a plan's runs have ended.  Raises PlanError."""
     with one_thread():
-        return dataclasses.replace(next_round(plan.asked or plan.study), launcher=plan.launcher)
+        return dataclasses.replace(next_round(plan.requested or plan.study), launcher=plan.launcher)
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
     command = read_command(words, config_dir)
-    with placed(command):
+    with locating_problems(command):
         design = arrange(command)
         composition = compose_cells(design)
         cells = check_cells(composition)
@@ -62,13 +63,13 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
 
 
 @contextlib.contextmanager
-def placed(command: Command) -> Iterator[None]:
+def locating_problems(command: Command) -> Iterator[None]:
     """Problems of keys that the command's study file sets name that file."""
     try:
         yield
     except PlanError as error:
         raise PlanError([command.asked.placed(problem) for problem in error.problems]) from None
-    except Failed as error:  # of a part that ran before
+    except Failed as error:  # of user code that ran before
         raise PlanError([Problem("", str(error))]) from None
 
 
@@ -77,7 +78,7 @@ def check_cells(composition: Composition) -> Cells:
     settings, validator, at = composition.settings, Validator(), composition.at
     raw = [cell.config for cell in composition.cells]
     checked, problems = validator.validate(raw, composition.labels)
-    problems += composition.problems + problems_beside(composition, checked)
+    problems += composition.problems + study_wide_problems(composition, checked)
     if problems:
         raise PlanError(problems)
     checked, matched = match_cells(settings.match, checked, composition.labels, at, validator)
@@ -89,8 +90,8 @@ def check_cells(composition: Composition) -> Cells:
     return Cells(composition.factors, composition.reference, rows, checked, raw, at, describe_tasks(checked), notes)
 
 
-def problems_beside(composition: Composition, checked: list[Checked]) -> list[Problem]:
-    """What is wrong with a study's own keys and claims, beside the cells that passed."""
+def study_wide_problems(composition: Composition, checked: list[Checked]) -> list[Problem]:
+    """What is wrong with a study's own keys and claims, given the cells that passed."""
     settings, command = composition.settings, composition.design.command
     problems = study_problems(settings) + about_metrics(command.asked, checked) + idle_problems(command.given, settings)
     problems += contradictions(settings.match, command.asked.overrides, list(command.swept))
@@ -100,9 +101,9 @@ def problems_beside(composition: Composition, checked: list[Checked]) -> list[Pr
 
 
 def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
-    """What is asked of checked cells: the study's name, its claims, and what its manifest says beside.
+    """The study of checked cells: its name, its claims, and further entries of its manifest.
 
-    Raises PlanError for claims about cells that there are not, unless the command line changed what its file lays out.
+    Raises PlanError for claims about missing cells, unless the command line changed the study file's factors.
     """
     settings, design = composition.settings, composition.design
     asked = design.command.asked
@@ -112,7 +113,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     lost = [name for name in asked.replicated.of if name not in claims] if asked.replicated else []
-    unmet = [f"replicated: is not judged, for there are no cells of its claim {name} here" for name in lost[:1]]
+    unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)
     return CheckedStudy(
         design.command.typed,

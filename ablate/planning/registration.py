@@ -1,4 +1,4 @@
-"""When a claim, a margin or a criterion was written: before any comparison existed that it speaks of, or after."""
+"""When a claim, a margin or a criterion was written: before any comparison existed that it is about, or after."""
 
 from __future__ import annotations
 
@@ -11,25 +11,48 @@ from typing import Any, NamedTuple, TypeVar
 
 from ablate.config.claim_relations import Claim, sides_of
 from ablate.config.typed_json import plain
-from ablate.results.records import (
-    Cell,
-    ClaimEntry,
-    ClaimText,
-    CriterionEntry,
-    CriterionText,
-    MarginEntry,
-    MarginText,
-)
+from ablate.planning.earlier_runs import Earlier, status_of
+from ablate.planning.study import CheckedStudy
+from ablate.results import records
+from ablate.results.records import Cell, ClaimEntry, ClaimText, CriterionEntry, Manifest, MarginEntry, PlannedRun
+from ablate.results.run import now
 
 E = TypeVar("E", MarginEntry, CriterionEntry)
 
 
 class Registered(NamedTuple):
-    """What a manifest says of claims: those that stand, those that were taken out, the hash of the former."""
+    """A manifest's entries of claims: those that stand, those that were taken out, the hash of the former."""
 
     claims: dict[str, ClaimEntry]
     withdrawn: dict[str, ClaimEntry]
     claims_hash: str | None
+
+
+def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
+    """The manifest with its claims, margin and criterion, and what the earlier one and the tuning's hold of them."""
+    known = earlier.manifest
+    before = (known.withdrawn if known else {}) | study.written | (known.claims if known else {})
+    margin, old = study.settings.margin, (known and known.margin) or study.entries.get("margin")
+    criterion = (known and known.replicated) or study.entries.get("replicated")
+    seen = scored(earlier, manifest.runs, statuses) if study.claims or before or margin or old or criterion else {}
+    entries = register(study.claims, before, study.cells.rows, seen, now())
+    return dataclasses.replace(
+        manifest,
+        **entries._asdict(),
+        margin=registered_margin(margin, old, seen, now()),
+        replicated=registered_criterion(study.replicated, criterion, seen, now()),
+        effects=registered_margin(study.entries.get("effects"), known.effects if known else None, seen, now()),
+    )
+
+
+def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
+    """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
+    found: dict[int, set[str]] = {}
+    for run in [*runs, *earlier.runs, *earlier.same_runs(runs)]:
+        status = statuses.get(run.path) or status_of(earlier.results, run.path)[0]
+        if status in ("done", "diverged", "untested"):
+            found.setdefault(run.seed, set()).add(run.cell)
+    return found
 
 
 def register(
@@ -39,47 +62,42 @@ def register(
     scored: dict[int, set[str]],
     when: str,
 ) -> Registered:
-    """Claims with when each was written, beside what was said of them `before`, those that were taken out included.
+    """Claims with when each was written, given their entries `before`, those that were taken out included.
 
     A claim is registered when no seed had cells of more than one side scored as it was written; `scored` holds the
-    cells by seed.  An unchanged one keeps what was said of it; an edited one keeps its earlier text; of one that is
-    taken out it is kept when, and whether its results were `seen` by then.
+    cells by seed.  An unchanged one keeps its entry; an edited one keeps its earlier text; the entry of one that is
+    taken out holds when that was, and whether its results were `seen` by then.
     """
-    entries = {}
+
+    def seen(claim: Claim) -> bool:
+        """Whether a seed has cells of more than one side scored; unknown, so true, where it names no cells here."""
+        sides = sides_of(claim, cells)
+        return not all(sides) or any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
+
+    entries, withdrawn = {}, {}
     for name, claim in claims.items():
         old = before.get(name)
         if old and old.claim == claim:
             entries[name] = dataclasses.replace(old, withdrawn=None, seen=None)
             continue
-        seen = _seen(claim, cells, scored)
-        entries[name] = ClaimEntry(claim=claim, written=when, registered=not seen, earlier=texts(old))
-    gone = {name: entry for name, entry in before.items() if name not in claims}
-    withdrawn = {name: taken_out(entry, cells, scored, when) for name, entry in gone.items()}
-    text = json.dumps(plain(claims), sort_keys=True).encode()
-    digest = hashlib.sha256(text).hexdigest()[:16] if claims else None
+        text = [ClaimText(claim=old.claim, written=old.written, registered=old.registered)] if old else []
+        earlier = [*(old.earlier if old else []), *text]  # oldest first
+        entries[name] = ClaimEntry(claim=claim, written=when, registered=not seen(claim), earlier=earlier)
+    for name, entry in before.items():
+        if name not in claims:
+            first = entry.seen is None
+            withdrawn[name] = dataclasses.replace(entry, withdrawn=when, seen=seen(entry.claim)) if first else entry
+    digest = hashlib.sha256(json.dumps(plain(claims), sort_keys=True).encode()).hexdigest()[:16] if claims else None
     return Registered(entries, withdrawn, digest)
 
 
-def taken_out(entry: ClaimEntry, cells: list[Cell], scored: dict[int, set[str]], when: str) -> ClaimEntry:
-    """The entry of a claim that is no longer there: when it went, and whether its results could be seen by then."""
-    if entry.seen is not None:
-        return entry
-    return dataclasses.replace(entry, withdrawn=when, seen=_seen(entry.claim, cells, scored))
-
-
-def _seen(claim: Claim, cells: list[Cell], scored: dict[int, set[str]]) -> bool:
-    """Whether a seed has cells of more than one side scored; of a claim that names no cells here that is not known."""
-    sides = sides_of(claim, cells)
-    return not all(sides) or any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
-
-
-def dated(
+def _registered(
     kind: type[E], text: Callable[..., Any], value: Any, old: E | None, scored: dict[int, set[str]], when: str
 ) -> E | None:
     """The manifest's entry of a margin or criterion: its value, when it was written, if before any comparison existed.
 
-    `scored` holds the cells that have a result by seed: who saw two of them in one seed has seen a difference.  An
-    unchanged value keeps what was said of it; a changed or withdrawn one keeps its earlier values, oldest first.
+    `scored` holds the cells that have a result by seed: two of them in one seed show a difference.  An unchanged value
+    keeps its entry; a changed or withdrawn one keeps its earlier values, oldest first.
     """
     if old is None and value is None:
         return None
@@ -93,11 +111,5 @@ def dated(
     return kind(value=value, written=when, registered=not seen, earlier=before)
 
 
-registered_margin = functools.partial(dated, MarginEntry, MarginText)
-registered_criterion = functools.partial(dated, CriterionEntry, CriterionText)
-
-
-def texts(old: ClaimEntry | None) -> list[ClaimText]:
-    """The texts that an edited claim had, and when each was written; oldest first."""
-    last = [ClaimText(claim=old.claim, written=old.written, registered=old.registered)] if old else []
-    return [*(old.earlier if old else []), *last]
+registered_margin = functools.partial(_registered, MarginEntry, records.MarginText)
+registered_criterion = functools.partial(_registered, CriterionEntry, records.CriterionText)

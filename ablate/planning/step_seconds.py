@@ -1,4 +1,4 @@
-"""How long a training step of each cell takes, measured once per study: what match=seconds makes equal goes by it."""
+"""How long a training step of each cell takes, measured once per study: match=seconds makes these equal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, Config
 from ablate.execution.machine import machine, tell
 from ablate.formatting import counted
-from ablate.planning.begun import begun, damaged
 from ablate.planning.cells import Cells
 from ablate.planning.checks.user_code import Failed, apart
-from ablate.planning.describe import again
+from ablate.planning.describe import reconfigured
+from ablate.planning.earlier_runs import begun
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Cell, Manifest, StepSeconds
 from ablate.results.run import Run
@@ -44,20 +44,27 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
         return study
     seconds = of_manifest(study)
     if not seconds:
-        refuse_damaged(study)
         own = measured(study.cells)
         seconds = of_manifest(study) or own  # the same command may have begun the study meanwhile
-    cells = again(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
-    return dataclasses.replace(study, cells=cells, notes=[*study.notes, told(cells)])
+    cells = reconfigured(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
+    each = [
+        f"{label} {1000 * float(own.seconds):.3g} ms{f' ± {100 * float(own.error):.1f} % SE' * (own.error != 0)}"
+        for label, own in zip(cells.labels, seconds, strict=True)
+    ]
+    note = f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"
+    return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
 
 
 def of_manifest(study: CheckedStudy) -> list[StepSeconds]:
-    """What a step of each cell took when the study was begun; nothing of a study that was not.
+    """What a step of each cell took when the study was begun; empty for a study that was not.
 
-    Raises PlanError for cells that came later: measured on another day, they would not compare with the others.
+    Raises PlanError for cells that came later: measured on another day, they would not compare with the others.  Also
+    where a manifest that may hold them cannot be read: measured anew, they would be others, and every run would be
+    trained again.
     """
-    for manifest in begun(study):
-        found = [kept_of(row, manifest) for row in study.cells.rows]
+    manifests, damaged = begun(study)
+    for manifest in manifests:
+        found = [recorded(row, manifest) for row in study.cells.rows]
         known = [seconds for seconds in found if seconds is not None]
         if known and len(known) < len(found):
             label = study.cells.labels[found.index(None)]
@@ -65,22 +72,16 @@ def of_manifest(study: CheckedStudy) -> list[StepSeconds]:
             raise PlanError([Problem("study", f"{message}; write another name")])
         if known:
             return known
+    if damaged:
+        message = f"{damaged[0]}; with it is lost what its steps took: restore the file, or write another name"
+        raise PlanError([Problem("study", message)])
     return []
 
 
-def refuse_damaged(study: CheckedStudy) -> None:
-    """Raises PlanError where a manifest that should say what steps took cannot be read: measured anew, they would be
-    others, and every run would be trained again beside those that ended.
-    """
-    for wrong in damaged(study):
-        told = f"{wrong}; with it is lost what its steps took: restore the file, or write another name"
-        raise PlanError([Problem("study", told)])
-
-
-def kept_of(row: Cell, manifest: Manifest) -> StepSeconds | None:
+def recorded(row: Cell, manifest: Manifest) -> StepSeconds | None:
     """What a step of a cell took, which a manifest may hold at several values of what is tuned."""
     alike = (cell for cell in manifest.cells if cell.step_seconds and row.levels.items() <= cell.levels.items())
-    return next((cell.step_seconds for cell in alike if step_of(cell) == step_of(row)), None)
+    return next((cell.step_seconds for cell in alike if shape_of(cell) == shape_of(row)), None)
 
 
 def measured(cells: Cells) -> list[StepSeconds]:
@@ -91,40 +92,38 @@ def measured(cells: Cells) -> list[StepSeconds]:
     rows = cells.rows
     if any(row.config.train.device == "cuda" for row in rows) and not cards():
         raise PlanError([Problem("match", "seconds are measured, and there is no GPU here; write another match")])
-    kinds = [step_of(row) for row in rows]
+    kinds = [shape_of(row) for row in rows]
     distinct = dict(zip(kinds, rows, strict=True))
     rounds: list[dict[str, float]] = []
     with machine(alone=True), tempfile.TemporaryDirectory() as folder:
         models = counted(len(distinct), "model")
         tell(f"match=seconds: measuring steps of {models}, {ROUNDS[0]} to {ROUNDS[1]} times each")
         while len(rounds) < ROUNDS[1]:
-            # As drift hits timed runs: every other round backwards.
+            # Every other round backwards, so that drift hits all alike.
             order = list(distinct.items())[:: -1 if len(rounds) % 2 else 1]
             rounds.append({kind: timed(row, Path(folder) / f"{len(rounds)}-{row.id}") for kind, row in order})
-            found = [over(rounds, kind, kinds[at]) for kind, at in zip(kinds, cells.at, strict=True)]
+            found = [ratio_to(rounds, kind, kinds[at]) for kind, at in zip(kinds, cells.at, strict=True)]
             if len(rounds) >= ROUNDS[0] and max(float(each.error) for each in found) <= PRECISE:
                 break
-    refuse_vague(found, cells.labels)
+    worst, label = max((float(each.error), label) for each, label in zip(found, cells.labels, strict=True))
+    if worst > VAGUE:
+        message = (
+            f"{label}'s step against its reference's is known to ± {100 * worst:.0f} % SE after {ROUNDS[1]} rounds"
+        )
+        message += ": end what else runs on this machine, or write match=flops_total"
+        raise PlanError([Problem("match", message)])
     return found
 
 
-def over(rounds: list[dict[str, float]], kind: str, reference: str) -> StepSeconds:
+def ratio_to(rounds: list[dict[str, float]], kind: str, reference: str) -> StepSeconds:
     """The reference's median times the mean ratio to it within rounds, as exp(mean log), and the error of that ratio.
 
-    Of two medians each could be of another round, and their ratio be off by what the machine drifts.
+    Two medians could be of different rounds, and their ratio off by the machine's drift.
     """
     ratios = [math.log(each[kind] / each[reference]) for each in rounds]
     seconds = statistics.median(each[reference] for each in rounds) * math.exp(statistics.mean(ratios))
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf
     return StepSeconds(seconds=seconds, error=error)
-
-
-def refuse_vague(found: list[StepSeconds], labels: list[str]) -> None:
-    """Raises PlanError where seconds are known too badly to be made equal."""
-    worst, label = max((float(each.error), label) for each, label in zip(found, labels, strict=True))
-    if worst > VAGUE:
-        said = f"{label}'s step against its reference's is known to ± {100 * worst:.0f} % SE after {ROUNDS[1]} rounds"
-        raise PlanError([Problem("match", f"{said}: end what else runs on this machine, or write match=flops_total")])
 
 
 def timed(row: Cell, folder: Path) -> float:
@@ -138,14 +137,19 @@ def timed(row: Cell, folder: Path) -> float:
 
 def blocks_of(config: Config, folder: Path) -> list[float]:
     """Mean seconds of a training step in each of some blocks of steps, after a few that are not counted."""
-    settle()
-    trainer = Trainer(Run(folder, "cell/run"), without_vectors(config), 0)
+    trainer = trainer_of(config, folder)
     seconds_of(trainer, WARM_UP)
     size = max(1, round(BLOCK / seconds_of(trainer, 1)))
     ends, found = time.perf_counter() + EACH, [seconds_of(trainer, size)]
     while time.perf_counter() < ends:
         found.append(seconds_of(trainer, size))
     return found
+
+
+def trainer_of(config: Config, folder: Path) -> Trainer:
+    """A trainer whose steps are measured; which vectors it would begin with makes no difference to these."""
+    settle()
+    return Trainer(Run(folder, "cell/run"), without_vectors(config), 0)
 
 
 def seconds_of(trainer: Trainer, count: int) -> float:
@@ -158,18 +162,9 @@ def seconds_of(trainer: Trainer, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def step_of(cell: Cell) -> str:
+def shape_of(cell: Cell) -> str:
     """All that the time of a step depends on, wherever the data lie."""
-    kept = settings(cell.config)
+    kept = settings(without_vectors(cell.config))
     train = {key: kept["train"].get(key) for key in (*COSTLY, "compile")}
     parts = [kept.get(key) for key in (*BUILT, "model", "data")]
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
-
-
-def told(cells: Cells) -> str:
-    """What to tell of the steps that cells get."""
-    each = [
-        f"{label} {1000 * float(own.seconds):.3g} ms{f' ± {100 * float(own.error):.1f} % SE' * (own.error != 0)}"
-        for label, own in zip(cells.labels, cells.step_seconds, strict=True)
-    ]
-    return f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"

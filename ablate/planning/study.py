@@ -1,4 +1,4 @@
-"""A study that is checked: its cells, what is asked of them, and what is to be said and written down beside."""
+"""A checked study: its cells, its settings and claims, and the notes and manifest entries that go with it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class CheckedStudy:
     command: str  # as it is typed
     settings: Config  # the configuration that holds the study's own keys, its name among them
     cells: Cells
-    entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the manifest, beside the usual
+    entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # further entries of the manifest
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)  # as written; of no placebos
     replicated: Criterion | None = None
     written: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)  # claims in the tuning's manifest
-    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
+    notes: list[str] = dataclasses.field(default_factory=list)  # printed before it trains
     looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
     more: bool = False  # whether another round of the same command comes after this one
 
@@ -42,6 +42,11 @@ class CheckedStudy:
         return f"{self.base}-confirm-{confirm}" if confirm else self.base
 
     @property
+    def tuning_name(self) -> str:
+        """The study that tuning is for: a confirmation is tuned anew where each seed is."""
+        return self.name if self.settings.tune.per_seed else self.base
+
+    @property
     def results(self) -> Path:
         """The results folder."""
         return Path(self.settings.results_dir).absolute()
@@ -50,8 +55,8 @@ class CheckedStudy:
         """The same study with other settings of its own."""
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
 
-    def beside(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
-        """A study that this one needs: of some of its cells, with seeds of its own, without claims."""
+    def companion(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
+        """A study that this one needs: of some of its cells, with other seeds, without claims."""
         own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
         entries = entries | {"aliases": {}, "remarks": []}
         keys = dataclasses.replace(self.settings, **own | settings)

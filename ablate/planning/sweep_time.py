@@ -1,8 +1,7 @@
-"""How long a sweep will take: some steps and evaluations of each distinct shape are measured, the rest is counted."""
+"""How long a sweep will take: some steps and evaluations of each distinct shape are measured, the rest is estimated."""
 
 from __future__ import annotations
 
-import json
 import socket
 import tempfile
 import time
@@ -10,19 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import BUILT, Config
+from ablate.config.schema import Config
 from ablate.execution.fork import start
 from ablate.execution.makespan import makespan
 from ablate.formatting import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan, lacks_device
-from ablate.planning.step_seconds import COSTLY
+from ablate.planning.step_seconds import shape_of, trainer_of
 from ablate.results.records import Cell, PlannedRun
-from ablate.results.run import Run
 from ablate.results.tables import as_planned
-from ablate.training.devices import environments, settle
+from ablate.training.devices import environments
 from ablate.training.trainer import Trainer
-from ablate.training.vectors import without_vectors
 
 EACH, ALL = 2.0, 10.0  # seconds that one shape, and all of them, may be measured for
 STEPS = 5
@@ -53,7 +50,9 @@ def expected_time(plan: Plan) -> str:
         return ""
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
-    speeds = speeds_of(todo, workers_of(plan, todo) - 1 if todo[0].config.train.device == "cpu" else 0)
+    train = todo[0].config.train
+    workers = min(len(environments(train.device, train.parallel)), len(todo)) if plan.is_local else 1
+    speeds = speeds_of(todo, workers - 1 if train.device == "cpu" else 0)
     known = [(cell, speed) for cell, speed in zip(todo, speeds, strict=True) if speed]
     if not known:
         return f"no estimate of the time: no step of {todo[0].label} could be measured"
@@ -62,17 +61,16 @@ def expected_time(plan: Plan) -> str:
         speed.of_run(cell.config) if speed else per_flop * flops_of(cell)
         for cell, speed in zip(todo, speeds, strict=True)
     ]
-    return f"{side_by_side(plan, todo, seconds)}{' for this round' * plan.more} ({', '.join(basis(todo, known))})"
-
-
-def basis(todo: list[Cell], known: list[tuple[Cell, Speed]]) -> list[str]:
-    """What an estimate rests on, in words."""
-    cell, speed = known[0]
+    whole = f"about {duration(sum(seconds))} of computing"  # how many workers another launcher has is not known
+    if plan.is_local:
+        whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
+    first, speed = known[0]
     step = f"{speed.step:.2g} s" if speed.step < 10 else duration(speed.step)
-    told = [f"a step of {cell.label} takes {step} here"]
-    told += ["before compiling"] * any(cell.config.train.compile for cell in todo)
+    basis = [f"a step of {first.label} takes {step} here"]
+    basis += ["before compiling"] * any(cell.config.train.compile for cell in todo)
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
-    return told + [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
+    basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
+    return f"{whole}{' for this round' * plan.more} ({', '.join(basis)})"
 
 
 def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:
@@ -87,26 +85,12 @@ def flops_of(cell: Cell) -> float:
     return cell.flops_per_step * cell.config.train.steps
 
 
-def workers_of(plan: Plan, todo: list[Cell]) -> int:
-    """How many processes of this machine train runs side by side; one where another launcher has them."""
-    train = todo[0].config.train
-    return min(len(environments(train.device, train.parallel)), len(todo)) if plan.is_local else 1
-
-
-def side_by_side(plan: Plan, todo: list[Cell], seconds: list[float]) -> str:
-    """How long runs take in all, on as many workers as there would be; how many another launcher has is not known."""
-    if not plan.is_local:
-        return f"about {duration(sum(seconds))} of computing"
-    workers = workers_of(plan, todo)
-    return f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
-
-
 def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
-    """The speed of each cell beside so many other workers, measured once for those of one shape; None where that failed
-    or there was no time.
+    """The speed of each cell beside so many other workers, measured once per shape; None where that failed or took
+    too long.
     """
-    ends, found = time.monotonic() + ALL, dict[str, Speed | None]()
-    shapes = [shape_of(cell.config) for cell in cells]
+    ends, found = time.monotonic() + ALL, dict[tuple[str, str], Speed | None]()
+    shapes = [(shape_of(cell), str(cell.config.eval)) for cell in cells]
     with tempfile.TemporaryDirectory() as folder:
         for shape, cell in zip(shapes, cells, strict=True):
             left = ends - time.monotonic()
@@ -115,36 +99,29 @@ def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
     return [found[shape] for shape in shapes]
 
 
-def shape_of(config: Config) -> str:
-    """All that the time of a step and of an evaluation depends on."""
-    whole = without_vectors(config).as_json()
-    train = {key: whole["train"][key] for key in COSTLY}
-    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*BUILT, "model", "data", "eval"))])
-
-
 def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:
-    """A cell's speed from a process of its own; None where it fails, or takes longer than some seconds."""
+    """A cell's speed from a separate process; None where it fails, or takes longer than some seconds."""
     try:
-        return Speed(*apart(partial(speed_beside, cell, folder, others), seconds))
+        return Speed(*apart(partial(speed_with_others, cell, folder, others), seconds))
     except Failed:
         return None
 
 
-def speed_beside(cell: Cell, folder: Path, others: int) -> Speed:
+def speed_with_others(cell: Cell, folder: Path, others: int) -> Speed:
     """A cell's speed while so many more processes take steps of it, as the other workers of a sweep will."""
-    beside = [start(partial(keep_stepping, cell, folder / f"beside-{i}")) for i in range(others)]
+    processes = [start(partial(keep_stepping, cell, folder / f"other-{i}")) for i in range(others)]
     try:
-        for other in beside:
-            other.listen(ALL)
+        for process in processes:
+            process.listen(ALL)
         return speed_of(cell, folder)
     finally:
-        for other in beside:
-            other.end()
+        for process in processes:
+            process.end()
 
 
 def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
-    """Take steps of a cell until this process is ended; says so after the first."""
-    trainer = trainer_of(cell, folder)[0]
+    """Take steps of a cell until this process is ended; sends a line after the first."""
+    trainer = reduced(cell, folder)[0]
     trainer.update(0)
     channel.sendall(b"\n")
     while True:
@@ -153,7 +130,7 @@ def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
 
 def speed_of(cell: Cell, folder: Path) -> Speed:
     """A cell's speed on this machine."""
-    trainer, of_step, of_evaluation = trainer_of(cell, folder)
+    trainer, of_step, of_evaluation = reduced(cell, folder)
     step = seconds_of_step(trainer, of_step)
     evaluated = []
     for at in (0, cell.config.train.steps):
@@ -163,22 +140,16 @@ def speed_of(cell: Cell, folder: Path) -> Speed:
     return Speed(trainer.clock.seconds["setup"], step, *evaluated)
 
 
-def trainer_of(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
-    """A trainer of a cell, of a part of its batch and of its held-out tokens where all take long, and how many times as
-    much all would be.
+def reduced(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
+    """A trainer of a part of a cell's batch and held-out tokens where all take long, and how many times as much these
+    would be.
     """
-    settle()
-    config = without_vectors(cell.config).with_value("train.compile", False)
+    config = cell.config.with_value("train.compile", False)
     size, tokens, most = config.train.batch_size, config.eval.tokens, AFFORDABLE[config.train.device]
-    rows = clamp(most * size / cell.flops_per_step, size)
-    scored = clamp(most / cell.flops_per_token, tokens)
+    rows = max(1, min(size, int(most * size / cell.flops_per_step)))
+    scored = max(1, min(tokens, int(most / cell.flops_per_token)))
     config = config.with_value("train.batch_size", rows).with_value("eval.tokens", scored)
-    return Trainer(Run(folder, "cell/run"), config, 0), size / rows, tokens / scored
-
-
-def clamp(value: float, most: int) -> int:
-    """A whole number from 1 to some."""
-    return max(1, min(most, int(value)))
+    return trainer_of(config, folder), size / rows, tokens / scored
 
 
 def seconds_of_step(trainer: Trainer, times: float) -> float:

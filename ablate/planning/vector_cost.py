@@ -1,10 +1,10 @@
-"""What training the vectors that embeddings begin with will cost: kept ones say what they took, others are tried."""
+"""What training the vectors that embeddings begin with will cost: from kept ones, else from a short trial."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
@@ -20,39 +20,30 @@ from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept
 SECONDS = 30.0  # that a trial may take
 
 
-class Sets(NamedTuple):
-    """The sets of vectors of one kind, settings and text: how many are kept, how many are to be trained, and the
-    CPU-seconds of one; None where that is not known.
-    """
-
-    name: str
-    kept: int
-    lacking: int
-    each: float | None
-
-
 def expected_vectors(plan: Plan) -> list[str]:
     """What training the vectors of the runs that a plan leaves to do takes, a line for each kind of them."""
     table = default_settings("embedding")["_target_"]  # which begins with none
     wanted = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
     wanted = [(config, seed) for config, seed in wanted if config.embedding["_target_"] != table]
     try:
-        return [told(Sets(*found)) for found in apart(partial(sets_of, wanted), SECONDS)] if wanted else []
+        return [describe(*found) for found in apart(partial(sets_of, wanted), SECONDS)] if wanted else []
     except Failed as error:
         return [f"no estimate of what vectors cost: {error}"]
 
 
-def told(sets: Sets) -> str:
-    """One kind of sets in words."""
-    each = "" if sets.each is None else f"{float(f'{sets.each:.2g}'):,g} CPU-s each"
-    more = "beside the time above"  # which is that of runs without vectors
-    parts = [f"{counted(sets.lacking, 'set')} to train, {f'about {each}, ' * bool(each)}{more}"] * bool(sets.lacking)
-    parts += [f"{counted(sets.kept, 'set')} kept" + f", {each} to train" * (bool(each) and not parts)] * bool(sets.kept)
-    return f"vectors of {sets.name}: {'; '.join(parts)}"
+def describe(name: str, known: int, lacking: int, cpu_seconds: float | None) -> str:
+    """The sets of vectors of one kind in words: how many are kept, how many are to be trained, and what one takes."""
+    each = "" if cpu_seconds is None else f"{float(f'{cpu_seconds:.2g}'):,g} CPU-s each"
+    parts = []
+    if lacking:  # the time of the sweep is that of runs without vectors
+        parts.append(f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}beside the time above")
+    if known:
+        parts.append(f"{counted(known, 'set')} kept" + f", {each} to train" * (bool(each) and not parts))
+    return f"vectors of {name}: {'; '.join(parts)}"
 
 
-def sets_of(wanted: list[tuple[Config, int]]) -> list[Sets]:
-    """The sets of vectors of runs, each a configuration and a seed."""
+def sets_of(wanted: list[tuple[Config, int]]) -> list[Any]:
+    """See `describe`: the sets of vectors of runs, each a configuration and a seed, by kind, settings and text."""
     cells: dict[int, tuple[Config, set[int]]] = {}
     for config, seed in wanted:
         if is_pretrained(config):
@@ -69,5 +60,5 @@ def sets_of(wanted: list[tuple[Config, int]]) -> list[Sets]:
     for kind, places in files.items():
         known = [found.cpu_seconds for file in sorted(places) if (found := kept(file))]
         each = sum(known) / len(known) if known else trials[kind]()
-        sets.append(Sets(kind[0], len(known), len(places) - len(known), each))
+        sets.append((kind[0], len(known), len(places) - len(known), each))
     return sets

@@ -86,16 +86,16 @@ def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str 
     plan, content = planned(name, tier), CONTENT[name]
     assert plan.manifest.experiment == name and plan.manifest.tier == tier and plan.todo
     assert plan.manifest.question == content["question"] and plan.manifest.published == content.get("published")
-    assert plain(plan.asked.claims) == content.get("claims", {})
+    assert plain(plan.requested.claims) == content.get("claims", {})
     criterion = plan.manifest.replicated
     assert (criterion and criterion.value and criterion.value.of) == content.get("replicated")
     assert criterion is None or criterion.registered
-    assert plan.asked.cells.factors == factors_of(name, tier) or content.get("zip")
+    assert plan.requested.cells.factors == factors_of(name, tier) or content.get("zip")
 
 
 @each_file
 def test_the_reference_trains(name: str, planned, tmp_path: Path) -> None:
-    rows = planned(name, None).asked.cells.rows
+    rows = planned(name, None).requested.cells.rows
     config = next(row.config for row in rows if row.reference)
     for key, value in {"train.steps": 2, "train.log_every": 1, "eval.tokens": 1024, "train.device": "cpu"}.items():
         config = config.with_value(key, value)

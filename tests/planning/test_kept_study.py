@@ -103,9 +103,9 @@ def test_whatever_it_depends_on_has_it_checked_again(ended, text, tmp_path, monk
 )
 def test_other_rounds_than_the_studys_own_are_planned_anew(words: list[str], more: list[str], tmp_path: Path) -> None:
     place = tmp_path / "kept.json"
-    kept_study.keep(place, plan_study(latest(*words, "train.steps=6", *more)).asked)
+    kept_study.keep(place, plan_study(latest(*words, "train.steps=6", *more)).requested)
     assert not place.exists()
-    kept_study.keep(place, plan_study(words).asked)
+    kept_study.keep(place, plan_study(words).requested)
     assert place.exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 from ablate.cli.preview import preview
 from ablate.execution.fork import children
 from ablate.execution.makespan import makespan
-from ablate.planning import sweep_time
+from ablate.planning import step_seconds, sweep_time
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
 
@@ -92,12 +92,12 @@ def test_a_measured_cell_trains_nothing_and_writes_nothing(plan: Any, tmp_path: 
 def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkeypatch):
     cell, used = plan().manifest.cells[0], list[tuple[int, int]]()
 
-    class Watched(sweep_time.Trainer):
+    class Watched(step_seconds.Trainer):
         def __init__(self, run: Any, config: Any, seed: int):
             used.append((config.train.batch_size, config.eval.tokens))
             super().__init__(run, config, seed)
 
-    monkeypatch.setattr(sweep_time, "Trainer", Watched)
+    monkeypatch.setattr(step_seconds, "Trainer", Watched)
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "whole"))
     monkeypatch.setattr(sweep_time, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))
@@ -132,7 +132,7 @@ def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(pl
 
     monkeypatch.setattr(sweep_time, "speed_of", speed)
     cell = plan().manifest.cells[0]
-    assert sweep_time.speed_beside(cell, tmp_path, 2) == SPEED
+    assert sweep_time.speed_with_others(cell, tmp_path, 2) == SPEED
     assert seen == [2] and set(children()) == before
     others = list[int]()
     monkeypatch.setattr(sweep_time, "measured", lambda cell, folder, count, seconds: others.append(count))

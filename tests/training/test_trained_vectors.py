@@ -23,7 +23,7 @@ from ablate.model.vectors.elmo import ELMo
 from ablate.model.vectors.word2vec import Word2Vec
 from ablate.planning.checks import trained_vectors
 from ablate.planning.plan import check_study, plan_study
-from ablate.planning.sweep_time import shape_of
+from ablate.planning.step_seconds import shape_of
 from ablate.planning.vector_cost import expected_vectors
 from ablate.results.run import Run
 from ablate.results.run_key import run_key
@@ -237,8 +237,10 @@ def test_placebos_of_one_kind_of_vectors_are_told_in_one_line(small: list[str]) 
 
 
 def test_a_step_is_measured_once_for_tables_that_begin_otherwise(small: list[str]) -> None:
-    learned, trained = (configured(small, name) for name in ("learned", "word2vec"))
-    assert shape_of(learned) == shape_of(trained) != shape_of(trained.with_value("embedding.width", 6))
+    cell = check_study(latest(*small), None).cells.rows[0]
+    learned, trained = (dataclasses.replace(cell, config=configured(small, name)) for name in ("learned", "word2vec"))
+    narrow = dataclasses.replace(trained, config=trained.config.with_value("embedding.width", 6))
+    assert shape_of(learned) == shape_of(trained) != shape_of(narrow)
 
 
 def test_what_a_trial_takes_stands_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The rounds of a command: each a study of its own, planned when the ones before it have ended."""
+"""The rounds of a command: each a separate study, planned when the ones before it have ended."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ablate.config.errors import PlanError
 from ablate.config.schema import Config
 from ablate.planning.rounds.sequential import looks
 from ablate.planning.rounds.tuning_checks import tuning_problems
-from ablate.planning.runs import Plan
+from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
 
 
 def next_round(study: CheckedStudy) -> Plan:
-    """The first round of a study that has something left to train, else its last, beside those that have ended."""
+    """The first round of a study that has something left to train, else its last, and the rounds that have ended."""
     ended: dict[str, Plan] = {}
     for plan in rounds_of(study):
         if plan.todo:
@@ -22,7 +22,7 @@ def next_round(study: CheckedStudy) -> Plan:
         ended.pop(plan.study.name, None)
         ended[plan.study.name] = plan
     ended.pop(plan.study.name, None)
-    return dataclasses.replace(plan, ended=list(ended.values()), asked=study)
+    return dataclasses.replace(plan, ended=list(ended.values()), requested=study)
 
 
 def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
@@ -30,16 +30,28 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
 
     Raises PlanError.
     """
-    if has_other_cells(study.settings):
-        from ablate.planning.rounds.other_cells import with_other_cells  # which are counted, with torch
-
-        yield from with_other_cells(study)
+    settings, problems = study.settings, tuning_problems(study)
+    if not has_other_cells(settings):
+        if problems:
+            raise PlanError(problems)
+        yield from looks(study)
         return
-    if problems := tuning_problems(study):
+    # Other cells are counted, with torch, which a study that has ended does without.
+    from ablate.planning.rounds.placebo import placebo_problems, placebo_study
+    from ablate.planning.rounds.step_equivalents import step_equivalents_problems, with_step_equivalents
+    from ablate.planning.rounds.tuning import tuned
+
+    if problems := problems + placebo_problems(study) + step_equivalents_problems(study):
         raise PlanError(problems)
-    yield from looks(study)
+    if settings.tune.key is not None:
+        study = yield from tuned(study)
+    if settings.placebo_seeds:
+        placebos = placebo_study(study)
+        yield plan_runs(placebos)
+        study = dataclasses.replace(study, entries=study.entries | {"placebos": placebos.name})
+    yield from with_step_equivalents(study) if settings.step_equivalents else looks(study)
 
 
 def has_other_cells(settings: Config) -> bool:
-    """Whether some round has cells that the study itself has not: each at other values, placebos, other steps."""
+    """Whether some round trains other cells than the study: at other values, placebos, or other numbers of steps."""
     return settings.tune.key is not None or bool(settings.placebo_seeds) or settings.step_equivalents

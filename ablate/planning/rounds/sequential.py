@@ -25,8 +25,8 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
     for n in planned:
         plan = plan_runs(dataclasses.replace(study.set(seeds=n), looks=planned, more=n < planned[-1]))
         if described(plan.manifest) and not any(entry.registered for entry in plan.manifest.claims.values()):
-            said = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
-            raise PlanError([Problem("seeds", said)])
+            message = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
+            raise PlanError([Problem("seeds", message)])
         yield plan
         if decided(plan.results, plan.manifest):
             return

@@ -1,8 +1,8 @@
-"""Exchange runs: each reference cell at 0.8, 1 and 1.25 times its steps, so that effects can be told in training steps.
+"""Exchange runs: each reference cell at 0.8, 1 and 1.25 times its steps, which give effects in training steps.
 
-They are a study of their own, trained after the study with the seeds that it has; with seeds=auto after the runs of
-each look and before its results are read, so that whatever is decided can be decided in steps, too.  Nobody has seen a
-comparison when they start, and they add no seed.  The runs at 1 times the steps are the study's own.
+They are a separate study, trained after the study with the seeds that it has; with seeds=auto after the runs of
+each look and before its results are read, so that whatever is decided can be decided in steps, too.  No comparison
+has been seen when they start, and they add no seed.  The runs at 1 times the steps are the study's own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from ablate import formatting
 from ablate.config.errors import Problem
 from ablate.config.schema import BY_STEPS, Config
-from ablate.planning.cells import Cells, describe_tasks
-from ablate.planning.describe import describe_cells
+from ablate.planning.cells import Cells
+from ablate.planning.describe import cells_of
 from ablate.planning.rounds.sequential import looks
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
@@ -24,8 +24,8 @@ RATIOS = (0.8, 1.0, 1.25)  # at even distances in the logarithm
 KEY = "train.steps"
 
 
-def exchange_problems(study: CheckedStudy) -> list[Problem]:
-    """What is wrong with `exchange`."""
+def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
+    """What is wrong with `step_equivalents`."""
     if not study.settings.step_equivalents:
         return []
     swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
@@ -47,52 +47,43 @@ def scaled(steps: int, ratio: float) -> int:
     return math.floor(steps * ratio + 0.5)
 
 
-def with_exchange(study: CheckedStudy) -> Iterator[Plan]:
+def with_step_equivalents(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a study, each followed by that of exchange runs with its seeds; the last comes again as the end."""
-    told, entries = announced(study), study.entries | {"exchange": f"{study.name}-exchange"}
-    for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, told])):
+    note, entries = announcement(study), study.entries | {"exchange": f"{study.name}-exchange"}
+    for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):
         yield dataclasses.replace(plan, more=True)
-        yield plan_runs(exchange_study(plan))
-    yield dataclasses.replace(plan, more=False, notes=[note for note in plan.notes if note != told])
+        cells, own = exchange_cells(plan.study.cells), {"exchange_of": plan.study.name}
+        shown = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
+        seeds = plan.manifest.seeds
+        yield plan_runs(plan.study.companion(entries["exchange"], cells, shown, own, seeds=seeds))
+    yield dataclasses.replace(plan, more=False, notes=[each for each in plan.notes if each != note])
 
 
-def announced(study: CheckedStudy) -> str:
-    """What a study with exchange runs to come says of them."""
-    own = reference_steps(study.cells)
+def announcement(study: CheckedStudy) -> str:
+    """The note of a study whose exchange runs are still to come."""
+    own = [cell.config.train.steps for _, cell in study.cells.references]
     steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
     cells = formatting.counted(len(own), "reference cell")
     return f"then exchange runs: {cells} at {' and '.join(steps)} steps, with the same seeds"
 
 
-def reference_steps(cells: Cells) -> list[int]:
-    """The steps of the reference cell of each stratum."""
-    return [cell.config.train.steps for _, cell in cells.references]
-
-
-def exchange_study(plan: Plan) -> CheckedStudy:
-    """The reference cells of all strata at each multiple of their steps, with the seeds that the study has got."""
-    cells, name, seeds = exchange_cells(plan.study.cells), plan.study.name, plan.manifest.seeds
-    told = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
-    return plan.study.beside(f"{name}-exchange", cells, told, {"exchange_of": name}, seeds=seeds)
-
-
 def exchange_cells(cells: Cells) -> Cells:
     """The reference cells of all strata at each multiple of their steps."""
-    own, references = reference_steps(cells), cells.references
+    own = [cell.config.train.steps for _, cell in cells.references]
     strata = {key: values for key, values in cells.factors.items() if key not in cells.reference}
     made = [(i, ratio, scaled(steps, ratio)) for i, steps in enumerate(own) for ratio in RATIOS]
     # Strata of other lengths have no number of steps in common.
     shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
-    rows, plain = [references[i][0] for i, _, _ in made], [references[i][1] for i, _, _ in made]
-    levels = [{key: row.levels[key] for key in strata} | {KEY: level} for row, level in zip(rows, shown, strict=True)]
-    labels = [f"{row.label}, {steps} steps" for row, (_, _, steps) in zip(rows, made, strict=True)]
-    checked = [
-        cell._replace(config=with_steps(cell.config, steps)) for cell, (_, _, steps) in zip(plain, made, strict=True)
-    ]
+    checked, names, levels, labels = [], [], [], []
+    for (i, _, steps), level in zip(made, shown, strict=True):
+        row, cell = cells.references[i]
+        checked.append(cell._replace(config=with_steps(cell.config, steps)))
+        names.append(row.name)
+        levels.append({key: row.levels[key] for key in strata} | {KEY: level})
+        labels.append(f"{row.label}, {steps} steps")
     at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
-    described = describe_cells(checked, [row.name for row in rows], levels, labels, at, [None] * len(checked))
     factors, reference = strata | {KEY: list(dict.fromkeys(shown))}, {KEY: shown[RATIOS.index(1.0)]}
-    return Cells(factors, reference, described, checked, [cell.config for cell in checked], at, describe_tasks(checked))
+    return cells_of(factors, reference, checked, names, levels, labels, at)
 
 
 def with_steps(config: Config, steps: int) -> Config:

@@ -1,4 +1,4 @@
-"""Which keys can be tuned, over which values: what is wrong with the `tune` keys, said before anything trains."""
+"""Which keys can be tuned, over which values: what is wrong with the `tune` keys, before anything trains."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ablate.config.study_keys import CHOSEN
 from ablate.formatting.settings import flat, is_number
 from ablate.formatting.suggest import nearest
 from ablate.planning.earlier_runs import read_earlier
-from ablate.planning.rounds.tuning_grid import typed_values
-from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
+from ablate.planning.rounds.tuning_grid import scored_seeds, typed_values
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Manifest, Tune
 
@@ -23,24 +22,21 @@ UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or b
 
 
 def tuning_problems(study: CheckedStudy) -> list[Problem]:
-    """What is wrong with the `tune` keys, beside the cells of a study and what is on disk of it."""
-    tune = study.settings.tune
-    key, values = tune.key, tune.values
-    earlier = read_earlier(study.results, study.base).manifest
-    if key is None:
-        if values or tune.extend or tune.per_seed:
+    """What is wrong with the `tune` keys, given the cells of a study and what is on disk of it."""
+    tune, earlier = study.settings.tune, read_earlier(study.results, study.base).manifest
+    if tune.key is None:
+        if tune.values or tune.extend or tune.per_seed:
             return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
         if earlier and earlier.tuning:
-            told = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
-            return [Problem("study", f"{told}, or write another name")]
+            message = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
+            return [Problem("study", f"{message}, or write another name")]
         return []
-    found = key_problems(study, key)
-    if found:
+    if found := key_problems(study, tune.key):
         return found
-    found = value_problems(study, key)
+    found = value_problems(study, tune.key)
     if tune.seeds > len(TUNING_SEEDS):
         found.append(Problem("tune.seeds", f"{tune.seeds} are too many; write a handful"))
-    return found + share_problems(study) or changed_tuning(study, earlier)
+    return found + per_seed_problems(study) or changed_tuning(study, earlier)
 
 
 def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
@@ -91,14 +87,35 @@ def value_problems(study: CheckedStudy, key: str) -> list[Problem]:
     return []
 
 
+def per_seed_problems(study: CheckedStudy) -> list[Problem]:
+    """What does not go with `tune.per_seed`."""
+    settings, tune = study.settings, study.settings.tune
+    if not tune.per_seed:
+        return []
+    if settings.seeds == "auto":
+        message = "tunes for seeds that are known beforehand, and seeds=auto counts them later; write seeds=8"
+        return [Problem("tune.per_seed", message)]
+    shared = [key for key in ("placebo_seeds", "step_equivalents") if getattr(settings, key)]
+    found = [Problem(key, "takes one value for all seeds; leave it out, or tune.per_seed") for key in shared]
+    if str(tune.key).partition(".")[0] != "optim":
+        message = f"{tune.key} would make each seed another model; it goes with keys of optim, such as optim.lr"
+        found.append(Problem("tune.per_seed", message))
+    largest = len(TUNING_SEEDS) // tune.seeds - 1
+    if max(scored_seeds(study)) > largest:
+        found.append(Problem("tune.per_seed", f"has tuning seeds for seeds up to {largest:,}; write smaller ones"))
+    return found
+
+
 def changed_tuning(study: CheckedStudy, earlier: Manifest | None) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
-    before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
+    before = read_earlier(study.results, f"{study.tuning_name}-tune").manifest
     known = before.tune if before else None
     if known and known != Tune(**dataclasses.asdict(study.settings.tune)):
         was = f"{known.key} in {', '.join(map(formatting.show, known.values))}, {known.seeds} seeds"
         was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
-        return [Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as then, or write another study=NAME")]
+        return [
+            Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as before, or write another study=NAME")
+        ]
     if earlier and not earlier.tuning:
         return [Problem("tune", f"{study.base} was trained without tuning; write another study=NAME")]
     return []

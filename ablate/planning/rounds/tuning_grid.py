@@ -1,16 +1,18 @@
-"""The values that a key is tuned over: their types, the best one, the edges, and how a grid goes on."""
+"""The values that a key is tuned over, how a grid goes on, and which tuning seeds choose for which scored seeds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from ablate.config.hydra_frame import writable
-from ablate.config.schema import SECTIONS, Tune
+from ablate.config.schema import SECTIONS, TUNING_SEEDS
 from ablate.formatting.settings import is_number
-from ablate.planning.earlier_runs import read_earlier
+from ablate.planning.earlier_runs import choose_seeds, read_earlier
+from ablate.planning.study import CheckedStudy
+
+Shares = dict[int | None, list[int]]  # scored seed, None for all together -> tuning seeds
 
 LIMIT = 4  # values by which a grid is extended, on each side
 
@@ -65,9 +67,23 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
     return wider
 
 
-def starting_grid(results: Path, study: str, tune: Tune) -> list[Any]:
+def starting_grid(study: CheckedStudy) -> list[Any]:
     """The values to try first: those given, with what earlier commands have added."""
-    given = typed_values(str(tune.key), tune.values)
-    earlier = read_earlier(results, study).manifest
-    known = earlier.factors.get(str(tune.key), []) if earlier else []
+    tune = study.settings.tune
+    given, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
+    known = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
     return known if tune.extend and known[: len(given)] == given else given
+
+
+def seeds_of(study: CheckedStudy) -> Shares:
+    """The tuning seeds of each scored seed: seed s has numbers s · n to s · n + n − 1, so that more seeds move none."""
+    count = study.settings.tune.seeds
+    if not study.settings.tune.per_seed:
+        return {None: list(TUNING_SEEDS[:count])}
+    return {seed: list(TUNING_SEEDS[seed * count : (seed + 1) * count]) for seed in scored_seeds(study)}
+
+
+def scored_seeds(study: CheckedStudy) -> list[int]:
+    """The seeds that the study will score, those of earlier looks included."""
+    earlier = read_earlier(study.results, study.tuning_name)
+    return sorted({*choose_seeds(study, earlier), *(seed for look in earlier.looks for seed in look.seeds)})
