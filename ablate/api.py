@@ -17,7 +17,7 @@ from ablate.config.errors import Corrupt, PlanError, Problem, Refused
 from ablate.execution.signals import DiskFull, refusing_full_disks
 from ablate.execution.tracking.mirror import one_line
 from ablate.execution.tracking.process import mirrored
-from ablate.planning.kept_study import finished, keep, place
+from ablate.planning.cached_study import finished, keep, place
 from ablate.planning.runs import Plan, device_problem, is_hydras
 from ablate.results.manifest import log_look, renew_manifest
 from ablate.results.manifest_checks import outside

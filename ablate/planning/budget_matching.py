@@ -21,7 +21,7 @@ from ablate.config.study_keys import CHOSEN
 from ablate.data.build import build_task
 from ablate.data.task import Task, batch_positions
 from ablate.formatting import first_of, percent
-from ablate.planning.checks.checked import Checked
+from ablate.planning.checks.small_models import Checked
 from ablate.planning.checks.user_code import beside
 from ablate.planning.checks.validate import Validator
 from ablate.results.records import Matched, StepSeconds

@@ -21,7 +21,7 @@ from ablate.data.corpus import cache_folder
 from ablate.model.build import initialised_model
 from ablate.model.vectors.elmo import ELMo
 from ablate.model.vectors.word2vec import Word2Vec
-from ablate.planning.checks import trained_vectors
+from ablate.planning.checks import requirements
 from ablate.planning.plan import check_study, plan_study
 from ablate.planning.step_seconds import shape_of
 from ablate.planning.vector_cost import expected_vectors
@@ -209,7 +209,7 @@ def test_an_embedding_without_words_is_refused(name: str, data: str) -> None:
 
 
 def test_a_library_that_is_lacking_is_named(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(trained_vectors.LIBRARIES, "Word2Vec", ("no_such_library",))
+    monkeypatch.setitem(requirements.LIBRARIES, "Word2Vec", ("no_such_library",))
     with pytest.raises(PlanError) as caught:
         plan_study([*small, "embedding=word2vec", "dry_run=true"])
     [problem] = caught.value.problems

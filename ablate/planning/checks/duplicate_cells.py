@@ -23,43 +23,41 @@ from ablate.training.schedule import build_schedule, learning_rate
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
 OF_RATES = ("lr", "warmup", "min_lr_ratio", "schedule")  # keys of `optim`, the last one in stored runs alone
-MOST_RATES = 10_000  # of steps that learning rates are compared at, evenly over all
+MOST_RATES = 10_000  # steps, evenly over all, at which learning rates are compared
 ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
 
 
 def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> list[str]:
-    """Raise PlanError for cells that are the same in all that a run\'s numbers depend on, or that have one name.
+    """Raise PlanError for cells that are the same in all that a run's numbers depend on, or that have one name.
 
-    Cells that differ in a component that has no place are told in notes where they are allowed.
+    Cells that differ in a component that has no place are reported in notes where they are allowed.
     """
     seen: dict[str, int] = {}
-    called: dict[str, int] = {}
+    named: dict[str, int] = {}
     problems, notes = [], []
     for i, (row, cell) in enumerate(zip(rows, checked, strict=True)):
         used = {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
         first = seen.setdefault(json.dumps([used, row.task], sort_keys=True), i)
         if first == i:
-            if (other := called.setdefault(row.id, i)) != i:
+            if (other := named.setdefault(row.id, i)) != i:
                 classes = f"{row.label} and {rows[other].label} are classes of one name"
                 problems.append(Problem("", f"{classes}; write a variant, a YAML of its own, for each"))
             continue
         why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
-        said = f"{row.label} is the same cell as {rows[first].label}{why}"
+        message = f"{row.label} is the same cell as {rows[first].label}{why}"
         if allowed and numbers(cell.config) != numbers(checked[first].config):
-            notes.append(f"{said}; allow_duplicates=true trains both")
+            notes.append(f"{message}; allow_duplicates=true trains both")
         else:
-            problems.append(Problem("", f"{said}; {left_open(row, rows[first]) or 'leave one of them out'}"))
+            levels = {key: {str(level), str(rows[first].levels[key])} for key, level in row.levels.items()}
+            open_keys = [key for key, both in levels.items() if "auto" in both and len(both) == 2]
+            how = "leave one of them out"
+            if open_keys:  # `auto` is no value of its own
+                decided = f"{open_keys[0]}=auto is decided by ablate, compiling for the whole study"
+                how = f"{decided}; write the values to compare, or leave it out"
+            problems.append(Problem("", f"{message}; {how}"))
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
     return notes
-
-
-def left_open(row: Cell, other: Cell) -> str:
-    """What to write in place of a level `auto`, which is no value of its own; nothing where none differs so."""
-    both = {key: {str(level), str(other.levels[key])} for key, level in row.levels.items()}
-    found = [key for key, levels in both.items() if "auto" in levels and len(levels) == 2]
-    told = "is decided by ablate, compiling for the whole study; write the values to compare, or leave it out"
-    return f"{found[0]}=auto {told}" if found else ""
 
 
 def same_networks(
@@ -71,17 +69,17 @@ def same_networks(
     """
     seen: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
-        rest = without(cell.config, (*BUILT, "model"))
-        late = beside(cell.config, partial(settings_named, cell.config, "late"))
-        if reaches_beyond(cell):
-            late += beside(cell.config, partial(settings_named, cell.config, "beyond_context"))
-        others = seen.setdefault(json.dumps([rest, cell.task.fingerprint, late], sort_keys=True), [])
+        late = _named_settings(cell.config, "late")
+        if any(cell.task.span(length) > cell.task.context for length in cell.config.eval.lengths):
+            late += _named_settings(cell.config, "beyond_context")
+        rest = [_without(cell.config, (*BUILT, "model")), cell.task.fingerprint, late]
+        others = seen.setdefault(json.dumps(rest, sort_keys=True), [])
         first = next((j for j in others if alike(signatures[j], signatures[i])), None)
         if first is None:
             others.append(i)
             continue
-        used = [without(checked[j].config, checked[j].budget.unused) for j in (first, i)]
-        # Those that use the same settings have been told, or are allowed.
+        used = [_without(checked[j].config, checked[j].budget.unused) for j in (first, i)]
+        # Those that use the same settings have been reported, or are allowed.
         if used[0] != used[1] and alike(confirm(first), confirm(i)):
             yield first, i
 
@@ -94,57 +92,65 @@ def alike(first: Signature, second: Signature) -> bool:
     return all(abs(x - y) <= ROUNDING * abs(one[0]) for one, other in pairs for x, y in zip(one, other, strict=True))
 
 
-def reaches_beyond(cell: Checked) -> bool:
-    """Whether a cell is tested on sequences longer than its context."""
-    return any(cell.task.span(length) > cell.task.context for length in cell.config.eval.lengths)
-
-
 def base_width(checked: list[Checked], pair: Pair) -> int | None:
     """The width at which two parametrizations meet that differ at another one of the same sweep; None for all else."""
     first, second = (checked[i].config for i in pair)
     width, both = first.model.dim, [first.parametrization, second.parametrization]
-    apart = any(cell.config.parametrization in both and cell.config.model.dim != width for cell in checked)
-    alone = without(first, ("parametrization",)) == without(second, ("parametrization",))
-    return width if alone and apart else None
+    elsewhere = any(cell.config.parametrization in both and cell.config.model.dim != width for cell in checked)
+    alone = _without(first, ("parametrization",)) == _without(second, ("parametrization",))
+    return width if alone and elsewhere else None
 
 
-def to_tell_apart(checked: list[Checked], pair: Pair) -> str:
+def acting_beyond(checked: list[Checked], pair: Pair) -> str:
     """What to write where two cells differ in a setting that acts beyond the context alone; nothing for others."""
-    first, second = (
-        beside(checked[i].config, partial(settings_named, checked[i].config, "beyond_context")) for i in pair
-    )
+    first, second = (_named_settings(checked[i].config, "beyond_context") for i in pair)
     found = next((f"{group}.{key}" for group, key, value in first if [group, key, value] not in second), None)
-    longer = 2 * checked[pair[0]].task.context
-    told = f"{found} acts beyond the training context alone; to compare it write eval.lengths=[{longer}]"
-    return f"; {told}" if found else ""
+    how = f"to compare it write eval.lengths=[{2 * checked[pair[0]].task.context}]"
+    return f"; {found} acts beyond the training context alone; {how}" if found else ""
 
 
-def settings_named(config: Config, where: str) -> list[Any]:
+def _named_settings(config: Config, where: str) -> list[Any]:
     """Settings that a component's class names in `late`, which need not act in two steps, or in `beyond_context`."""
-    found = []
-    parts = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
-    for group, node in parts:
-        target = resolve(group, node["_target_"], config.user)
-        found += [[group, key, node.get(key)] for key in getattr(target, where, ())]
-    return found
+
+    def settings() -> list[Any]:
+        parts = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
+        targets = [(group, node, resolve(group, node["_target_"], config.user)) for group, node in parts]
+        return [[group, key, node.get(key)] for group, node, found in targets for key in getattr(found, where, ())]
+
+    return list(beside(config, settings))
 
 
 def same_rates(checked: list[Checked]) -> Iterator[Pair]:
     """Pairs of cells that differ in what makes their learning rates alone, and have the same at every step."""
+
+    def rest(config: Config) -> dict[str, Any]:
+        found = _without(config, ("schedule",))
+        return found | {"optim": {key: value for key, value in found["optim"].items() if key not in OF_RATES}}
+
+    return _equal_in(checked, rest, lambda cell: _rates(cell.config))
+
+
+def same_data(checked: list[Checked]) -> Iterator[Pair]:
+    """Pairs of cells that differ in keys of data alone and get the same batches and held-out examples all the same."""
+    return _equal_in(checked, lambda config: _without(config, ("data",)), _contents)
+
+
+def _equal_in(
+    checked: list[Checked], rest: Callable[[Config], dict[str, Any]], content: Callable[[Checked], str]
+) -> Iterator[Pair]:
+    """Pairs of cells that are alike in the `rest` and, though their numbers' settings differ, in a content."""
     strata: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
-        rest = without(cell.config, ("schedule",))
-        rest["optim"] = {key: value for key, value in rest["optim"].items() if key not in OF_RATES}
-        strata.setdefault(json.dumps(rest, sort_keys=True), []).append(i)
+        strata.setdefault(json.dumps(rest(cell.config), sort_keys=True), []).append(i)
     for members in strata.values():
         seen: dict[str, int] = {}
         for i in members if len(members) > 1 else []:
-            first = seen.setdefault(beside(checked[i].config, partial(rates, checked[i].config)), i)
+            first = seen.setdefault(beside(checked[i].config, partial(content, checked[i])), i)
             if numbers(checked[first].config) != numbers(checked[i].config):
                 yield first, i
 
 
-def rates(config: Config) -> str:
+def _rates(config: Config) -> str:
     """Hash of a cell's learning rates, but for rounding."""
     schedule, optim, steps = build_schedule(config), config.optim, config.train.steps
     given = (optim.lr, optim.warmup, schedule, optim.min_lr_ratio)
@@ -152,20 +158,7 @@ def rates(config: Config) -> str:
     return hashlib.sha256(" ".join(each).encode()).hexdigest()
 
 
-def same_data(checked: list[Checked]) -> Iterator[Pair]:
-    """Pairs of cells that differ in keys of data alone and get the same batches and held-out examples all the same."""
-    strata: dict[str, list[int]] = {}
-    for i, cell in enumerate(checked):
-        strata.setdefault(json.dumps(without(cell.config, ("data",)), sort_keys=True), []).append(i)
-    for members in strata.values():
-        seen: dict[str, int] = {}
-        for i in members if len(members) > 1 else []:
-            first = seen.setdefault(beside(checked[i].config, partial(contents, checked[i])), i)
-            if numbers(checked[first].config) != numbers(checked[i].config):
-                yield first, i
-
-
-def contents(cell: Checked) -> str:
+def _contents(cell: Checked) -> str:
     """Hash of some of a cell's batches, its held-out examples, and what else its task is to a model."""
     task = build_task(cell.config) if isinstance(cell.task, Described) else cell.task
     size, tokens = cell.config.train.batch_size, cell.config.eval.tokens
@@ -179,7 +172,7 @@ def contents(cell: Checked) -> str:
     return found.hexdigest()
 
 
-def without(config: Config, keys: Iterable[str]) -> dict[str, Any]:
+def _without(config: Config, keys: Iterable[str]) -> dict[str, Any]:
     """What a run's numbers depend on, but for some keys."""
     return {key: value for key, value in numbers(config).items() if key not in keys}
 

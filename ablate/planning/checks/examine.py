@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ablate.config.components import resolve
+from ablate.config.depth import variants_of
+from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
-from ablate.planning.checks.idle_parts import idle_parts
-from ablate.planning.checks.leakage import ALONE, CHECKS, TOLD, Inputs, guilty, run, settled
+from ablate.planning.checks.leakage import ALONE, CHECKS, NOTED, Inputs, called, guilty, run, settled
 from ablate.planning.checks.small_models import Spec, build, perturb, some_inputs
 from ablate.planning.checks.trial_step import UPDATES, Trial
 
@@ -36,7 +41,7 @@ def examine(spec: Spec) -> dict[str, Any]:
                 continue
             pads = any(given.endswith("mask") for given in spec.task["inputs"])
             for key, part in guilty(spec, check):
-                if name in TOLD:
+                if name in NOTED:
                     notes.append(f"{part} {message}")
                 elif name != "padding" or pads:
                     problems.append([key, f"{part} {message}"])
@@ -45,16 +50,19 @@ def examine(spec: Spec) -> dict[str, Any]:
             if name in ALONE:
                 break
         seen = run(moved, inputs)
-        loss, logits, idle, dispatched = two_steps(spec, model, inputs)
-        never, unrouted = idle_parts(spec, model, idle, dispatched)
-        problems, notes = problems + never, notes + unrouted
-        notes += far_off(loss, spec.task["outputs"])
+        loss, logits, idle, dispatched = _two_steps(spec, model, inputs)
+        never, unsent = _idle_parts(spec, model, idle, dispatched)
+        problems, notes, guess = problems + never, notes + unsent, math.log(spec.task["outputs"])
+        if abs(loss - guess) > FAR:
+            how = "its logits start out large" if loss > 0 else "its outputs are no logits"
+            size = f"{loss:.1f} nats, guessing has {guess:.1f}"
+            notes.append(f"on a small copy the loss at initialisation is {size}: {how}")
         longer = [run(moved, some_inputs(spec.longer))] if spec.beyond else []
         made = signature([seen, *longer, *logits, run(model.eval(), inputs)])
         return {"problems": problems, "notes": notes, "signature": made}
 
 
-def two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str], set[str]]:
+def _two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str], set[str]]:
     """Expected loss of random targets at first; logits of two steps of training, rates and norms of gradients of these;
     parameters that have no gradient, and those that have one now and then.
 
@@ -75,10 +83,7 @@ def two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list
 
 
 def many_draws(spec: Spec) -> list[list[float]] | None:
-    """The signature of forward passes in training, each with draws of its own: what drops a layer now and then, shows.
-
-    Raises whatever the components raise.
-    """
+    """The signature of forward passes in training, each with its own draws: what drops a layer now and then, shows."""
     found = []
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model, inputs = perturb(build(spec)).train(), some_inputs(spec)
@@ -90,10 +95,7 @@ def many_draws(spec: Spec) -> list[list[float]] | None:
 
 
 def many_steps(spec: Spec) -> list[list[float]] | None:
-    """The signature of so many training steps that most that a step does now and then, shows.
-
-    Raises whatever the components raise.
-    """
+    """The signature of so many training steps that most that a step does now and then, shows."""
     with torch.random.fork_rng(devices=[]):
         trial, inputs = Trial(spec, build(spec)), some_inputs(spec)
         for number in range(UPDATES):
@@ -118,10 +120,59 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
     return found
 
 
-def far_off(loss: float, outputs: int) -> list[str]:
-    """What to say of a loss at initialisation that is far from that of guessing."""
-    if abs(loss - math.log(outputs)) <= FAR:
-        return []
-    how = "its logits start out large" if loss > 0 else "its outputs are no logits"
-    said = f"on a small copy the loss at initialisation is {loss:.1f} nats, guessing has {math.log(outputs):.1f}"
-    return [f"{said}: {how}"]
+def _idle_parts(
+    spec: Spec, model: nn.Module, idle: set[str], dispatched: set[str]
+) -> tuple[list[list[str]], list[str]]:
+    """Components of which nothing reaches the outputs, or not all parameters do.
+
+    `idle` are the parameters that never have a gradient, `dispatched` those that have one now and then.  A note is all
+    where one of the latter has the same name but for a number in it: of an expert that no token of the small batches
+    was sent to, others are without tokens at times.
+    """
+    nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
+    targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
+    problems, notes = [], []
+    for group, target in targets:
+        others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
+        places = {place: module for place, module in model.named_modules() if type(module) is target}
+        found = [one for place, module in places.items() for one in idle_in(place, module, others, idle, dispatched)]
+        name = called(spec, group)
+        problems += [[group, f"{name} {what}"] for what, harmless in found if not harmless][:1]
+        notes += [f"{name} {what}" for what, harmless in found if harmless][:1]
+    return problems, notes
+
+
+def idle_in(
+    place: str, module: nn.Module, others: tuple[type, ...], idle: set[str], dispatched: set[str]
+) -> Iterator[tuple[str, bool]]:
+    """The idle parameters of a component at a place, in words, and whether they may be idle."""
+    names = [name for name, _ in module.named_parameters()]
+    silent = {name for name in names if f"{place}.{name}" in idle}
+    if names and silent == {*names}:
+        yield f"is built but never used: nothing of {place} reaches the outputs", False
+        return
+    own = silent.intersection(_own_parameters(module, others))
+    spared = own & unrouted(silent, {name for name in names if f"{place}.{name}" in dispatched})
+    if own - spared:
+        never = ", ".join(sorted(f"{place}.{name}" for name in own - spared))
+        yield f"never uses {never}, which counts all the same; take it out", False
+    if spared:
+        unsent = ", ".join(sorted(f"{place}.{name}" for name in spared))
+        yield f"sent nothing to {unsent} in all batches of a small copy, though to others like it", True
+
+
+def unrouted(silent: set[str], dispatched: set[str]) -> set[str]:
+    """Of parameters without a gradient those of which another of the same name, but for a number in it, has one now and
+    then.
+    """
+    alike = {re.sub(r"\b\d+\b", "#", name) for name in dispatched}
+    return {name for name in silent if re.sub(r"\b\d+\b", "#", name) in alike}
+
+
+def _own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:
+    """Names of a module's parameters but for those of other components in it."""
+    names = [prefix + name for name, _ in module.named_parameters(recurse=False)]
+    for name, child in module.named_children():
+        if not isinstance(child, others):
+            names += _own_parameters(child, others, f"{prefix}{name}.")
+    return names

@@ -13,7 +13,7 @@ from ablate.config.errors import Problem
 from ablate.config.schema import Config
 from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
-from ablate.planning.checks.kept import kept_json
+from ablate.planning.checks.cache import cached
 from ablate.planning.checks.small_models import LAYERS, StandIn, facts_of
 from ablate.planning.checks.user_code import Failed, beside
 from ablate.planning.checks.validate import Checked
@@ -31,22 +31,21 @@ def first_value_problems(cell: Checked) -> list[Problem]:
     base, facts = first_layers(base, fewest(base, LAYERS)), facts_of(cell.task)
     depends = [base.as_json(), facts, code_of(cell.config).content]
     try:
-        found = kept_json("first values", depends, lambda: beside(base, partial(growing, base, facts)))
-    except Failed:  # of which other checks tell
+        found = cached("first values", depends, lambda: beside(base, partial(_growing, base, facts)))
+    except Failed:  # which other checks report
         return []
-    told = "has no rule for {}, whose values at first go by the width; write parametrization=standard"
-    return [Problem("parametrization", told.format(name)) for name in found["names"][:1]]
+    message = "has no rule for {}, whose values at first go by the width; write parametrization=standard"
+    return [Problem("parametrization", message.format(name)) for name in found["names"][:1]]
 
 
-def growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
+def _growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
     """The parameters whose mean square at first is another one at a multiple of the base width."""
-    one, other = (
-        dict(bare_model(config, StandIn(facts)).named_parameters()) for config in (base, widened(base, TIMES))
-    )
-    return {"names": [name for name in one if role_of(one[name]) == "constant" and unlike(one[name], other[name])]}
+    configs = base, _widened(base, TIMES)
+    one, other = (dict(bare_model(config, StandIn(facts)).named_parameters()) for config in configs)
+    return {"names": [name for name in one if role_of(one[name]) == "constant" and _unlike(one[name], other[name])]}
 
 
-def widened(config: Config, times: int) -> Config:
+def _widened(config: Config, times: int) -> Config:
     """A configuration of heads, FFNs and a residual stream that are so many times as wide."""
 
     def wide(ffn: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +56,7 @@ def widened(config: Config, times: int) -> Config:
     return config.with_value("ffn", mapped(config.ffn, wide))
 
 
-def unlike(one: Tensor, other: Tensor) -> bool:
+def _unlike(one: Tensor, other: Tensor) -> bool:
     """Whether two vectors differ in their root mean square by more than chance would have it."""
     with torch.no_grad():
         sizes = sorted(float(x.square().mean().sqrt()) for x in (one, other))

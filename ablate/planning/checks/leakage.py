@@ -146,8 +146,8 @@ def differ(first: Tensor, second: Tensor) -> bool:
 
 
 ALONE = ("unsteady", "rows")  # checks that must pass for those after them to say anything
-TOLD = ("unsteady", "training", "batch")  # checks after which a cell may train all the same
-# What is asked of a copy, and what to say of the part that fails.
+NOTED = ("unsteady", "training", "batch")  # checks after which a cell may train all the same
+# Checks of a copy, and how the part that fails is described.
 CHECKS: dict[str, tuple[Check, str]] = {
     "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; what it sees cannot be tried out"),
     "anew": (inconstant, "is another model each time it is built; to know its layer it asks for `layer`"),

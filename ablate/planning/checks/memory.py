@@ -22,7 +22,7 @@ from ablate.config.schema import BUILT, Config
 from ablate.model.build import build_model, build_objective
 from ablate.model.dropout import Dropout
 from ablate.model.objective import terms_of
-from ablate.planning.checks.kept import kept_json
+from ablate.planning.checks.cache import cached
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.user_code import beside
 from ablate.planning.checks.validate import Checked
@@ -157,7 +157,7 @@ def needed(cell: Checked) -> float:
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
     try:
-        found = kept_json("memory", depends, lambda: beside(config, partial(counts, config, task, batch, device)))
+        found = cached("memory", depends, lambda: beside(config, partial(counts, config, task, batch, device)))
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
     return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -13,9 +12,10 @@ from ablate.config.depth import fewest, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
 from ablate.planning.checks import duplicate_cells, small_models, unused_settings
+from ablate.planning.checks.cache import Record, cached
+from ablate.planning.checks.duplicate_cells import Pair, Signature
 from ablate.planning.checks.examine import examine, many_draws, many_steps
 from ablate.planning.checks.first_values import first_value_problems
-from ablate.planning.checks.kept import Record, kept_json
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, beside
 from ablate.planning.checks.validate import Checked
@@ -26,24 +26,26 @@ AT_ONCE = 5  # seeds of `auto` before the first look
 
 
 def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
-    """What to tell of cells that may train; raises PlanError for those that must not.
+    """Notes on cells that may train; raises PlanError for those that must not.
 
     Looks ahead, mixed rows, padding that is read, unused parts, settings that nothing reads, cells that are one, and
     cells too large for the device.
     """
-    allowed = settings.allow_duplicates
+    allowed, seeds = settings.allow_duplicates, settings.seeds
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
     kept, positions = small_models.varying([cell.config for cell in checked]), small_models.reach(checked)
     with one_thread():
-        records = [tried(cell, ladder(cell, kept, positions)) for cell in checked]
+        records = [_tried(cell, _copies(cell, kept, positions)) for cell in checked]
         problems = [Problem(*row) for record in records for row in record["problems"]]
         problems += [problem for cell in checked for problem in first_value_problems(cell)]
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
-        twins, meeting = duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
+        twins, meeting = _duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
         if settings.tune.key in (None, "optim.lr"):  # another may give them other rates yet
-            twins += same_rates(rows, checked)
-    large, tight = memory_problems(rows, checked, len(rows) * count(settings.seeds))
+            pairs = (duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked))
+            twins += sorted({" and ".join(pair) + " have the same learning rate at every step" for pair in pairs})
+    at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
+    large, tight = memory_problems(rows, checked, len(rows) * at_once)
     problems, notes = problems + large, notes + meeting + tight
     if allowed:
         notes += [f"{twin}; allow_duplicates=true trains both" for twin in twins]
@@ -54,80 +56,66 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     return list(dict.fromkeys(notes))
 
 
-def count(seeds: Any) -> int:
-    """How many seeds of a cell can train at once; those of `auto` come some at a time."""
-    return len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
-
-
-def duplicates(
+def _duplicates(
     rows: list[Cell], checked: list[Checked], records: list[Record], kept: set[str], positions: int
 ) -> tuple[list[str], list[str]]:
     """Pairs of cells that are one network, or have one set of data, in words; and those that are meant to be one."""
-
     least = max(fewest(cell.config, small_models.LAYERS) for cell in checked)
 
-    def confirmed(i: int) -> duplicate_cells.Signature:
+    def confirmed(i: int) -> Signature:
         cell = checked[i]
-        found: duplicate_cells.Signature = tried(cell, [small_models.full(cell, positions, least)])["signature"]
+        found: Signature = _tried(cell, [small_models.full(cell, positions, least)])["signature"]
         copied = small_models.small(cell, kept, positions)
         for more in (many_draws, *[many_steps] * any(key.startswith("step.") for key in kept)):
             shown = beside(cell.config, partial(more, copied))
             found = [*found, *shown] if found and shown else None
         return found
 
-    told, meeting = set(), set()
+    same, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in duplicate_cells.same_networks(checked, [record["signature"] for record in records], confirmed):
         both = " and ".join(duplicate_cells.names(rows, pair))
         if width := duplicate_cells.base_width(checked, pair):
-            meeting.add(
-                f"{both} are one network at model.dim={width}, the base width: there both train to equal numbers"
-            )
-            continue
-        more = covered(checked, pair) + duplicate_cells.to_tell_apart(checked, pair)
-        told.add(f"{both} make the same network: {why}{more}")
+            one = f"are one network at model.dim={width}, the base width"
+            meeting.add(f"{both} {one}: there both train to equal numbers")
+        else:
+            more = _covered(checked, pair) + duplicate_cells.acting_beyond(checked, pair)
+            same.add(f"{both} make the same network: {why}{more}")
     for pair in duplicate_cells.same_data(checked):
-        told.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
-    return sorted(told), sorted(meeting)
+        same.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
+    return sorted(same), sorted(meeting)
 
 
-def same_rates(rows: list[Cell], checked: list[Checked]) -> list[str]:
-    """Pairs of cells with the same learning rates at every step, in words, once each."""
-    pairs = (duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked))
-    return sorted({" and ".join(pair) + " have the same learning rate at every step" for pair in pairs})
-
-
-def covered(checked: list[Checked], pair: duplicate_cells.Pair) -> str:
-    """Of windows in one of two cells that leave nothing of the context out, what to say."""
+def _covered(checked: list[Checked], pair: Pair) -> str:
+    """A note on windows in one of two cells that leave nothing of the context out."""
     nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
     wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
     return "".join(f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide))
 
 
-def ladder(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:
+def _copies(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:
     """The copies to try: small, and its own size where a component does not fit; float64, and else float32."""
-    first, second = small_models.small(cell, kept, positions), small_models.full(cell, positions)
-    return [spec for one in (first, second) for spec in (one, one._replace(double=False))]
+    sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
+    return [spec for one in sizes for spec in (one, one._replace(double=False))]
 
 
-def tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
-    """What the first copy that runs shows, from the cache or newly found.  Copies that fail are told in a note."""
+def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
+    """What the first copy that runs shows, from the cache or newly found; a note where none does."""
     config = cell.config
     data = [config.data["_target_"], *sorted(config.data)]
     depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
     try:
-        return kept_json("copies", depends, lambda: beside(config, partial(first_that_runs, cell, specs)))
+        return cached("copies", depends, lambda: beside(config, partial(_first_that_runs, cell, specs)))
     except Failed as error:
         return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 
 
-def first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
-    """See `tried`."""
+def _first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
     unread, why = unused_settings.unread(cell.config), ""
     for i, spec in enumerate(specs):
         try:
             found = examine(spec)
-        except Exception as error:  # a component of the user's own can fail in any way
+        except Exception as error:  # user code can fail in any way
             why = why or one_line(error)
             continue
         signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]

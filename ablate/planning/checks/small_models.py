@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from ablate.config.schema import LAYERS as PATTERN
 from ablate.data.task import Task
 from ablate.formatting.settings import flat
 from ablate.model.build import initialised_model
-from ablate.planning.checks.checked import Checked
+from ablate.model.cost import Budget
 from ablate.results.stored_targets import is_foreign
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
@@ -26,6 +25,14 @@ SHORTEST = 16  # positions
 WIDTHS = ("ffn", "embedding")  # groups whose whole numbers are widths
 WORK = 1.5e8  # parameters · positions of a batch, about what is tried out in half a second
 WIDE = 2e7  # parameters up to which a cell is tried out in all its depth, to confirm
+
+
+class Checked(NamedTuple):
+    """A cell that passed its own checks: its configuration with every `auto` and the FFN's width resolved."""
+
+    config: Config
+    task: Any
+    budget: Budget
 
 
 class StandIn(Task):
@@ -101,20 +108,14 @@ def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     deep = kept & {"model.layers", *(f"{group}.{PATTERN}" for group in PLACED)}  # and what stands beside a pattern
     if not deep and not any(patterned(config)):  # which few layers would not show
         config = config.with_value("model.layers", min(LAYERS, config.model.layers))
+
+    def narrowed(ffn: dict[str, Any]) -> dict[str, Any]:
+        width = ffn.get("hidden")
+        return ffn | {"hidden": max(1, round(width * narrow / dim))} if isinstance(width, int) else ffn
+
     if not any(key.startswith("ffn.") and key.endswith(".hidden") for key in kept):
-        config = config.with_value("ffn", mapped(config.ffn, partial(narrowed, share=narrow / dim)))
+        config = config.with_value("ffn", mapped(config.ffn, narrowed))
     return fit(cell, config, positions)
-
-
-def narrowed(ffn: dict[str, Any], share: float) -> dict[str, Any]:
-    """An FFN of a share of its width, where it has one."""
-    width = ffn.get("hidden")
-    return ffn | {"hidden": max(1, round(width * share))} if isinstance(width, int) else ffn
-
-
-def plain(attention: dict[str, Any]) -> dict[str, Any]:
-    """An attention without kernels, which compute on no CPU and take no heads as narrow."""
-    return attention | {"kernels": None} if "kernels" in attention else attention
 
 
 def full(cell: Checked, positions: int, least: int = LAYERS) -> Spec:
@@ -137,7 +138,8 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
     longest = max((cell.task.span(each) for each in cell.config.eval.lengths), default=0)
     beyond = min(longest, max(length, context + 1), CONTEXT)
     parts = {group: getattr(config, group) for group in (*BUILT, "model", "user")}
-    parts["attention"] = mapped(config.attention, plain)
+    # Without kernels, which compute on no CPU and take no heads as narrow.
+    parts["attention"] = mapped(config.attention, lambda node: node | {"kernels": None} if "kernels" in node else node)
     config = Config(**parts, data={"context": cell.task.context})
     return Spec(config, facts, rows, min(context, length), True, beyond if beyond > context else 0)
 

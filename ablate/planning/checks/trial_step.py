@@ -18,8 +18,7 @@ from ablate.model.build import build_objective
 from ablate.model.cost import Budget
 from ablate.model.dropout import rekey, step_seed
 from ablate.model.objective import terms_of
-from ablate.planning.checks.checked import Checked
-from ablate.planning.checks.small_models import SHORTEST, Spec, build, small, some_inputs
+from ablate.planning.checks.small_models import SHORTEST, Checked, Spec, build, small, some_inputs
 from ablate.training.step import Step, build_step
 
 RATE = 1e-2  # of a copy's steps, for gradients of RMS 1

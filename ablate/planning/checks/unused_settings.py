@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ablate.config.components import resolve
@@ -22,14 +22,12 @@ def unread(config: Config) -> list[list[str]]:
     parts = [(group, node) for group in (*VARIED, "data") for node in variants_of(getattr(config, group))]
     parts += [(name, {"_target_": getattr(config, name)._target_} | config.own(name)) for name in OWNED]
     for group, node in parts:
-        user = config.user
         try:
-            target = resolve(group, node["_target_"], user)
+            target = resolve(group, node["_target_"], config.user)
         except BadComponent:
             continue
-        for key in unread_arguments(target, node):
-            name = getattr(target, "__name__", node["_target_"])
-            found.append([f"{group}.{key}", f"{name} never reads it, so that it changes nothing; take it out"])
+        message = f"{getattr(target, '__name__', target)} never reads it, so that it changes nothing; take it out"
+        found += [[f"{group}.{key}", message] for key in unread_arguments(target, node)]
     return found
 
 
@@ -40,45 +38,35 @@ def unread_arguments(target: Callable[..., Any], keys: Iterable[str]) -> list[st
     """
     bases = [base for base in inspect.getmro(target) if base is not object] if inspect.isclass(target) else []
     owner = next((base for base in bases if "__init__" in vars(base)), None)
-    function = definition(owner.__init__ if owner else target)  # type: ignore[misc]
+    function = _definition(owner.__init__ if owner else target)  # type: ignore[misc]
     if function is None or any(isinstance(n, ast.Name) and n.id in ("locals", "vars") for n in ast.walk(function)):
         return []
-    modules = tuple(
-        sorted({base.__module__ for base in bases if not base.__module__.startswith(("torch.", "builtins"))})
-    )
+    modules = {base.__module__ for base in bases if not base.__module__.startswith(("torch.", "builtins"))}
+    stored = _stored(function)
     own = {argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]}
-    return [key for key in keys if key in own and not is_read(function, key, modules)]
+    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in own]
+    unread = own - {node.id for node in uses if node not in stored}
+    attributes = attributes_read(tuple(sorted(modules)))
+    unread -= {node.id for node, attribute in stored.items() if attribute in attributes}
+    return [key for key in keys if key in unread]
 
 
-def is_read(function: ast.FunctionDef, name: str, modules: tuple[str, ...]) -> bool:
-    """Whether an argument is used for more than attributes of self that nobody reads."""
-    other, mixed, stored = names_in(function, name), set[ast.Name](), set[str]()
-    for target, value in assignments(function):
-        used = names_in(value, name)
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-            other -= used
-            stored |= {target.attr} if used else set()
-        else:
-            mixed |= used  # a = self.b = name
-    return bool(other | mixed) or (bool(stored) and not stored.isdisjoint(attributes_read(modules)))
-
-
-def names_in(tree: ast.AST, name: str) -> set[ast.Name]:
-    """The places where a name stands."""
-    return {node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name}
-
-
-def assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Every target of an assignment, and what is put there."""
+def _stored(function: ast.FunctionDef) -> dict[ast.Name, str]:
+    """Names whose only use is to be stored in an attribute of `self`, by where they stand: self.a = name."""
+    found, mixed = dict[ast.Name, str](), set[ast.Name]()
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
             continue
-        value = node.value
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-                yield from zip(target.elts, value.elts, strict=True)
-            else:
-                yield target, value
+            paired = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=False) if paired else [(target, node.value)]  # type: ignore[attr-defined]
+            for place, value in pairs:
+                names = {each for each in ast.walk(value) if isinstance(each, ast.Name)}
+                if isinstance(place, ast.Attribute) and isinstance(place.value, ast.Name):
+                    found |= dict.fromkeys(names, place.attr)
+                else:
+                    mixed |= names  # a = self.b = name
+    return {name: attribute for name, attribute in found.items() if name not in mixed}
 
 
 @functools.cache
@@ -88,7 +76,7 @@ def attributes_read(modules: tuple[str, ...]) -> set[str]:
     found: set[str] = set()
     for name in list(sys.modules):
         if name in packages or any(name.startswith(package + ".") for package in packages):
-            for node in ast.walk(parsed(name) or ast.Module([], [])):
+            for node in ast.walk(_parsed(name) or ast.Module([], [])):
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                     found.add(node.attr)
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
@@ -97,15 +85,14 @@ def attributes_read(modules: tuple[str, ...]) -> set[str]:
 
 
 @functools.cache
-def parsed(module: str) -> ast.Module | None:
-    """A loaded module's source."""
+def _parsed(module: str) -> ast.Module | None:
     try:
         return ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError, SyntaxError, KeyError):
         return None
 
 
-def definition(function: Any) -> ast.FunctionDef | None:
+def _definition(function: Any) -> ast.FunctionDef | None:
     """The source of a function; None for what has none, as constructors of dataclasses."""
     try:
         [found] = ast.parse(textwrap.dedent(inspect.getsource(function))).body

@@ -31,11 +31,9 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
-from ablate.planning.checks.checked import Checked as Checked
-from ablate.planning.checks.fused_kernels import refuse_without_kernels
-from ablate.planning.checks.kept import kept_json
-from ablate.planning.checks.optimiser import optimiser_problems
-from ablate.planning.checks.trained_vectors import refuse_without_text
+from ablate.planning.checks.cache import cached
+from ablate.planning.checks.requirements import optimiser_problems, refuse_without_kernels, refuse_without_text
+from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.trial_step import with_passes
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
@@ -49,7 +47,7 @@ SHOWN = 4  # cells that have a problem
 BUILDING = (*VARIED, "model", "data", "user")
 
 
-TORCH, OURS = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
+TORCH, ABLATE = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
 
 
 class Validator:
@@ -68,53 +66,52 @@ class Validator:
         configs = list(configs)
         passed, wrong = list[Checked](), dict[Problem, list[str]]()
         for config, label in zip(configs, labels or [""] * len(configs), strict=True):
-            found, cell = self.outside(config) if is_foreign(config) else self.examine(config)
+            found, cell = (self._in_subprocess if is_foreign(config) else self._examine)(config)
             for problem in dict.fromkeys(found):
                 wrong.setdefault(problem, []).append(label)
             passed += [cell] if cell and not found else []
         unnamed = {each for each in wrong if labels and not each.key and len(wrong[each]) < len(configs)}
         return passed, [each._replace(key=few(wrong[each], SHOWN)) if each in unnamed else each for each in wrong]
 
-    def outside(self, config: Config) -> tuple[list[Problem], Checked | None]:
-        """What `examine` finds of a cell with parts from outside, in a process of its own."""
-        ours = not is_foreign([config.data, {"_target_": config.model._target_}])
-        self.user_problems(config.user)
+    def _in_subprocess(self, config: Config) -> tuple[list[Problem], Checked | None]:
+        """What `_examine` finds of a cell with user code, in a process of its own."""
+
+        def found() -> dict[str, Any]:
+            problems, checked = self._examine(config)
+            if problems or checked is None:
+                return {"problems": problems}
+            whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json()}
+            return whole | {"problems": [], "task": facts_of(checked.task, checked.config)}
+
+        built_in = not is_foreign([config.data, {"_target_": config.model._target_}])
+        self._user_problems(config.user)
         importlib.import_module("torch._dynamo")  # counting loads it: a second of every such process
-        if ours:  # made before, as what is known of packages is, or each such process would make it again
+        if built_in:  # made before, as what is known of packages is, or each such process would make it again
             with contextlib.suppress(BadComponent):
-                self.task(resolve_auto(config))
+                self._task(resolve_auto(config))
         try:
-            found = beside(config, partial(self.described, config))
+            plain = beside(config, found)
         except Failed as error:
             return [Problem("", str(error))], None
-        problems = [Problem(*row) for row in found["problems"]]
-        if problems:
+        if problems := [Problem(*row) for row in plain["problems"]]:
             return problems, None
-        task = self.task(resolve_auto(config)) if ours else Described(found["task"])
-        checked = dataclasses.replace(typed(found["config"]), user=config.user)
-        return [], Checked(checked, task, parse(Budget, found["budget"]))
+        task = self._task(resolve_auto(config)) if built_in else Described(plain["task"])
+        checked = dataclasses.replace(typed(plain["config"]), user=config.user)
+        return [], Checked(checked, task, parse(Budget, plain["budget"]))
 
-    def described(self, config: Config) -> dict[str, Any]:
-        """What `examine` finds, as plain data."""
-        problems, checked = self.examine(config)
-        if problems or checked is None:
-            return {"problems": problems}
-        facts = facts_of(checked.task, checked.config)
-        return {"problems": [], "config": checked.config.as_json(), "budget": checked.budget.as_json(), "task": facts}
-
-    def examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
+    def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
         found = check(config)
         config, misfits = over_layers(config)
         found += misfits
-        found += self.user_problems(config.user) or self.arguments(config)
+        found += self._user_problems(config.user) or self._arguments(config)
         checked = None
         if not found:
             found += schedule_problems(config)
         if not any(problem.key.split(".")[0] in BUILDING for problem in found):
             config = resolve_auto(config)
             try:
-                task = self.task(config)
+                task = self._task(config)
                 refuse_without_text(config, task)
                 refuse_without_kernels(config)
                 # What was left open, or only limits, as it is: cells that differ in it alone are one.
@@ -124,24 +121,24 @@ class Validator:
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except BadComponent as error:
                 found.append(Problem(error.key, first_line(error)))
-        return found + worker_problems(config), checked
+        return found + _worker_problems(config), checked
 
-    def user_problems(self, packages: list[str]) -> list[Problem]:
-        """Packages of the user's own that cannot be imported, tried in a process of their own."""
-        packages = [] if packages == MISSING else packages  # ??? is told as any key without a value
+    def _user_problems(self, packages: list[str]) -> list[Problem]:
+        """User packages that cannot be imported, tried in a process of their own."""
+        packages = [] if packages == MISSING else packages  # ??? is reported as any key without a value
         for package in packages:
             if package not in self.packages:
-                self.packages[package] = package_problems(package)
+                self.packages[package] = _package_problems(package)
         return [problem for package in packages for problem in self.packages[package]]
 
-    def arguments(self, config: Config) -> list[Problem]:
+    def _arguments(self, config: Config) -> list[Problem]:
         """Problems of every component's target and arguments."""
         found: list[Problem] = []
         for group in (*VARIED, "model", "data", "optim", "track"):
             node = getattr(config, group)
             try:
                 if group in OWNED:
-                    found += own_problems(group, config)
+                    found += _own_problems(group, config)
                     continue
                 for each in variants_of(node) if node or group != "track" else ():
                     rows = argument_problems(group, each, offered_names(group), config.user)
@@ -150,28 +147,26 @@ class Validator:
                 found.append(Problem(error.key, str(error)))
         return found
 
-    def task(self, config: Config) -> Any:
+    def _task(self, config: Config) -> Any:
         """The cell's task.  Raises BadComponent when the data are not there or not enough."""
         key = json.dumps([config.data, config.model._target_], sort_keys=True)
         if key not in self.tasks:
             try:
                 self.tasks[key] = build_task(config)
             except BadComponent as error:
-                raise BadComponent(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
+                raise BadComponent(error.key, f"{error}{_fitting(config) if error.key == 'data' else ''}") from None
             except (ValueError, OSError) as error:
                 raise BadComponent("" if str(error).startswith("data.") else "data", str(error)) from None
         return self.tasks[key]
 
     def checked(self, config: Config, task: Any) -> Checked:
-        """The cell with its budget, and the width that its FFN was built with.  Raises BadComponent as `build` does."""
-        budget = self.build(config, task)
-        if (
-            any("hidden" in node for node in variants_of(config.ffn)) and budget.hidden is not None
-        ):  # one model, one configuration
-            config = config.with_value("ffn.hidden", budget.hidden)
+        """The cell with its budget, and the width that its FFN was built with.  Raises BadComponent."""
+        budget = self._budget(config, task)
+        if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
+            config = config.with_value("ffn.hidden", budget.hidden)  # one model, one configuration
         return Checked(config, task, budget)
 
-    def build(self, config: Config, task: Any) -> Budget:
+    def _budget(self, config: Config, task: Any) -> Budget:
         """Build and count the cell's model.  Raises BadComponent when the pieces do not fit each other."""
         about = estimate(config, task.vocab)
         if about > MOST:
@@ -181,14 +176,16 @@ class Validator:
         parts = {group: whole[group] for group in (*BUILT, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
-            make = partial(counted_or_refused, config, task)
-            # What is not ours may depend on more than its code.
-            found = make() if is_foreign(config) else kept_json("budget", [parts, facts_for_counting(task)], make)
+            make = partial(_counted_or_refused, config, task)
+            blank = {name: [list(x.shape), str(x.dtype)] for name, x in task.blank().items()}
+            facts = [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
+            # User code may depend on more than its source.
+            found = make() if is_foreign(config) else cached("budget", [parts, facts], make)
             self.budgets[key] = parse(Budget, found)
         return self.budgets[key]
 
 
-def own_problems(section: str, config: Config) -> list[Problem]:
+def _own_problems(section: str, config: Config) -> list[Problem]:
     """What is wrong with the arguments that a model form or an optimiser has beside the frame's.  Raises BadComponent.
 
     An optimiser is given what its signature names of `OFFERED`.
@@ -202,61 +199,50 @@ def own_problems(section: str, config: Config) -> list[Problem]:
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
     if section == "optim" and not rows:
         rows = optimiser_problems(config)
-    return [Problem(key, RENAMED.get(key, told)) for key, told in rows]
+    return [Problem(key, RENAMED.get(key, message)) for key, message in rows]
 
 
-def facts_for_counting(task: Any) -> list[Any]:
-    """All of a task that its models' budgets depend on."""
-    blank = {name: [list(x.shape), str(x.dtype)] for name, x in task.blank().items()}
-    return [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
-
-
-def counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
+def _counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model as plain data.  Raises BadComponent where it cannot be built."""
+
+    def counted() -> dict[str, Any]:
+        try:
+            build_init(config, task)
+            return with_passes(count(config, task), config, task).as_json()
+        except BadComponent as error:
+            return {"problem": [error.key, str(error)]}
+        except ValueError as error:
+            return {"problem": ["", str(error)]}
+        except Exception as error:  # user code can fail in any way
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if not frame.filename.startswith((TORCH, ABLATE))]
+            at = (own or frames)[-1]  # the last line of a user's file, else of any
+            where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
+            return {"problem": ["", f"the model cannot be built ({where}"]}
+
     try:
-        found = beside(config, partial(counted, config, task))
+        found = beside(config, counted)
     except Failed as error:
         raise BadComponent("", str(error)) from None
     if "problem" in found:
         raise BadComponent(*found["problem"])
-    return found
+    return dict(found)
 
 
-def counted(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
-    try:
-        build_init(config, task)
-        return with_passes(count(config, task), config, task).as_json()
-    except BadComponent as error:
-        return {"problem": [error.key, str(error)]}
-    except ValueError as error:
-        return {"problem": ["", str(error)]}
-    except Exception as error:  # a component of the user's own can fail in any way
-        return {"problem": ["", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}"]}
-
-
-def origin(error: Exception) -> str:
-    """Where an error came from: the last line of a file that is neither torch's nor this package's, else of any."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((TORCH, OURS))]
-    frame = (own or frames)[-1]
-    return f", at {frame.filename}:{frame.lineno}"
-
-
-def fitting(config: Config) -> str:
+def _fitting(config: Config) -> str:
     """What to write instead of a task and a model form that do not go together."""
-    nodes = {"data": config.data["_target_"], "model": config.model._target_}
-    kinds = {group: resolve(group, target, config.user).kinds for group, target in nodes.items()}  # type: ignore[attr-defined]
+
+    def kinds(group: str, target: str, user: Sequence[str] = ()) -> set[str]:
+        return set(resolve(group, target, user).kinds)  # type: ignore[attr-defined]
+
+    own = {"data": kinds("data", config.data["_target_"], config.user)}
+    own["model"] = kinds("model", config.model._target_, config.user)
+    files = groups()
     found = {
-        group: [name for name, target in targets(group) if set(resolve(group, target).kinds) & set(kinds[other])]  # type: ignore[attr-defined]
+        group: [name for name, file in files[group].items() if kinds(group, read_plain(file)["_target_"]) & own[other]]
         for group, other in (("model", "data"), ("data", "model"))
     }
     return f"; write model={' or '.join(found['model'])}, or data={', '.join(found['data'])}"
-
-
-def targets(group: str) -> list[tuple[str, str]]:
-    """Every variant of a group of the project's own, and what it is made of."""
-    return [(name, read_plain(file)["_target_"]) for name, file in groups()[group].items()]
 
 
 def resolve_auto(config: Config) -> Config:
@@ -279,7 +265,7 @@ def resolve_auto(config: Config) -> Config:
     return config.with_value("data", data)
 
 
-def worker_problems(config: Config) -> list[Problem]:
+def _worker_problems(config: Config) -> list[Problem]:
     """A number of workers that is none; a way to compute that there is not, or not here."""
     train, found = config.train, []
     whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
@@ -303,17 +289,12 @@ def in_float32_on_cpu(config: Config) -> bool:
     return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
-def imported(package: str) -> None:
-    """Import a package."""
-    importlib.import_module(package)
-
-
-def package_problems(package: str) -> list[Problem]:
-    """What is wrong with a package of the user's own: it is none, or cannot be imported in a process of its own."""
+def _package_problems(package: str) -> list[Problem]:
+    """What is wrong with a user package: it is none, or cannot be imported in a process of its own."""
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
-        apart(partial(imported, package), about=f"importing {package}")
+        apart(lambda: importlib.import_module(package) and None, about=f"importing {package}")
     except Failed as error:
         return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
     return []

@@ -11,7 +11,7 @@ from conftest import latest
 from torch import nn
 
 from ablate.config.errors import PlanError
-from ablate.planning.checks.idle_parts import said_of, unrouted
+from ablate.planning.checks.examine import idle_in, unrouted
 from ablate.planning.plan import plan_study
 
 CODE = """
@@ -127,7 +127,7 @@ class Mixture(nn.Module):
 
 
 def said(*idle: str, at_times: str = "") -> list[tuple[str, bool]]:
-    return list(said_of("ffn", Mixture(), (), {f"ffn.{name}" for name in idle}, {f"ffn.{at_times}"}))
+    return list(idle_in("ffn", Mixture(), (), {f"ffn.{name}" for name in idle}, {f"ffn.{at_times}"}))
 
 
 def test_never_routed_is_told_from_never_read() -> None:

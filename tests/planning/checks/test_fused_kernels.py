@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablate.config.errors import PlanError
-from ablate.planning.checks import fused_kernels, small_models
+from ablate.planning.checks import requirements, small_models
 from ablate.planning.plan import plan_study
 from ablate.results.run_key import provenance
 
@@ -26,7 +26,7 @@ def told(*words: str, attention: str = "mamba2") -> str:
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library is installed."""
-    monkeypatch.setattr(fused_kernels, "installed", lambda *_: None)
+    monkeypatch.setattr(requirements, "installed", lambda *_: None)
 
 
 def test_what_they_need_is_told(monkeypatch: pytest.MonkeyPatch, there: None) -> None:
@@ -38,7 +38,7 @@ def test_what_they_need_is_told(monkeypatch: pytest.MonkeyPatch, there: None) ->
 
 
 def test_a_library_that_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(fused_kernels.MODULES, "fla", ("no_such_library",))
+    monkeypatch.setitem(requirements.MODULES, "fla", ("no_such_library",))
     assert "pip install 'ablate[fla]'" in told("+attention.kernels=fla", *GPU)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import Cli, importing, latest
 
-from ablate.planning import kept_study
-from ablate.planning.kept_study import finished
+from ablate.planning import cached_study
+from ablate.planning.cached_study import finished
 from ablate.planning.plan import plan_study
 
 START = """
@@ -62,7 +62,7 @@ def test_a_second_start_reads_the_disk_and_loads_no_torch(ended: list[str], cli:
     assert start("diff", runs[0], runs[-1], cwd=tmp_path)
 
 
-def test_a_kept_study_is_the_checked_one(ended: list[str]) -> None:
+def test_a_cached_study_is_the_checked_one(ended: list[str]) -> None:
     kept, checked = finished(ended, None), plan_study(ended)
     assert kept and not kept.todo and not checked.todo
     assert kept.notes == checked.notes and kept.statuses == checked.statuses
@@ -83,7 +83,7 @@ def test_whatever_it_depends_on_has_it_checked_again(ended, text, tmp_path, monk
     with monkeypatch.context() as other:
         (tmp_path / "conf").mkdir()
         (tmp_path / "conf" / "config.yaml").write_text("norm: rms")
-        other.setattr(kept_study, "CONF", tmp_path / "conf")
+        other.setattr(cached_study, "CONF", tmp_path / "conf")
         assert finished(ended, None) is None
     [result, *_] = sorted((tmp_path / "results" / "runs").glob("*/*/result.json"))
     result.rename(tmp_path / "result.json")
@@ -103,9 +103,9 @@ def test_whatever_it_depends_on_has_it_checked_again(ended, text, tmp_path, monk
 )
 def test_other_rounds_than_the_studys_own_are_planned_anew(words: list[str], more: list[str], tmp_path: Path) -> None:
     place = tmp_path / "kept.json"
-    kept_study.keep(place, plan_study(latest(*words, "train.steps=6", *more)).requested)
+    cached_study.keep(place, plan_study(latest(*words, "train.steps=6", *more)).requested)
     assert not place.exists()
-    kept_study.keep(place, plan_study(words).requested)
+    cached_study.keep(place, plan_study(words).requested)
     assert place.exists()
 
 
