@@ -42,7 +42,7 @@ def report(study: Study, to: Path | str | None = None) -> Path:
 
     `to` is the folder that they go to, RESULTS/figures/STUDY unless it is given.  Raises `Refused`.
     """
-    from analysis.cli.main import write
+    from analysis.cli.output import write
     from analysis.webpage import NAME
 
     case = _case(study, to)

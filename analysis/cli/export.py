@@ -18,7 +18,7 @@ from ablate.formatting import show
 from ablate.results.atomic import write_atomic
 from analysis.cli import arguments as arguments_
 from analysis.escape import written
-from analysis.writing.runs_table import runs_table
+from analysis.writing.tables import runs_table
 
 
 def main(arguments: list[str] | None = None) -> int:

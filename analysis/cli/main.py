@@ -8,11 +8,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate import formatting
-from ablate.config.errors import Refused
 from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
 from analysis.cli import arguments as arguments_
@@ -47,42 +45,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _analyse(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
-
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     case = arguments_.case(arguments_.manifest_folder(given, study), study, folder)
-    files, old = write(case, folder)
-    print("\n".join(_said(case)))
+    from ablate import evidence
+    from analysis.cli import output  # slow to load, and a refusal needs none of it
+
+    files, old = output.write(case, folder)
+    print("\n".join(_lines(case)))
     print(f"{formatting.counted(len(files), 'file')} in {folder}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
-    from ablate import evidence
-
     tables = {"cells": case.cells, "effects": case.effects, "claims": case.claims, "notes": study.notes}
     tables["replicated"] = evidence.replication(study.manifest, case.claims)
     return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
 
 
-def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write all that an analysis makes into a folder: its files, and which of an earlier analysis were removed.
-
-    Raises `Refused` where that is not possible.
-    """
-    from analysis import figures, webpage
-    from analysis.cli import paper, stale_files
-    from analysis.writing import tables  # slow to load, and a refusal needs none of it
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [*figures.write(case, folder), *tables.write(case, folder), *paper.write(case, folder)]
-        old = stale_files.clear(folder, [*files, folder / webpage.NAME])
-        files += webpage.write(case, folder)  # of what was written before
-        stale_files.remember(folder, files)
-    except OSError as error:
-        raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
-    return files, old
-
-
-def _said(case: Case) -> list[str]:
+def _lines(case: Case) -> list[str]:
     """The claims, the verdicts on effects, then what a reader of them must know."""
     from ablate import evidence
     from analysis.writing import tables
@@ -92,12 +70,11 @@ def _said(case: Case) -> list[str]:
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
     foot = [evidence.FOOTNOTE] * (evidence.footnoted(case.effects) and not evidence.footnoted(case.claims))
     remarks = [*filter(None, [together]), *foot, *tables.remarks(case.study)]
-    said = [*remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
-    return [*evidence.claim_lines(case.study.manifest, case.claims), *_effects(case.effects), *timed, *said]
+    notes = [*remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
+    return [*evidence.claim_lines(case.study.manifest, case.claims), *_effects(case.effects), *timed, *notes]
 
 
 def _effects(table: pandas.DataFrame) -> list[str]:
-    """The verdicts of a table of effects, the first of many."""
     from ablate import evidence
 
     shown = evidence.headline(table)

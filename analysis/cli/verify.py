@@ -115,7 +115,6 @@ def _today(stamped: Stamp, case: Case) -> Stamp | None:
 
 
 def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
-    """What has changed since the figure was drawn, a line each."""
     if now is None:
         return [f"{stamped['study']} holds nothing for a figure {stamped['figure']} any more"]
     lines = []
@@ -138,7 +137,6 @@ def _words(command: str) -> list[str]:
 
 
 def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
-    """Which runs are not what they were."""
     if not stamped.get("runs") or not now.get("runs"):
         return ""
     both = ([run.rsplit(":", 1) for run in each["runs"].split(",")] for each in (stamped, now))

@@ -74,12 +74,10 @@ def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pan
 
 
 def _named(row: Any, levels: dict[str, list[str]]) -> bool:
-    """Whether the levels of a row of effects are all shown."""
     return all(level in levels.get(factor, [level]) for factor, level in _pairs(row))
 
 
 def _pairs(row: Any) -> list[tuple[str, str]]:
-    """The factors of an effect with their levels."""
     return list(zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False))
 
 

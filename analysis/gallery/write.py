@@ -74,7 +74,6 @@ def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
 
 
 def _plotted(table: pandas.DataFrame) -> str:
-    """A figure's table as CSV, the same on all machines."""
     return csv_text(table.map(lambda value: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value))
 
 
@@ -111,7 +110,6 @@ def _between(file: Path, block: str) -> str:
 
 
 def _put(file: Path, data: bytes) -> bool:
-    """Write a file where it holds something else; whether it was written."""
     if file.exists() and file.read_bytes() == data:
         return False
     write_atomic(file, data)

@@ -81,7 +81,6 @@ def _short(value: float) -> float | None:
 
 
 def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
-    """The runs of each cell by seed, each with its columns."""
     apart = np.flatnonzero(~rows.duplicated(["cell", "seed"]).to_numpy())
     whole = {name: rows[name].to_numpy(float) for name in [*axes, "value"]}
     cells, seeds, status = (rows[name].tolist() for name in ("cell", "seed", "status"))

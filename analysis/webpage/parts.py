@@ -82,7 +82,6 @@ def warnings(case: Case) -> list[str]:
 
 
 def _blocks(case: Case, section: Section, known: set[str]) -> Iterator[Block]:
-    """The blocks of a section, without its sheets and without sentences that are `known`."""
     text = [line for line in section.text if line not in known]
     known.update(section.text)
     if section.name not in UNTITLED and (text or section.items or section.facts):
@@ -127,7 +126,6 @@ def _sheet(sheet: Sheet, known: set[str], folded: bool = False) -> Iterator[Bloc
 
 
 def _runs(case: Case, sheet: Sheet) -> Block:
-    """Every run, with its error where any has one."""
     errors = [error if isinstance(error, str) else "" for error in case.study.runs["error"]]
     if any(errors):
         rows = [[*row, error] for row, error in zip(sheet.rows, errors, strict=True)]

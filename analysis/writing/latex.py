@@ -114,7 +114,6 @@ def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:
 
 
 def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[str]:
-    """One table of all or of some rows; the last has the notes."""
     widths = [max(map(len, texts)) for texts in zip(*sheet.rows, strict=True)] or [0] * len(sheet.head)
     last, later, more = number == count, number > 1, len(sheet.notes) - NOTES
     notes = [*map(_cut, sheet.notes[:NOTES]), *[f"{more} more in {sheet.name}.md"] * (more > 0)]

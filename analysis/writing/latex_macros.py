@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
@@ -100,7 +100,6 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def _placed(row: Any) -> str:
-    """A cell's label with its stratum."""
     return row.label + f" at {row.stratum}" * bool(row.stratum)
 
 
@@ -115,59 +114,55 @@ def effect_name(row: Any) -> str:
     return "Step" * (row.kind == "step") + spelled(row.factor) + spelled(row.level) + where
 
 
-def _span(row: Any, places: int) -> dict[str, str]:
-    """A difference and its interval, in the digits that tables give them."""
+def _texts(row: Any, withheld: bool) -> dict[str, str]:
+    """A difference with its interval in the digits that tables give them, its SD, p, n and verdict."""
+    places = formatting.decimals([(row.high - row.low) / 2])
     low, high = formatting.ends(row.low, row.high, places, signed=True).split(", ")
-    return {"Delta": formatting.number(row.mean, places, signed=True), "Low": low, "High": high}
+    found = {
+        "Delta": formatting.number(row.mean, places, signed=True),
+        "Low": low,
+        "High": high,
+        "Sd": _rounded(row.sd),
+    }
+    found = {name: "–" if withheld else text for name, text in found.items()}
+    found |= {"P": formatting.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
+    return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}
 
 
 def _effect(row: Any) -> dict[str, str]:
-    places = formatting.decimals([(row.high - row.low) / 2])
-    withheld = row.verdict == "withheld"
-    found = _span(row, places)
-    found = {name: "–" if withheld else text for name, text in found.items()}
-    found |= {"P": formatting.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
-    found |= {"Sd": "–" if withheld else formatting.number(row.sd, formatting.decimals([row.sd]))}
-    found |= {"Lost": str(tables.lost_runs(row))}
-    found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
+    found = _texts(row, row.verdict == "withheld")
+    found |= {"Sd": found.pop("Sd"), "Lost": str(tables.lost_runs(row))}
+    known = {name: column for name, column in NUMBERS.items() if hasattr(row, column[0])}
+    found |= {name: formatting.number(getattr(row, column), 2, signed) for name, (column, signed) in known.items()}
+    found |= {"Smallest": _rounded(row.smallest), "Margin": _rounded(row.margin)}
+    if hasattr(row, "match_difference"):
+        found["Left"] = formatting.remainder(row.match_difference)
     if hasattr(row, "worth"):
         places = evidence.worth_places(row.worth_low, row.worth_high)
         found |= {name: _worth(getattr(row, column), places) for name, column in WORTH.items()}
     found |= {"Worth": "–"} if evidence.worth_words(row).startswith("not bounded") else {}
     if math.isfinite(getattr(row, "margin_steps", math.nan)):
         found["Margin"] = f"{100 * row.margin_steps:g} %"
-    return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}
+    return found | {"Verdict": found.pop("Verdict")}
 
 
 WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
-Write = Callable[[Any], str]
-
-
-def _percent(value: Any, places: int = 0) -> str:
-    if not math.isfinite(value):
-        return formatting.number(value, places, signed=True)
-    return f"{formatting.plus(100 * value, f'.{places}f')} %"
+NUMBERS = {"Dz": ("d_z", True), "Correlation": ("correlation", False), "Superiority": ("superiority", False)}
 
 
 def _worth(value: Any, places: int = 0) -> str:
-    """A share of the steps as far as it was measured: beyond, only that is said."""
-    if value > MOST - 1 or value < LEAST - 1:
-        return f"{'more' if value > 0 else 'less'} than {_percent(MOST - 1 if value > 0 else LEAST - 1)}"
-    return _percent(value, places)
+    """A share of the steps as far as it was measured; beyond, "more than" or "less than"."""
+    if math.isnan(value):
+        return formatting.number(value, places)
+    most = MOST - 1 if value > 0 else LEAST - 1
+    measured = LEAST - 1 <= value <= MOST - 1
+    shown = value if measured else most
+    text = f"{formatting.plus(100 * shown, f'.{places if measured else 0}f')} %"
+    return text if measured else f"{'more' if value > 0 else 'less'} than {text}"
 
 
-def _by_itself(value: Any) -> str:
+def _rounded(value: Any) -> str:
     return formatting.number(value, formatting.decimals([value]))
-
-
-MORE: dict[str, tuple[str, Write]] = {
-    "Dz": ("d_z", lambda value: formatting.number(value, 2, signed=True)),
-    "Correlation": ("correlation", lambda value: formatting.number(value, 2)),
-    "Superiority": ("superiority", lambda value: formatting.number(value, 2)),
-    "Smallest": ("smallest", _by_itself),
-    "Margin": ("margin", _by_itself),
-    "Left": ("match_difference", formatting.remainder),
-}
 
 
 def _cell(row: Any, places: int) -> dict[str, str]:
@@ -182,13 +177,5 @@ def _cell(row: Any, places: int) -> dict[str, str]:
 
 
 def _claim(row: Any) -> dict[str, str]:
-    p = row.p_holm if row.family else row.p_bh
-    places = formatting.decimals([(row.high - row.low) / 2])
-    found = _span(row, places)
-    found |= {
-        "Sd": formatting.number(row.sd, formatting.decimals([row.sd])),
-        "P": formatting.p_text(p),
-        "N": str(row.n),
-    }
-    found |= {"Margin": _by_itself(row.margin)}
-    return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}
+    found = _texts(row, False) | {"Margin": _rounded(row.margin)}
+    return found | {"Verdict": found.pop("Verdict")}

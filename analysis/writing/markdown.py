@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 from ablate.results import naming
-from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.writing import sheet
 from analysis.writing.sections import Picture, Section, noise, sections
 from analysis.writing.sheet import inline, paragraph
 
 
-def write(case: Case, folder: Path, pictures: Iterable[Picture] = ()) -> Path:
-    """Write report.md into the folder of its figures."""
-    file = folder / "report.md"
+def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
+    """The whole of report.md, beside whose figures it stands."""
     found = sections(case, pictures)
     at = 1 + [section.name for section in found].index("verdicts")
     found[at:at] = [section for section in (noise(case),) if section.items]
-    write_atomic(file, page(naming.title(case.study.manifest), found).encode())
-    return file
+    return page(naming.title(case.study.manifest), found)
 
 
 def page(title: str, found: list[Section]) -> str:

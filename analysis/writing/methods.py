@@ -27,35 +27,15 @@ from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
 from analysis.writing.prose import prose
 
-DESIGNS = {
-    "grid": "in all combinations",
-    "fractional": "in a fractional factorial design",
-    "one_at_a_time": "one at a time",
-    "leave_one_out": "by leaving out one at a time",
-    "cumulative": "by adding one after the other",
-}
-COMPARED = {
-    "grid": "main effects and two-way interactions",
-    "fractional": "main effects and two-way interactions",
-    "one_at_a_time": "differences of each changed cell from the reference",
-    "leave_one_out": "differences of each changed cell from the reference",
-    "cumulative": "differences of each step from the one before it",
-}
 PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
-FALLS = {
-    "Cosine": "falls by a cosine to {} of that",
-    "Linear": "falls linearly to {} of that",
-    "Constant": "stays there",
-    "WSD": "stays there until, over the last {decay} of the steps, it falls to {} of that",
-}
 
 
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, papers as the marks of `bibliography.mention`."""
     manifest = case.study.manifest
-    words = {"mention": mention, "naming": naming, "evidence": evidence, "DESIGNS": DESIGNS, "COMPARED": COMPARED}
-    facts = _design(case) | _models(case) | _training(case) | _seeds(case) | _statistics(case) | _runs(case)
-    return prose("methods.txt", m=manifest, BY_STEPS=BY_STEPS, **words, **facts)
+    words = {"m": manifest, "BY_STEPS": BY_STEPS, "mention": mention, "naming": naming, "evidence": evidence}
+    facts = _design(manifest) | _models(manifest) | _training(manifest) | _seeds(case) | _statistics(case) | _runs(case)
+    return prose("methods.txt", table=case.effects, claims=case.claims, runs=case.study.runs, **words, **facts)
 
 
 def markdown(case: Case) -> str:
@@ -78,22 +58,18 @@ def latex(case: Case) -> str:
     return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
 
 
-def _design(case: Case) -> dict[str, Any]:
-    """What was compared, and in what cells were held equal."""
-    manifest, factors = case.study.manifest, case.study.manifest.factors
+def _design(manifest: Manifest) -> dict[str, Any]:
+    factors = manifest.factors
     varied = [
         f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
         for name, levels in factors.items()
     ]
-    quantity, _, share = naming.matched(manifest).partition(": ")[2].partition(" within ")
     return {
         "varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]])),
         "reference": ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items()),
         "within": [naming.named(manifest, name) for name in factors if name not in manifest.reference],
         "also": [line.partition(" also changes ")[::2] for line in evidence.also_lines(manifest)],
-        "held": naming.matched(manifest),
-        "quantity": quantity,
-        "within_share": share,
+        "held": naming.matched(manifest).partition(": ")[2].split(" within "),
     }
 
 
@@ -103,17 +79,16 @@ def _cited(manifest: Manifest, factor: str, level: Any) -> str:
     return naming.named(manifest, level) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
 
-def _models(case: Case) -> dict[str, Any]:
-    """Form, shape and size of the models, the components that all of them share, and tasks."""
-    manifest = case.study.manifest
+def _models(manifest: Manifest) -> dict[str, Any]:
     cells = [cell for cell in manifest.cells if cell.config.known]
-    form = listed(sorted({_spoken(_class(cell.config.model)) for cell in cells}))
+    forms = sorted({_class(cell.config.model) for cell in cells})  # EncoderDecoder is encoder-decoder, an acronym stays
+    forms = [name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in forms]
     shared = [part for part in PARTS if cells and _shared(manifest, cells, part)]
     common = {part: _class(getattr(cells[0].config, part)) for part in shared}
     shape = [f"{configured(cells, 'model', key)} {key}" for key in ("layers", "heads")]
     return {
         "cells": cells,
-        "form": form and f"{form} ",
+        "form": listed(sorted(forms)),
         "shape": [*shape, f"width {configured(cells, 'model', 'dim')}"],
         "sizes": ranged(list(dict.fromkeys(map(formatting.size, sorted(cell.params for cell in cells))))),
         "dropout": configured(cells, "model", "dropout"),
@@ -131,32 +106,30 @@ def _shared(manifest: Manifest, cells: list[Cell], part: str) -> bool:
     return all(node == bare[0] for node in bare)
 
 
-def _training(case: Case) -> dict[str, Any]:
-    """Steps, batches, optimiser, schedule and tuning."""
-    manifest, tuned = case.study.manifest, case.study.manifest.tuning
-    cells = [cell for cell in planned_cells(manifest) if cell.config.known]
-    trained = [cell.config.train for cell in cells]
-    onednn, compiled = (all(each.matmul == "onednn" for each in trained), all(each.compile for each in trained))
+def _training(manifest: Manifest) -> dict[str, Any]:
+    tuned, cells = manifest.tuning, [cell for cell in planned_cells(manifest) if cell.config.known]
+    trained, schedules = [cell.config.train for cell in cells], [cell.config.schedule for cell in cells]
     peak, warmup, floor, *others = (
         configured(cells, "optim", key)
         for key in ("lr", "warmup", "min_lr_ratio", "betas", "weight_decay", "grad_clip")
     )
-    schedules = [cell.config.schedule for cell in cells]
-    known = bool(cells and peak) and all(each == schedules[0] for each in schedules)
-    falls = FALLS.get(_class(schedules[0]), "") if known else ""
+    one_schedule = bool(cells and peak) and all(each == schedules[0] for each in schedules)
+    ways = {"with products by oneDNN": all(each.matmul == "onednn" for each in trained)}
+    ways["with compiled models"] = all(each.compile for each in trained)
     return {
         "planned": cells,
         "of": lambda section, key: configured(cells, section, key),
         "tokens": ranged([f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]),
         "passes": ranged(list(dict.fromkeys(formatting.passes(_passes(manifest, cell)) for cell in cells))),
-        "precision": configured(cells, "train", "precision"),
-        "ways": ["with products by oneDNN"] * onednn + ["with compiled models"] * compiled,
+        "ways": [text for text, every in ways.items() if every],
         "optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in cells}))),
         "optimiser_settings": zip(("betas", "weight decay", "gradients clipped at norm"), others, strict=True),
         "unreached": cells and max(cell.config.optim.warmup for cell in cells) >= min(each.steps for each in trained),
         "peak": peak,
         "warmup": warmup,
-        "falls": falls and falls.format(floor, decay=schedules[0].get("decay")),
+        "floor": floor,
+        "schedule": _class(schedules[0]) if one_schedule else "",
+        "decay": schedules[0].get("decay", "") if one_schedule else "",
         "averages": {each.average for each in trained} - {"none"},
         "tuned": tuned,
         "tried": list(map(formatting.setting, tuned.values)) if tuned else [],
@@ -173,11 +146,9 @@ def _passes(manifest: Manifest, cell: Cell) -> float | None:
 
 
 def _seeds(case: Case) -> dict[str, Any]:
-    """Seeds, what runs of one seed share, and the endpoint."""
     manifest, pairs = case.study.manifest, case.effects["paired"]
-    shared = [
-        cell.shared_draws for cell in manifest.cells if not cell.reference and formatting.known(cell.shared_draws)
-    ]
+    others = [cell.shared_draws for cell in manifest.cells if not cell.reference]
+    shared = list(filter(formatting.known, others))
     shares = [f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})] if shared else []
     batches = {cell.config.seed.data for cell in manifest.cells}
     found, by_cell = evidence.measures(manifest), evidence.endpoints(manifest)
@@ -210,8 +181,6 @@ def _statistics(case: Case) -> dict[str, Any]:
     assumed, few = table["assumes"].ne(""), table["n"].lt(evidence.CHECKED)
     shapiro = table["p_normal"].lt(evidence.LEVEL)
     return {
-        "table": table,
-        "claims": claims,
         "registered": int(claims["registered"].sum()) if len(claims) else 0,
         "families": tables.families(case),
         "several": len(set(manifest.factors) & set(manifest.reference)) > 1,
@@ -219,9 +188,7 @@ def _statistics(case: Case) -> dict[str, Any]:
         "axes": dict.fromkeys(f"{level.split(', ')[-1]} of {naming.named(manifest, name)}" for name, level in units),
         "family": int(table["family"].sum()) if len(table) else 0,
         "judged": not evidence.described(manifest),
-        "all_solved": solved.all(),
-        "any_solved": solved.any(),
-        "margin": evidence.margin_words(manifest),
+        "solved": solved,
         "few_seeds": (assumed & few).any(),
         "checked": table["p_normal"].notna().any(),
         "alarms": int((table["verdict"].eq("withheld") & shapiro).sum()),
@@ -232,14 +199,13 @@ def _statistics(case: Case) -> dict[str, Any]:
 
 
 def _runs(case: Case) -> dict[str, Any]:
-    """What became of the runs, what noise makes, on which machine and with which code they were trained."""
     study, manifest, runs = case.study, case.study.manifest, case.study.runs
     counts = runs["status"].value_counts()
     lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
     bare = int(counts.get("done", 0) - case.cells["n"].sum())
     placebos, exchange = (each and each.manifest for each in map(study.beside.get, ("placebos", "exchange")))
     copied = next((f"{cell.label}, " for cell in placebos.cells if cell.reference), "") if placebos else ""
-    kinds = [cell.label.removeprefix(copied) for cell in placebos.cells if not cell.reference] if placebos else []
+    copies = [cell.label.removeprefix(copied) for cell in placebos.cells if not cell.reference] if placebos else []
     steps = sorted({cell.config.train.steps for cell in exchange.cells}) if exchange else []
     packages = {top for cell in manifest.cells for top in _packages(cell.config.as_json())}
     took = "seconds" in runs and runs["seconds"].notna().any()
@@ -250,20 +216,16 @@ def _runs(case: Case) -> dict[str, Any]:
         if cell.flops_per_token and cell.config.known
     ]
     return {
-        "runs": runs,
         "overfitting": evidence.overfitting(study).removeprefix("overfits: "),
         "lost": lost + [f"{bare} done without the endpoint"] * (bare > 0),
         "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),
         "placebos": placebos,
-        "copies": kinds,
+        "copies": copies,
         "exchange": [f"{count:,}" for count in steps],
         "notes": dict.fromkeys(note for cell in manifest.cells for note in cell.notes),
-        "device": distinct(runs, "device"),
-        "torch": distinct(runs, "torch"),
-        "python": manifest.versions.get("python"),
-        "commits": [commit[:12] for commit in distinct(runs, "commit")],
+        **{name: distinct(runs, name) for name in ("device", "torch", "commit")},
         "dirty": "dirty" in runs and runs["dirty"].fillna(False).astype(bool).any(),
-        "theirs": sorted(packages - {"ablate", "torch"}),
+        "others": sorted(packages - {"ablate", "torch"}),
         "took": formatting.duration(float(runs["seconds"].sum())) if took else "",
         "flops": formatting.setting(float(f"{sum(flops):.1e}")) if flops else "",
         "timed": is_timed(manifest),
@@ -294,11 +256,6 @@ def _class(node: Any) -> str:
         return f"{listed(map(_class, variants_of(node)))} ({spelled(node[LAYERS])})"
     target = node.get("_target_", "") if isinstance(node, dict) else getattr(node, "_target_", "")
     return str(target).rpartition(".")[2]
-
-
-def _spoken(name: str) -> str:
-    """A class as a word: encoder-decoder; an acronym stays as it is."""
-    return name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
 
 
 def distinct(runs: pandas.DataFrame, column: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas
 
@@ -23,7 +23,6 @@ from analysis.writing.sentences import sentences
 from analysis.writing.sheet import Sheet
 
 ALONE = "This study has one seed: nothing can be concluded from it."
-TOOK = {"steps": 0, "seconds": 0}  # of a run, with decimal places
 WIDE = 6  # cells beside each other; more go below each other
 
 
@@ -56,8 +55,10 @@ class Section(NamedTuple):
 def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order; those that have nothing to say are left out."""
     pictured = Section("figures", "Figures", pictures=list(pictures))
-    found = [question(case), claims(case), verdicts(case), plan(case), results(case), pictured, runs(case)]
-    found += [differences(case), looks(case), left_out(case), described(case), provenance(case)]
+    sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
+    found = [question(case), claims(case), verdicts(case), plan(case), Section("tables", "Tables", sheets=sheets)]
+    found += [pictured, runs(case), differences(case), looks(case), left_out(case)]
+    found += [Section("methods", "Methods", [methods.markdown(case).strip()]), provenance(case)]
     return [each for each in found if any(each[2:])]
 
 
@@ -133,21 +134,17 @@ def plan(case: Case) -> Section:
     return Section("plan", "Plan", manifest.remarks, facts=[(name, str(text)) for name, text in facts if text])
 
 
-def results(case: Case) -> Section:
-    """The tables of effects, what they rest on, and cells."""
-    sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
-    return Section("tables", "Tables", sheets=sheets)
-
-
 def runs(case: Case) -> Section:
     """Every run with its status."""
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
     over = evidence.overfit(study).notna()
     for overfits, run in zip(over, study.runs.to_dict("records"), strict=True):
         texts = [run["label"], str(run["seed"]), run["status"] + ", overfits" * overfits]
-        texts += [_number(run.get(name), places) for name, places in ((metrics[run["cell"]], 4), *TOOK.items())]
+        for name, places in ((metrics[run["cell"]], 4), ("steps", 0), ("seconds", 0)):
+            value = run.get(name)
+            texts.append(formatting.number(value, places) if isinstance(value, int | float) else "–")
         rows.append([*texts, run["path"] if isinstance(run["path"], str) else "–"])
-    head = ["cell", "seed", "status", " or ".join(dict.fromkeys(metrics.values())), *TOOK, "run"]
+    head = ["cell", "seed", "status", " or ".join(dict.fromkeys(metrics.values())), "steps", "seconds", "run"]
     return Section("runs", "Runs", [f"{counts(study)}."], sheets=[Sheet("runs", "Runs", head, rows, [])])
 
 
@@ -156,11 +153,6 @@ def counts(study: Study) -> str:
     found = study.runs["status"].value_counts()
     ended = [f"{found[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in found]
     return f"{formatting.counted(len(study.runs), 'run')}: {', '.join(ended)}"
-
-
-def _number(value: Any, places: int) -> str:
-    """A number that a run may not have."""
-    return formatting.number(value, places) if isinstance(value, int | float) else "–"
 
 
 def differences(case: Case) -> Section:
@@ -174,9 +166,19 @@ def differences(case: Case) -> Section:
 
 
 def settings(manifest: Manifest) -> list[dict[str, str]]:
-    """The settings of each cell, without those that belong to its study."""
-    configs = [cell.config.as_json().items() for cell in manifest.cells]
-    return [flattened({key: value for key, value in config if key not in STUDY_KEYS}) for config in configs]
+    """The settings of each cell as texts by dotted names, without those that belong to its study.
+
+    A component's target goes by the component's name.
+    """
+    configs = [flat({k: v for k, v in c.config.as_json().items() if k not in STUDY_KEYS}) for c in manifest.cells]
+    return [
+        {
+            key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else formatting.setting(value)
+            for key, value in config.items()
+            if not key.endswith("_partial_")
+        }
+        for config in configs
+    ]
 
 
 def common(manifest: Manifest) -> Sheet:
@@ -184,15 +186,6 @@ def common(manifest: Manifest) -> Sheet:
     first, *others = settings(manifest)
     shared = [[key, text] for key, text in first.items() if all(each.get(key) == text for each in others)]
     return Sheet("shared", f"Settings that all cells share ({len(shared)})", ["setting", "value"], shared, [])
-
-
-def flattened(config: dict[str, Any]) -> dict[str, str]:
-    """A configuration as texts by dotted names; a component's target goes by the component's name."""
-    found = {key: value for key, value in flat(config).items() if not key.endswith("_partial_")}
-    return {
-        key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else formatting.setting(value)
-        for key, value in found.items()
-    }
 
 
 def looks(case: Case) -> Section:
@@ -212,11 +205,6 @@ def left_out(case: Case) -> Section:
     items = [f"damaged: {note}" for note in notes]
     text = [] if sheet or items else ["Nothing: every planned run ended with a number."]
     return Section("left-out", "What was left out, and why", text, items=items, sheets=[sheet] if sheet else [])
-
-
-def described(case: Case) -> Section:
-    """The methods paragraph."""
-    return Section("methods", "Methods", [methods.markdown(case).strip()])
 
 
 def noise(case: Case) -> Section:

@@ -15,10 +15,15 @@ from ablate.results.study import Study
 from analysis.case import Case
 from analysis.escape import written
 from analysis.writing import latex, sheet, stats_sheets
-from analysis.writing.runs_table import runs_table
+from analysis.writing.prose import sentence
 from analysis.writing.sheet import Sheet, sheet_of
 
 NAMED = 12  # runs without a number that are named one by one
+# Columns of runs.csv: the first, those before and behind the metrics, and those that a report shows alone.
+FIRST = ("cell", "label", "seed", "status")
+SHAPE = ("batches", "params", "flops_per_token")
+LAST = ("overfits", "seconds", "cpu_seconds", "vectors_seconds", "path", "error")
+ITS_OWN = {"steps", "device", "torch", "ended", "commit", "dirty"}
 
 
 def write(case: Case, folder: Path) -> list[Path]:
@@ -40,6 +45,19 @@ def frames(case: Case) -> dict[str, pandas.DataFrame]:
     found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
     found |= case.further
     return found | ({"claims": case.claims} if len(case.claims) else {})
+
+
+def runs_table(study: Study) -> pandas.DataFrame:
+    """A row per run: cell, seed, status, factors, what was chosen for a matched cell, budget, metrics, where it is.
+
+    Cells stand in the study's order, so that a reader who takes first levels for the reference takes the study's.
+    """
+    runs, factors = study.runs, list(study.manifest.factors)
+    chosen = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
+    added = pandas.DataFrame([chosen[cell] for cell in runs["cell"]], index=runs.index)
+    metrics = [name for name in runs if name not in {*FIRST, *factors, *SHAPE, *LAST, *ITS_OWN}]
+    table = runs.join(added)
+    return table[[name for name in (*FIRST, *factors, *SHAPE, *added, *metrics, *LAST) if name in table]]
 
 
 def sheets(case: Case) -> list[Sheet]:
@@ -118,7 +136,7 @@ def effects_sheet(case: Case) -> Sheet:
         places = formatting.decimals([(row.high - row.low) / 2])
         found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label} | ({"metric": row.metric} if several else {})
-        texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, P: _p(row)}
+        texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, "p (Holm; exploratory: BH)": _p(row)}
         worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
         texts |= {"worth in steps": worth or "–"} if priced else {}
         texts |= {"verdict": formatting.verdict(row) + evidence.assuming(row)}
@@ -130,11 +148,9 @@ def effects_sheet(case: Case) -> Sheet:
     kind = evidence.interval_kind(table["metric"])
     over = f"Intervals are simultaneous over the {formatting.counted(family, 'row')} of the family ({kind}); "
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
-    said = f"{over * bool(family)}{alone}all intervals cover seeds only."
-    said = said[0].upper() + said[1:]
-    stands, together = evidence.standing(study, table, case.claims), families(case)
-    foot = f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}." * evidence.footnoted(table)
-    notes = [said * bool(len(rows)), foot, together, stands, *at_common_values(study), *remarks(study)]
+    intervals = sentence(f"{over * bool(family)}{alone}all intervals cover seeds only")
+    notes = [intervals * bool(len(rows)), _footnote(table), families(case)]
+    notes += [evidence.standing(study, table, case.claims), *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return sheet_of("effects", f"Effects on {metric}", rows, [note for note in notes if note])
@@ -142,15 +158,15 @@ def effects_sheet(case: Case) -> Sheet:
 
 def families(case: Case) -> str:
     """What shares which 5 %, as a sentence, where there are claims beside the effects."""
-    said = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
-
-
-P = "p (Holm; exploratory: BH)"
+    return sentence(evidence.families(case.study.manifest, int(case.effects["family"].sum())))
 
 
 def _p(row: Any) -> str:
     return formatting.p_text(row.p_holm if row.family else row.p_bh)
+
+
+def _footnote(table: pandas.DataFrame) -> str:
+    return sentence(evidence.FOOTNOTE) * evidence.footnoted(table)
 
 
 FINE = ("smallest", "margin")  # in the unit of the differences
@@ -181,13 +197,13 @@ def particulars_sheet(case: Case) -> Sheet | None:
         cost = f": {row.collapse_cost:.2g}" * math.isfinite(row.collapse_cost)
         most = f"{math.ceil(100 * row.collapse_share - 1e-9)} %{cost}" if math.isfinite(row.collapse_share) else "–"
         rows.append(texts | {"collapses at most [95 %]": most})
-    told = {
+    notes = {
         "d_z": "d_z: mean / SD of the paired differences",
         "smallest": "found afresh: what a fresh study of as many seeds finds four times in five",
         "superiority": "P(A>B): how often the level is better than the reference, over all pairs of their seeds, each "
         "side's mean over its cells, diverged runs last",
     }
-    said = "; ".join(text for name, text in told.items() if name in known)
+    said = "; ".join(text for name, text in notes.items() if name in known)
     unseen = "Collapses at most: the largest share of seeds that these leave open (95 %), and what it would move the "
     unseen += "difference by, from the best cell's score to that of a guess; better and worse know nothing of it."
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
@@ -211,10 +227,9 @@ def claims_sheet(case: Case) -> Sheet | None:
         texts = {"claim": row.name, "found": row.says, "n": str(row.n)}
         texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
         rows.append(texts | {"p (Holm; post hoc: BH)": _p(row), "written": status, "verdict": judged})
-    said = "Intervals and p are corrected for the number of claims; "
-    said += "registered: written before any seed had results on both sides."
-    foot = f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}." * evidence.footnoted(case.claims)
-    return sheet_of("claims", "Claims", rows, [said, *filter(None, [foot, families(case)])])
+    note = "Intervals and p are corrected for the number of claims; "
+    note += "registered: written before any seed had results on both sides."
+    return sheet_of("claims", "Claims", rows, [note, *filter(None, [_footnote(case.claims), families(case)])])
 
 
 def losses_sheet(case: Case) -> Sheet | None:

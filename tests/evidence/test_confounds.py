@@ -17,7 +17,7 @@ from ablate.planning.plan import PlanError
 from ablate.results.atomic import read_json, write_json
 from ablate.results.study import load_study
 from analysis.case import case_of
-from analysis.cli.main import _said as printed
+from analysis.cli.main import _lines as printed
 from analysis.writing import tables
 from analysis.writing.methods import markdown
 from analysis.writing.sentences import sentences

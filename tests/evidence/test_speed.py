@@ -18,7 +18,7 @@ from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 from analysis.case import case_of
 from analysis.case.figures_yaml import Edits
-from analysis.cli.main import _said
+from analysis.cli.main import _lines
 from analysis.figures.draw.page import page_of
 from analysis.figures.kinds import pareto
 from analysis.writing import methods, tables
@@ -103,7 +103,7 @@ def test_speed_is_shown_where_it_was_measured(tmp_path: Path) -> None:
     study = timed(tmp_path)
     said, case = summary(study), case_of(study, tmp_path)
     assert "seconds of a training step" in said and "speed not compared" not in said
-    for told in (said, "\n".join(_said(case))):
+    for told in (said, "\n".join(_lines(case))):
         assert "worse (slower)" in told.split("seconds of a training step")[-1] and "step_seconds" not in told
     assert "speed" in tables.frames(case) and "speed" in [sheet.name for sheet in tables.sheets(case)]
     assert "one at a time" in methods.markdown(case)

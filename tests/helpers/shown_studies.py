@@ -32,7 +32,7 @@ from ablate.results.run import Run
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import case_of
-from analysis.cli import paper
+from analysis.cli import output
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
 from analysis.writing import tables
@@ -243,7 +243,7 @@ def pages(folder: Path, name: str) -> str:
             for figure, table in figures.tables(case, given).items():
                 case.drawn[figure] = table
                 found[f"{figure} {width}"] = "\n".join(described(figures.KINDS[figure].draw(table, page)))
-    files = [*tables.write(case, folder / "out"), *paper.write(case, folder / "out")]
+    files = [*tables.write(case, folder / "out"), *output.write_paper(case, folder / "out")]
     found |= {file.name: file.read_text() for file in files if file.suffix != ".csv"}
     found |= {f"{name}.csv": table.to_csv(float_format=number) for name, table in tables.frames(case).items()}
     text = "\n".join(f"######## {title}\n{text}" for title, text in found.items()) + "\n"

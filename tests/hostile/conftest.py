@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SHAPE, STEPS
+from fake_studies import draw_effects_alone
 from one_run import train_runs, write_plan
 
 from ablate.results.manifest import read_manifest
@@ -27,6 +28,7 @@ def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = plan_study(("norm=ln,rms", "seeds=1", f"study={STUDY}", *small))
     write_plan(plan)
     assert set(train_runs(plan)) == {"done"}
+    draw_effects_alone(folder, STUDY)
     return folder
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ablate.config.errors import Corrupt, PlanError
+from ablate.config.errors import Corrupt
 from ablate.results.atomic import read_json
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.study import load_study
@@ -136,20 +138,12 @@ def altered(manifest: Manifest, at: tuple[Any, ...], value: Any) -> Manifest:
     return changed
 
 
-@pytest.mark.parametrize(
-    "value",
-    [None, "x", [[1]], {"a": {"b": 1}}, *(pytest.param(plain, marks=pytest.mark.slow) for plain in (7, [], {}))],
-    ids=str,
-)
-def test_whatever_stands_anywhere_a_study_is_read_or_refused(value: Any, place: Path, results: Path) -> None:
-    """Each place of the manifest in turn: no other error than Corrupt."""
+def test_whatever_stands_anywhere_a_study_is_read_or_refused(place: Path, results: Path) -> None:
+    """Another value in each place of the manifest in turn, a number, text, list or mapping: no error but Corrupt."""
     file = study_folder(results, STUDY) / "manifest.json"
     honest = read_json(file)
-    for at in places(honest):
+    values = itertools.cycle([None, "x", [[1]], {"a": {"b": 1}}, 7, [], {}])
+    for at, value in itertools.chain.from_iterable([zip(places(honest), values, strict=False)] * 2):
         raw_json(file, altered(honest, at, value))
-        try:
+        with contextlib.suppress(Corrupt):
             load_study(results, STUDY)
-        except Corrupt:
-            continue
-        except PlanError as error:  # pragma: no cover
-            raise AssertionError(at) from error

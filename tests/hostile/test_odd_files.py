@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_run import train, write_plan
 
 from ablate.cli.main import command
 from ablate.config.errors import Corrupt, PlanError
@@ -61,14 +62,10 @@ def test_a_pipe_in_place_of_a_runs_file_keeps_nobody_waiting(
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoint.pt", "result.json", "weights.safetensors"])
 def test_a_run_with_a_pipe_in_it_is_trained(name: str, place: Path, plan: object, capfd: object) -> None:
-    from one_run import train
-
     planned = plan("seeds=1")  # type: ignore[operator]
     folder = planned.results / "runs" / planned.manifest.runs[0].path
     folder.mkdir(parents=True)
     pipe_at(folder / name)
-    from one_run import write_plan
-
     write_plan(planned)
     assert train(planned)[0] == "done"
     assert (folder / f"{name}.corrupt").is_fifo()

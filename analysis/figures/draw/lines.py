@@ -165,14 +165,12 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
 
 
 def _cross(axis: Axes, row: Any, height: float, colour: str) -> None:
-    """A cross with how many of the runs of a cell diverged, at the top of the panel."""
     text = f"× {row.diverged} of {row.runs}"
     across = axis.get_xaxis_transform()
     axis.text(row.x, height, text, color=colour, ha="center", va="top", fontsize=6, transform=across, zorder=5)
 
 
 def _headroom(axis: Axes, table: pandas.DataFrame) -> None:
-    """Room at the top for the crosses of all lines."""
     low, high = limits(table[["low", "high", "mean"]], 0.06)
     crosses = table["label"].nunique() * 0.07 + 0.05 if table["diverged"].sum() else 0.0
     axis.set_ylim(low, high + (high - low) * crosses / max(0.2, 1 - crosses))

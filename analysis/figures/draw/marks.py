@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas
+import seaborn
 from matplotlib.axes import Axes
 
 from ablate import evidence
@@ -30,16 +31,12 @@ def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, alpha: 
     axis.fill_between(rows[x], rows["low"], rows["high"], color=encoding.colour, alpha=alpha, lw=0, **how)
 
 
-def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
-    """What seaborn takes to tell cells apart by colour and by `styles`: markers, dashes.
-
-    It draws the numbers that it is given, and computes none of its own.
-    """
-    encodings = {cell: page.encodings[cell] for cell in dict.fromkeys(rows["cell"])}
-    how = {"markers": {cell: encoding.marker for cell, encoding in encodings.items()}}
-    how |= {"dashes": {cell: "" if encoding.dash == "-" else encoding.dash[1] for cell, encoding in encodings.items()}}
-    palette = {cell: encoding.colour for cell, encoding in encodings.items()}
-    return {"hue": "cell", "style": "cell", "palette": palette, "legend": False} | {name: how[name] for name in styles}
+def dots_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, y: str, page: Page, markers: bool, **how: Any) -> None:
+    """A dot per row in the colour, and with `markers` with the marker, of its cell."""
+    cells = {str(cell): page.encodings[str(cell)] for cell in dict.fromkeys(rows["cell"])}
+    style = {"style": "cell", "markers": {cell: each.marker for cell, each in cells.items()}} if markers else {}
+    palette = {cell: each.colour for cell, each in cells.items()}
+    seaborn.scatterplot(rows, x=x, y=y, hue="cell", palette=palette, legend=False, ax=axis, **style, **how)
 
 
 def lines_by_cell(
@@ -48,7 +45,8 @@ def lines_by_cell(
     """A line per cell through `mean`, or per cell and each of `units`, columns such as the seed."""
     for (cell, *_), own in rows.dropna(subset=[x, "mean"]).groupby(["cell", *units], sort=False):
         colour, dash, marker = page.encodings[str(cell)]
-        axis.plot(own[x], own["mean"], color=colour, ls=dash, marker=marker if markers else "None", mew=0, **how)
+        how |= {"marker": marker if markers else "None", "mec": "w", "mew": 0}
+        axis.plot(own[x], own["mean"], color=colour, ls=dash, **how)
 
 
 def bands_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, alpha: float) -> None:

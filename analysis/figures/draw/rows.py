@@ -35,7 +35,6 @@ def stacked(
 
 
 def _folded(names: Sequence[str], results: Sequence[str], page: Page) -> tuple[list[str], list[str]]:
-    """The texts in lines, results on a narrow page below their names."""
     if page.narrow and any(results):
         pairs = zip(names, results, strict=True)
         shown = ["\n".join(fold(text, page.width * BOTH) for text in pair if text) for pair in pairs]
@@ -44,7 +43,6 @@ def _folded(names: Sequence[str], results: Sequence[str], page: Page) -> tuple[l
 
 
 def _write(axis: Axes, names: list[str], results: list[str]) -> None:
-    """The texts as labels of the axis, so that the layout fits them, with its limits."""
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
     axis.set_ylim(len(names) - 0.4, -0.6)

@@ -37,7 +37,6 @@ def fold(text: str, inches: float, size: float = SIZE) -> str:
 
 
 def _pieces(word: str, inches: float, size: float) -> Iterator[str]:
-    """A word in pieces that fit a line each."""
     line = ""
     for part in re.split(r"(?<=[-.=_/])", word):
         if line and width_of(line + part, size) > inches:

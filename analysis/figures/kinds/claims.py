@@ -34,9 +34,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = case.claims
     if found.empty:
         return None
-    facets = [_facet(case, row) for row in found.itertuples(index=False)]
-    made = found.assign(facet=facets, wanted=[WANTED.get(relation, 0) for relation in found["relation"]])
-    made["label"] = [_label(row) for row in found.itertuples(index=False)]
+    rows = list(found.itertuples(index=False))
+    made = found.assign(wanted=[WANTED.get(relation, 0) for relation in found["relation"]])
+    other = {"rank_correlates": RANKS, "diverges_more": SHARES}
+    units = {metric: naming.unit(case.study.manifest, metric) for metric in found["metric"]}
+    same = [f"difference in {row.metric}{units[row.metric]}, side one − side two" for row in rows]
+    made["facet"] = [other.get(row.relation, text) for row, text in zip(rows, same, strict=True)]
+    made["label"] = [_label(row) for row in rows]
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [
@@ -47,14 +51,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _facet(case: Case, row: Any) -> str:
-    if row.relation in ("rank_correlates", "diverges_more"):
-        return RANKS if row.relation == "rank_correlates" else SHARES
-    return f"difference in {row.metric}{naming.unit(case.study.manifest, row.metric)}, side one − side two"
-
-
 def _label(row: Any) -> str:
-    """What is compared, and how it stands: "gated_better: swiglu − mlp, post hoc"."""
     kind = "" if row.registered else ", post hoc"
     between = " against " if row.relation in ("rank_correlates", "diverges_more") else f" {formatting.MINUS} "
     sides = between.join([row.side, row.against])

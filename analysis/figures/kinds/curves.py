@@ -92,7 +92,6 @@ def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:
 
 
 def _known_at(rows: pandas.DataFrame) -> list[float]:
-    """The places after step 0 where there is a value."""
     return sorted(set(rows.loc[np.isfinite(rows["mean"]) & (rows["tokens"] > 0), "tokens"]))
 
 
@@ -109,7 +108,6 @@ def _enlarged(rows: pandas.DataFrame) -> bool:
 
 
 def _cut(rows: pandas.DataFrame) -> bool:
-    """Whether what was measured at step 0 is outside the panel that shows all the rest."""
     return bool((rows["tokens"] == 0).any()) and _start(rows) > 0
 
 

@@ -41,12 +41,12 @@ def table(case: Case) -> pandas.DataFrame | None:
     if logged.empty:
         return None
     largest = logged.groupby(["kind", "cell", "seed", "status", "step"], sort=False)["value"].max().reset_index()
-    done, broken = largest[largest["status"] == "done"], largest[largest["status"] == "diverged"]
+    done, diverged = largest[largest["status"] == "done"], largest[largest["status"] == "diverged"]
     last = logged["step"] == logged.groupby(["cell", "seed"])["step"].transform("max")
     found = [
         over_seeds(done, ["kind", "cell", "step"]).assign(side="steps"),
         over_seeds(logged[last & (logged["status"] == "done")], ["kind", "cell", "layer"]).assign(side="layers"),
-        broken.rename(columns={"value": "mean"}).assign(side="diverged", n=0),
+        diverged.rename(columns={"value": "mean"}).assign(side="diverged", n=0),
     ]
     made = pandas.concat([part for part in found if len(part)], ignore_index=True).reindex(columns=[*COLUMNS, "kind"])
     order = {cell: i for i, cell in enumerate(case.cells["cell"])}
@@ -83,10 +83,9 @@ def _natural(layer: str) -> list[Any]:
 
 
 def _caption(made: pandas.DataFrame) -> list[str]:
-    done = made.loc[made["n"] > 0, "n"]
+    band = band_text(made.loc[made["n"] > 0, "n"])
     cross = "; thin, ending in ×: a run that diverged" * bool((made["side"] == "diverged").any())
-    said = f"on one fixed batch, in evaluation mode; {band_text(done)}; left: the largest over layers{cross}"
-    return [f"{said}; right: at the end"]
+    return [f"on one fixed batch, in evaluation mode; {band}; left: the largest over layers{cross}; right: at the end"]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -100,13 +99,13 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         _steps(left, rows, page)
         _layers(right, rows, page)
         left.set_title(title)
+        known = rows[rows["n"] > 0]
+        least, most = known["mean"].min(), known["mean"].max()
         for axis in (left, right):
-            low, high = limits(rows.loc[rows["n"] > 0, ["low", "high"]])
-            positive = rows.loc[rows["n"] > 0, "mean"]
-            if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 30:
-                log_y(axis, positive.min() / 1.5, positive.max() * 1.5)
+            if least > 0 and most / least > 30:
+                log_y(axis, least / 1.5, most * 1.5)
             else:
-                axis.set_ylim(low, high)
+                axis.set_ylim(*limits(known[["low", "high"]]))
     axes[-1][0].set_xlabel("step")
     axes[-1][1].set_xlabel("layer")
     below.draw(drawn)
@@ -130,9 +129,8 @@ def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     lines_by_cell(axis, shown, "at", page, markers=True, ms=3)
     shades = [page.encodings[cell].colour for cell in shown["cell"]]
     axis.vlines(shown["at"], shown["low"], shown["high"], colors=shades, lw=0.7)
-    every = math.ceil(len(layers) / TICKS) or 1
-    shown_ticks = range(0, len(layers), every)
-    axis.set_xticks(shown_ticks, [_short(layers[i]) for i in shown_ticks])
+    ticks = range(0, len(layers), math.ceil(len(layers) / TICKS) or 1)
+    axis.set_xticks(ticks, [_short(layers[i]) for i in ticks])
     if not layers:
         say(axis, "no finished run")
 

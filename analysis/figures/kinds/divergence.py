@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pandas
-import seaborn
 from matplotlib.figure import Figure
 
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.figures.draw.marks import by_cell
+from analysis.figures.draw.marks import dots_by_cell
 from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
@@ -42,8 +41,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     shown = table.assign(y=range(len(table))).dropna(subset="share")
     shades = [page.encodings[cell].colour for cell in shown["cell"]]
     axis.hlines(shown["y"], shown["low"], shown["high"], colors=shades, lw=1.4)
-    told = by_cell(shown, page) | {"style": None}
-    seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
+    dots_by_cell(axis, shown, "share", "y", page, False, s=22, linewidth=0, clip_on=False, zorder=3)
     axis.set(xlim=(0, 1), ylabel="")
     name_x(axis, "share of runs that diverged", page)
     axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])

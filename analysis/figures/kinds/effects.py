@@ -107,7 +107,6 @@ def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _panel(axis: Axes, effects: pandas.DataFrame, page: Page) -> None:
-    """The effects of a panel, each at the height of its index."""
     known = effects[effects["drawn"].astype(bool)]
     cap = _cap(known)
     axis.axvline(0, color=style.INK, lw=0.8)

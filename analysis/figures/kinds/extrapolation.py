@@ -30,7 +30,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     within = [name for name in study.manifest.factors if name not in apart]
     cells = {cell.id: cell for cell in study.manifest.cells}
     for metric in dict.fromkeys(metrics.values()):
-        for length, name in sorted(_lengths(study.runs, metric)):
+        known = [name for name in study.runs if str(name).startswith(f"{metric}@") and study.runs[name].notna().any()]
+        lengths = {name: str(name).partition("@")[2] for name in known}
+        for length, name in sorted((int(text), name) for name, text in lengths.items() if text.isdigit()):
             scores = evidence.scores(study, name)
             for row in (row for row in case.cells.itertuples() if metrics[row.cell] == metric):
                 cell = cells[row.cell]
@@ -57,15 +59,6 @@ def table(case: Case) -> pandas.DataFrame | None:
 def trained_at(data: Mapping[str, Any]) -> Any:
     """The length that a task trains at, in what `eval.lengths` counts: its own `length`, else its context."""
     return data.get("length", data.get("context"))
-
-
-def _lengths(runs: pandas.DataFrame, metric: str) -> list[tuple[int, str]]:
-    found = []
-    for name in runs:
-        base, _, length = str(name).partition("@")
-        if base == metric and length.isdigit() and runs[name].notna().any():
-            found.append((int(length), str(name)))
-    return found
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -48,7 +48,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     pairs = [rows for _, rows in crossed.groupby(["stratum", "factor"], sort=False)]
     if not pairs:
         return None
-    largest = sorted(range(len(pairs)), key=lambda i: -_size(pairs[i]))[:PAIRS]
+    sizes = [rows.loc[rows["kind"] == "interaction", "mean"].abs().fillna(0.0).max() for rows in pairs]
+    largest = sorted(range(len(pairs)), key=lambda i: -sizes[i])[:PAIRS]
     values = evidence.scores(case.study, metric)
     blocks = [_block(case, values, pairs[i], cells[pairs[i]["stratum"].iloc[0]]) for i in sorted(largest)]
     made = pandas.DataFrame([row for rows in blocks for row in rows], columns=COLUMNS)
@@ -56,13 +57,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _size(pair: pandas.DataFrame) -> float:
-    """The largest interaction of a pair."""
-    return float(pair.loc[pair["kind"] == "interaction", "mean"].abs().fillna(0.0).max())
-
-
 def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cells: list[Cell]) -> list[dict[str, Any]]:
-    """The rows of one pair: its combinations of levels, then its interactions."""
     pair = effects["factor"].iloc[0].split(" x ")
     corners: dict[tuple[Any, Any], list[str]] = {}
     for cell in cells:
@@ -166,16 +161,15 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     largest = max(known, key=lambda row: abs(row.mean))
     level = ", ".join(map(page.label, largest.level.split(", ")))
     named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
-    told = [f"{', '.join(map(page.label, row.level.split(', ')))}: {_said(row)}" for row in trends]
-    return [where, named + _said(largest), *told] + [largest.note] * (evidence.ALIASED in largest.note)
+    told = [f"{', '.join(map(page.label, row.level.split(', ')))}: {_result(row)}" for row in trends]
+    return [where, named + _result(largest), *told] + [largest.note] * (evidence.ALIASED in largest.note)
 
 
-def _said(row: Any) -> str:
+def _result(row: Any) -> str:
     return captions.said(row, formatting.decimals([(row.high - row.low) / 2]))
 
 
 def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: float) -> None:
-    """The map of differences, the longer factor along x; what is undecided is white and dotted."""
     cells = rows[rows["one"].notna()]
     along, across = ("other", "one") if cells["one"].nunique() <= cells["other"].nunique() else ("one", "other")
     names = dict(zip(("one", "other"), str(rows["factor"].iloc[0]).split(" x "), strict=True))

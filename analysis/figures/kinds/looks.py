@@ -52,9 +52,9 @@ def at_look(study: Study, n: int) -> Study:
 
 
 def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list[str]:
-    planned, count = ", ".join(map(str, looks)), formatting.counted(len(had), "look")
+    count = formatting.counted(len(had), "look")
     return [
-        f"simultaneous 95 % intervals at {count}, which allow for looks at {planned} seeds",
+        f"simultaneous 95 % intervals at {count}, which allow for looks at {', '.join(map(str, looks))} seeds",
         "filled: decided",
         f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
         evidence.unadjusted(case.study.manifest),

@@ -35,26 +35,17 @@ def table(case: Case) -> pandas.DataFrame | None:
     NaN where levels differ in how many of their runs diverged, which count as unsolved where a
     share solved is compared.
     """
-    study = case.study
-    factors = compared(study)
-    if len(factors) < 2:
-        return None
+    study, manifest = case.study, case.study.manifest
     known, found = captions.one_metric(study), list[dict[str, Any]]()
-    if not known:
+    levels = manifest.factors if manifest.design in DESIGNS else {}
+    factors = [name for name in levels if name in manifest.reference and len(levels[name]) > 1]
+    if len(factors) < 2 or not known:
         return None
     for stratum, cells in itertools.islice(known, max(1, PANELS // len(factors))):
         found += [{"facet": stratum, **row} for factor in factors for row in _levels(case, factor, cells)]
     made, strata = pandas.DataFrame(found, columns=COLUMNS), len(evidence.strata(study.manifest))
     made.attrs = {"y": captions.axis_label(study), "caption": _caption(study, made, strata)}
     return made
-
-
-def compared(study: Study) -> list[str]:
-    """The factors of a factorial design that are compared and have several levels; none in other designs."""
-    manifest = study.manifest
-    if manifest.design not in DESIGNS:
-        return []
-    return [name for name, levels in manifest.factors.items() if name in manifest.reference and len(levels) > 1]
 
 
 def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
@@ -75,34 +66,28 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
 
 
 def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[evidence.Estimate]:
-    """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches."""
+    """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches.
+
+    Of a share of runs solved each has the exact interval of that share.
+    """
     metric = evidence.endpoints(study.manifest)[cells[0].id]  # one mean is of one metric
-    values = evidence.scores(study, metric)[[cell.id for cell in cells]]
-    if len({cell.batches for cell in cells}) > 1:
-        found = []
-        for ids in groups:
-            parts = [values[[cell]].dropna().to_numpy() for cell in ids]
-            estimate = evidence.welch([part[:, 0] / len(ids) for part in parts])
-            found.append(_exact(metric, estimate, parts, [[1 / len(ids)]] * len(ids)))
-        return found
-    complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}
-    if not len(complete):
+    values, found = evidence.scores(study, metric)[[cell.id for cell in cells]], list[evidence.Estimate]()
+    unpaired, complete = len({cell.batches for cell in cells}) > 1, values.dropna()
+    if not unpaired and complete.empty:
         return [evidence.paired(np.array([]))] * len(groups)
-    grand, scale = complete.mean(axis=1), math.sqrt(len(groups) / max(1, len(groups) - 1))
-    found = []
+    grand, scale = complete.mean(axis=1).to_numpy(), math.sqrt(len(groups) / max(1, len(groups) - 1))
     for ids in groups:
-        own = complete[:, [place[cell] for cell in ids]]
-        mean = own.mean(axis=1)
-        centred = evidence.paired((mean - grand) * scale)
-        found.append(_exact(metric, centred._replace(mean=float(mean.mean())), [own], [[1 / len(ids)] * len(ids)]))
+        if unpaired:
+            parts, weights = [values[[cell]].dropna().to_numpy() for cell in ids], [[1 / len(ids)]] * len(ids)
+            estimate = evidence.welch([part[:, 0] / len(ids) for part in parts])
+        else:
+            parts, weights = [complete[ids].to_numpy()], [[1 / len(ids)] * len(ids)]
+            mean = parts[0].mean(axis=1)
+            estimate = evidence.paired((mean - grand) * scale)._replace(mean=float(mean.mean()))
+        if evidence.is_solved(metric):
+            estimate = estimate._replace(exact=evidence.counted(parts, weights, 1))
+        found.append(estimate)
     return found
-
-
-def _exact(
-    metric: str, estimate: evidence.Estimate, parts: list[np.ndarray], weights: list[list[float]]
-) -> evidence.Estimate:
-    """The estimate, of a share of runs solved with the exact interval of that share."""
-    return estimate._replace(exact=evidence.counted(parts, weights, 1)) if evidence.is_solved(metric) else estimate
 
 
 def interval_text(study: Study, counts: pandas.Series) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas
@@ -44,7 +44,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
     isolated = is_timed(study.manifest)
-    seconds = _training_seconds(study, known, "mean") if isolated else _seconds(study, known)
+    measured = _seconds(study, isolated)
+    seconds = known["cell"].map(measured["mean"])
     if seconds.notna().any() and (costs or (isolated and _differ(seconds))):
         costs[TIMED if isolated else SHARED] = seconds
     if not costs or not known["mean"].notna().any():
@@ -53,8 +54,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made = pandas.concat([_rows(known, title, cost, lower) for title, cost in costs.items()], ignore_index=True)
     made["frontier"] &= ~made["facet"].eq(SHARED)
     if TIMED in costs:
-        spread = made["cell"].map(_training_seconds(study, known, "std").set_axis(known["cell"]))
-        made["cost_sd"] = spread.where(made["facet"].eq(TIMED))
+        made["cost_sd"] = made["cell"].map(measured["std"]).where(made["facet"].eq(TIMED))
     made.attrs = {"y": captions.axis_label(study), "caption": _caption(made)}
     return made
 
@@ -64,22 +64,20 @@ def _differ(cost: pandas.Series) -> bool:
     return len(known) > 1 and known.min() > 0 and known.max() / known.min() >= LEAST
 
 
-def _seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
-    """The mean over done runs of the seconds until the last logged step, evaluations included; NaN without any."""
-    curves = study.curves
-    if "seconds" not in curves:
-        return pandas.Series(math.nan, known.index)
-    last = curves.groupby(["cell", "seed"])["seconds"].max().rename("seconds").reset_index()
-    done = study.runs.loc[study.runs["status"] == "done", ["cell", "seed"]]
-    mean = last.merge(done, on=["cell", "seed"]).groupby("cell")["seconds"].mean()
-    return known["cell"].map(mean).astype(float)
+def _seconds(study: Study, isolated: bool) -> pandas.DataFrame:
+    """Mean and SD over done runs of the seconds of all training steps where each run was timed alone.
 
-
-def _training_seconds(study: Study, known: pandas.DataFrame, what: Literal["mean", "std"]) -> pandas.Series:
-    """The mean or SD over done runs of the seconds of all of a run's training steps, where each was timed alone."""
+    Else of those until the last logged step, evaluations included; nothing where none were logged.
+    """
     runs = study.runs[study.runs["status"] == "done"]
-    seconds = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
-    return known["cell"].map(seconds.groupby(runs["cell"]).agg(what)).astype(float)
+    if isolated:
+        took = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
+    elif "seconds" in study.curves:
+        last = study.curves.groupby(["cell", "seed"])["seconds"].max().rename("took")
+        took = runs[["cell", "seed"]].join(last, on=["cell", "seed"])["took"]
+    else:
+        took = pandas.Series(math.nan, runs.index)
+    return took.groupby(runs["cell"]).agg(["mean", "std"]).astype(float)
 
 
 def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool) -> pandas.DataFrame:

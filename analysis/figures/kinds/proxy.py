@@ -48,7 +48,8 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     values = evidence.scores(study, metric)
     cells = [[name for name in values if name in side] for side in sides_of(claim, study.manifest.cells)]
     means = [values[each].mean(axis=1, skipna=False) for each in cells]
-    lost = [_lost(study, each) for each in cells]
+    diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
+    lost = [int(diverged.isin(each).sum()) / len(each) for each in cells]  # runs of a cell on average
     reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = formatting.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
@@ -68,12 +69,6 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     about = {"facet": name, "factor": factor, "base": naming.named(study.manifest, levels[base])}
     about |= {"rho": rho, "verdict": judged.verdict, "y": captions.axis_label(study, metric)}
     return [about | row for row in rows]
-
-
-def _lost(study: Study, cells: list[str]) -> float:
-    """How many runs of a cell diverged on average."""
-    diverged = study.runs["status"].eq("diverged") & study.runs["cell"].isin(cells)
-    return int(diverged.sum()) / len(cells)
 
 
 def _caption(study: Study, made: pandas.DataFrame) -> list[str]:

@@ -6,16 +6,14 @@ import math
 from typing import Any
 
 import pandas
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import WHOLE, say
-from analysis.figures.draw.marks import by_cell
+from analysis.figures.draw.marks import dots_by_cell
 from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
@@ -44,9 +42,9 @@ def table(case: Case) -> pandas.DataFrame:
 
 
 def _ordered(case: Case) -> list[Any]:
-    manifest = case.study.manifest
-    rows = list(case.cells.itertuples())
-    if manifest.design == "cumulative" or not _unordered(manifest):
+    manifest, rows = case.study.manifest, list(case.cells.itertuples())
+    compared = [manifest.factors[name] for name in manifest.reference]
+    if manifest.design == "cumulative" or any(style.numeric(levels) for levels in compared):
         return rows
     lower = {metric: evidence.lower_is_better(manifest, metric) for metric in evidence.measures(manifest)}
     strata = list(dict.fromkeys(row.stratum for row in rows))
@@ -56,12 +54,6 @@ def _ordered(case: Case) -> list[Any]:
         return strata.index(row.stratum), not row.reference, score if math.isfinite(score) else math.inf
 
     return sorted(rows, key=key)
-
-
-def _unordered(manifest: Manifest) -> bool:
-    """Whether what is compared has no order of its own, as numbers have."""
-    compared = [manifest.factors[name] for name in manifest.reference]
-    return not any(style.numeric(levels) for levels in compared)
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -76,17 +68,20 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     cells = list(dict.fromkeys(rows["cell"]))
-    rows = _joined(rows.assign(y=rows["cell"].map(cells.index)))
+    rows = rows.assign(y=rows["cell"].map(cells.index)).sort_values(["seed", "y"], kind="stable")
+    # A line joins neighbours of one seed, until a run without a number or other batches.
+    broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
+    rows = rows.assign(line=broken.cumsum())
     known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
     if known.empty:
         say(axis, "no finished run")
         axis.set_xticks([])
     else:
         thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
-        seaborn.lineplot(known, x="value", y="y", units="line", estimator=None, orient="y", ax=axis, zorder=1, **thin)
+        for _, joined in known.groupby("line"):
+            axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, **thin)
         crowd = min(1.0, 8 / seeds)  # many dots are drawn smaller
-        dots = {"s": 16 * crowd, "linewidth": 0.4 * crowd**0.5, "zorder": 3}
-        seaborn.scatterplot(known, x="value", y="y", ax=axis, **by_cell(known, page, "markers"), **dots)
+        dots_by_cell(axis, known, "value", "y", page, True, s=16 * crowd, linewidth=0.4 * crowd**0.5, zorder=3)
         means = known.drop_duplicates("y").dropna(subset="mean")
         axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
     axis.set(ylabel="")
@@ -94,13 +89,6 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         axis.set(xlim=WHOLE)
     name_x(axis, rows["facet"].iloc[0], page)
     axis.grid(axis="y", lw=0.4, color=style.FAINT)
-
-
-def _joined(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Rows with the `line` that each is on: neighbours of one seed, until a run without a number or other batches."""
-    rows = rows.sort_values(["seed", "y"], kind="stable")
-    broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
-    return rows.assign(line=broken.cumsum())
 
 
 KIND = Kind("every run's score, the runs of a seed joined", table, draw)

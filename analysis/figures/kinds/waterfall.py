@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.results import naming
-from ablate.results.records import Manifest
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -60,17 +59,14 @@ def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
         factor, level, base = (naming.named(study.manifest, key) for key in (row.factor, row.level, row.reference))
         role, name = "change", f"{factor}: {level} for {base}"
     elif row.kind == "step":
-        role, name = "step", f"+ {_variant(study.manifest, row.factor, row.level)}"
+        alone = row.factor in study.manifest.components  # swiglu, optim.lr=0.001
+        named = naming.named(study.manifest, row.level)
+        role, name = "step", f"+ {named if alone else naming.assigned(study.manifest, row.factor, row.level)}"
     else:
         role, name = "total", "all steps together"
     known = {key: getattr(row, key) for key in ("factor", "level", "mean", "low", "high", "n", "verdict", "note")}
     end = math.nan if row.verdict == "withheld" else start + row.mean
     return known | {"facet": row.stratum, "role": role, "name": name, "start": start, "end": end}
-
-
-def _variant(manifest: Manifest, factor: str, level: Any) -> str:
-    """A variant by itself: swiglu, optim.lr=0.001."""
-    return naming.named(manifest, level) if factor in manifest.components else naming.assigned(manifest, factor, level)
 
 
 def _caption(case: Case, strata: int) -> list[str]:

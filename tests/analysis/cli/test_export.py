@@ -18,7 +18,7 @@ from analysis.cli.main import main
 from analysis.escape import quoted, unquoted, written
 from analysis.sources.csv_file import read_csv
 from analysis.sources.request import Asked
-from analysis.writing.runs_table import runs_table
+from analysis.writing.tables import runs_table
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 

@@ -23,8 +23,7 @@ from analysis.escape import written
 from analysis.sources.csv_file import read_csv
 from analysis.sources.request import Asked
 from analysis.webpage.curve_data import series
-from analysis.writing.runs_table import runs_table
-from analysis.writing.tables import remarks
+from analysis.writing.tables import remarks, runs_table
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 TEXT = ["kind", "factor", "level", "reference", "stratum", "label", "verdict", "note"]

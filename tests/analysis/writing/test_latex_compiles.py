@@ -13,7 +13,7 @@ from fake_studies import fabricate
 
 from ablate.results.study import load_study
 from analysis.case import case_of
-from analysis.cli import paper as text
+from analysis.cli.output import write_paper
 from analysis.writing import tables
 
 pytestmark = [
@@ -103,7 +103,7 @@ def compiled(folder: Path) -> str:
 def test_a_paper_with_everything_compiles_and_nothing_leaves_the_page(tmp_path: Path, study: str, options: str) -> None:
     found = case_of(load_study(tmp_path, fabricate(tmp_path, **STUDIES[study])), tmp_path)
     tables.write(found, tmp_path)
-    text.write(found, tmp_path)
+    write_paper(found, tmp_path)
     (tmp_path / "paper.tex").write_text(paper(tmp_path, options), encoding="utf-8")
     log = compiled(tmp_path)
     assert re.search(r"Output written on paper.pdf \(\d+ pages", log)
