@@ -1,4 +1,4 @@
-"""The installed command `ablate`: its commands, what the working folder cannot take from it, and tab completion."""
+"""The installed command `ablate`: its commands and tab completion."""
 
 from __future__ import annotations
 
@@ -8,25 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, latest
-from fake_studies import draw_effects_alone
+from conftest import ROOT
 
 from ablate import __version__
 from ablate.cli.completion import choices
 from ablate.cli.main import COMMANDS, main
 
 SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
-NORM = """
-import torch
-
-class Mine(torch.nn.Module):
-    def __init__(self, dim: int):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(dim))
-
-    def forward(self, x, mask=None):
-        return x / (1 + x.abs().amax(-1, keepdim=True)) * self.weight
-"""
 
 
 @pytest.fixture
@@ -44,21 +32,6 @@ def ablate(tmp_path: Path):
 
     said.folder = folder
     return said
-
-
-def test_files_of_the_working_folder_are_not_taken_for_ours_or_for_pythons(ablate, small):
-    for name in ("analysis", "ablate", "types", "typing", "random"):
-        (ablate.folder / f"{name}.py").write_text(f"raise SystemExit('the folder\\'s own {name}.py')\n")
-    (ablate.folder / "mine.py").write_text(NORM)
-    (ablate.folder / "conf" / "norm").mkdir(parents=True)
-    (ablate.folder / "conf" / "norm" / "mine.yaml").write_text("# Mine.\n_target_: mine.Mine\n_partial_: true\n")
-    own = ["--config-dir=conf", "user=[mine]", "study=mine"]
-    done = ablate(*own, "-m", "norm=ln,mine", "seeds=1", "train.parallel=1", *latest(*small, "results_dir=results"))
-    assert done.returncode == 0 and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
-    draw_effects_alone(ablate.folder / "results", "mine")
-    shown = ablate("analyse")
-    assert shown.returncode == 0 and (ablate.folder / "results/figures/mine/effects.pdf").exists(), shown.stderr
-    assert "norm: mine − ln" in shown.stdout
 
 
 def test_every_command_is_in_the_help_and_a_misspelt_one_is_told(ablate):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -13,27 +14,33 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, SHAPE, STEPS, latest, run_fresh
-from fake_studies import a_cell
+from fake_studies import a_cell, draw_effects_alone
 from omegaconf import OmegaConf
 
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import fork, launcher
 from ablate.execution.orders import Order, line
-from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.checks.user_code import apart
 
-SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+SCRIPT = """
+import sys
+from ablate.cli.main import main
+
+for line in sys.argv[1:]:
+    sys.argv[1:] = eval(line)
+    try:
+        main()
+    except SystemExit as end:
+        print("exit code", end.code)
+"""  # the console script of an installation, for several command lines in one process
 # What libraries look for in a sweep, an analysis and an evaluation, and go on without where they do not find it.
-PROBED = (
-    "attr bottleneck cloudpickle colorama cuda cupy cython envwrap flint fx2trt_oss gmpy gmpy2 hypothesis ipywidgets "
-)
-PROBED += (
-    "lxml monkeytype msvcrt nt numexpr onnx onnx_tf onnxruntime opt_einsum org pydot pynvml pytz scikits sksparse "
-)
-PROBED += (
-    "tabulate tensorflow tensorrt torch2trt torchcomms torchdistx tree triton tvm uarray uharfbuzz unicodedata2 winreg "
-)
-PROBED += "xarray _winapi random sitecustomize usercustomize ablate analysis wandb yaml"
-TINY = latest(*SHAPE, *STEPS, "data.context=48", "data=copy", "seeds=1", "train.parallel=1", "track=wandb")
+PROBED = """
+attr bottleneck cloudpickle colorama cuda cupy cython envwrap flint fx2trt_oss gmpy gmpy2 hypothesis ipywidgets lxml
+monkeytype msvcrt nt numexpr onnx onnx_tf onnxruntime opt_einsum org pydot pynvml pytz scikits sksparse tabulate
+tensorflow tensorrt torch2trt torchcomms torchdistx tree triton tvm uarray uharfbuzz unicodedata2 winreg xarray _winapi
+random types typing sitecustomize usercustomize ablate analysis wandb yaml
+"""
+TINY = latest(*SHAPE, *STEPS, "data.context=48", "data=copy", "seeds=1", "train.parallel=1")
 NORM = """
     import torch
 
@@ -63,33 +70,42 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def installed(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command that an installation has, from the folder."""
+def installed(folder: Path, *lines: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """Command lines of an installation, from the folder, of which nothing was executed."""
     variables = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"} | environment
-    command = [sys.executable, str(folder.parent / "ablate"), *words]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, str(folder.parent / "ablate"), *map(repr, lines)]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and [*(folder.parent / "executed").iterdir()] == [], done.stderr
+    return done
+
+
+def codes(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The exit codes of the command lines."""
+    return re.findall(r"^exit code (\w+)$", done.stdout, re.MULTILINE)
 
 
 def test_no_command_and_no_worker_executes_the_current_folder(folder: Path) -> None:
-    for words in (["-m", "norm=ln,rms", *TINY], ["analyse"], ["evaluate"], ["status"], ["sync"], ["diff", "ln", "rms"]):
-        done = installed(folder, *words)
-        assert done.returncode == 0, done.stderr
-        assert [*(folder.parent / "executed").iterdir()] == [], words
-
-
-def test_an_empty_entry_of_pythonpath_is_not_the_current_folder(folder: Path) -> None:
-    for name in ("sitecustomize", "usercustomize", "nt", "_winapi"):  # Python's own library asks first for these
-        (folder / f"{name}.py").unlink()
-    done = installed(folder, "-m", "norm=ln,rms", *TINY, "dry_run=true", PYTHONPATH=f"{ROOT}{os.pathsep}")
-    assert done.returncode == 0, done.stderr
-    assert [*(folder.parent / "executed").iterdir()] == []
+    draw_effects_alone(folder / "results", "here")
+    commands = [
+        ["-m", "norm=ln,rms", "study=here", *latest(*TINY, "track=wandb")],
+        ["analyse"],
+        ["evaluate"],
+        ["status"],
+    ]
+    done = installed(folder, *commands, ["sync"], ["diff", "ln", "rms"])
+    assert codes(done) == ["0"] * 6, done.stdout + done.stderr
+    assert (folder / "results/figures/here/effects.pdf").exists()
 
 
 @pytest.mark.parametrize("module", ["ablate", "analysis"])
 def test_python_m_leaves_the_folder_before_it_loads_anything(module: str, folder: Path) -> None:
-    for name in ("ablate", "analysis"):  # Python takes these for ours
+    for name in (
+        "ablate",
+        "analysis",
+        "types",
+    ):  # Python takes the first two for the installed packages, needs the third
         (folder / f"{name}.py").unlink()
-    done = run_fresh(module, *["-m", "norm=ln,nope"] * (module == "ablate"), cwd=folder)
+    done = run_fresh(module, *["status"] * (module == "ablate"), cwd=folder)
     assert done.returncode == 2 and done.stderr.startswith("ablate"), done.stderr
     assert [*(folder.parent / "executed").iterdir()] == []
 
@@ -101,13 +117,13 @@ def test_user_names_what_is_found_there_in_every_process(folder: Path) -> None:
     (folder / "conf" / "norm").mkdir(parents=True)
     (folder / "conf" / "norm" / "mine.yaml").write_text("# Mine.\n_target_: mine.Norm\n_partial_: true\n")
     own = ["--config-dir=conf", "-m", "norm=ln,mine", *TINY]
-    lost = installed(folder, *own, "user=[mine]", "dry_run=true")
-    assert lost.returncode == 2 and "No module named 'theirs'" in lost.stderr
-    assert "theirs lies in the current folder, of which user=[...] has to name it, too" in lost.stderr
-    done = installed(folder, *own, "user=[mine, theirs]")
-    assert done.returncode == 0 and "norm: mine − ln" in done.stdout, done.stderr
-    assert installed(folder, "evaluate", "user=[mine,theirs]").returncode == 0
-    assert [*(folder.parent / "executed").iterdir()] == []
+    lines = [[*own, "user=[mine]", "dry_run=true"], [*own, "user=[mine, theirs]"], ["evaluate", "user=[mine,theirs]"]]
+    for name in ("sitecustomize", "usercustomize", "nt", "_winapi", "types", "typing"):  # Python asks first for these
+        (folder / f"{name}.py").unlink()
+    done = installed(folder, *lines, PYTHONPATH=f"{ROOT}{os.pathsep}")  # its empty entry is the current folder
+    assert codes(done) == ["2", "0", "0"] and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
+    assert "No module named 'theirs'" in done.stderr
+    assert "theirs lies in the current folder, of which user=[...] has to name it, too" in done.stderr
 
 
 @pytest.fixture
@@ -125,9 +141,8 @@ def test_a_process_that_is_no_copy_finds_the_same(inside: Path, monkeypatch: pyt
     """As on macOS, where none is forked."""
     monkeypatch.setattr(fork, "FORKS", False)
     find_here(["mine_too.part"])
-    assert apart(partial(eval, "__import__('mine_too').NUMBER")) == 7
-    with pytest.raises(Failed, match="ModuleNotFoundError"):
-        apart(partial(eval, "__import__('tabulate')"))
+    found = "(__import__('mine_too').NUMBER, __import__('importlib.util').util.find_spec('tabulate'))"
+    assert apart(partial(eval, found)) == (7, None)
 
 
 def test_a_job_of_another_launcher_finds_the_same(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,11 +139,11 @@ def altered(manifest: Manifest, at: tuple[Any, ...], value: Any) -> Manifest:
 
 
 def test_whatever_stands_anywhere_a_study_is_read_or_refused(place: Path, results: Path) -> None:
-    """Another value in each place of the manifest in turn, a number, text, list or mapping: no error but Corrupt."""
+    """Two other values in each place of the manifest in turn: no error but Corrupt."""
     file = study_folder(results, STUDY) / "manifest.json"
     honest = read_json(file)
     values = itertools.cycle([None, "x", [[1]], {"a": {"b": 1}}, 7, [], {}])
-    for at, value in itertools.chain.from_iterable([zip(places(honest), values, strict=False)] * 2):
+    for at, value in zip([*places(honest)] * 2, values, strict=False):
         raw_json(file, altered(honest, at, value))
         with contextlib.suppress(Corrupt):
             load_study(results, STUDY)

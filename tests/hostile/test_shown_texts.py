@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from unittest.mock import patch
 
+import pytest
 from fake_studies import TASK, fabricate
+
+from analysis.cli.main import main
+from analysis.figures.draw import style
 
 ACTING = "\x1b]0;x\x07 \x1b[2J \u2028 \u2029 \x85 \u202e \u2066 \x00"
 BRACES = "{" * 500
 LATEX = "\\input{/etc/passwd} $\\write18{ls}$ %"
 
 
-def test_what_acts_is_spelled_out_everywhere(tmp_path: Path) -> None:
+def test_what_acts_is_spelled_out_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nasty = f"{ACTING}{LATEX}{BRACES}<script>"
     entry = {"ENTRYTYPE": "misc", "title": nasty, "author": nasty, "year": nasty, "note": nasty}
     claim = {"less": [{"tag": nasty}, {"tag": "plain"}], "metric": "test/loss"}
@@ -31,10 +34,9 @@ def test_what_acts_is_spelled_out_everywhere(tmp_path: Path) -> None:
         claims={nasty: {"claim": claim, "written": nasty, "registered": True, "earlier": []}},
     )
     out = tmp_path / "out"
-    words = ["analyse", "--results-dir", str(tmp_path), name, "--to", str(out)]
-    done = subprocess.run([sys.executable, "-m", "ablate", *words], capture_output=True, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
-    texts = {"out": done.stdout, "err": done.stderr}
+    with patch.object(style, "_write", lambda drawn, file, *_: file.write_bytes(b"a picture, which is no text")):
+        assert main(["--results-dir", str(tmp_path), name, "--to", str(out)]) == 0
+    texts = dict(zip(("out", "err"), capsys.readouterr(), strict=True))
     kinds = (".md", ".html", ".tex", ".bib", ".txt")  # CSV files are data
     texts |= {file.name: file.read_text(encoding="utf-8") for file in out.iterdir() if file.suffix in kinds}
     assert {"report.html", "report.md", "methods.tex", "macros.tex", "references.bib"} <= texts.keys()

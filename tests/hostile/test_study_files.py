@@ -12,10 +12,11 @@ from conftest import Cli
 
 from ablate.cli.main import command
 from ablate.config.errors import PlanError
+from ablate.config.schema import VARIED
 from ablate.planning.plan import plan_study
 from hostile.arsenal import PACKAGE, tag, targets
 
-ATTACKS = list(targets(Path()))
+SHOTS = list(targets(Path()).values())
 GLOBAL = "# @package _global_\n"
 
 
@@ -36,40 +37,51 @@ def problems(theirs: Path | None, *overrides: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_study_file_runs_nothing(attack: str, place: Path, theirs: Path) -> None:
-    shot = targets(place)[attack]
-    study = {"study": "evil", "user": shot["user"], "norm": shot["node"], "seeds": 1}
+def test_a_study_file_runs_nothing(place: Path, theirs: Path) -> None:
+    """All attacks at once, each in another group."""
+    users = [str(name) for shot in SHOTS for name in (shot["user"] if isinstance(shot["user"], list) else [7])]
+    study = {"study": "evil", "user": users, "seeds": 1} | nodes(place)
     (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump(study))
     found = problems(theirs, "+experiment=evil")
     assert any("evil.yaml: user: belongs on the command line" in line for line in found)
     assert PACKAGE not in sys.modules
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_variant_runs_nothing(attack: str, place: Path, theirs: Path) -> None:
-    shot = targets(place)[attack]
-    (theirs / "norm" / "evil.yaml").write_text(yaml.safe_dump(shot["node"]))
-    whole = "# @package _global_\n" + yaml.safe_dump({"user": shot["user"], "norm": shot["node"]})
+def test_a_variant_runs_nothing(place: Path, theirs: Path) -> None:
+    """Each attack as the variant of another group, and by a preset that would choose it."""
+    for group, node in nodes(place).items():
+        (theirs / group).mkdir(exist_ok=True)
+        (theirs / group / "evil.yaml").write_text(yaml.safe_dump(node))
+    found = problems(theirs, *(f"{group}=evil" for group in nodes(place)))
+    assert {group for group in nodes(place) if any(line.startswith(f"{group}._target_") for line in found)} == {
+        *nodes(place)
+    }, found
     (theirs / "preset").mkdir()
-    (theirs / "preset" / "evil.yaml").write_text(whole)
-    assert any("norm._target_" in line for line in problems(theirs, "norm=evil"))
-    assert any(line.startswith(("norm._target_", "norm", "+preset")) for line in problems(theirs, "+preset=evil"))
+    for attack in ("stdlib", "package"):
+        shot = targets(place)[attack]
+        whole = {"user": shot["user"], "norm": shot["node"]}
+        (theirs / "preset" / f"{attack}.yaml").write_text(GLOBAL + yaml.safe_dump(whole))
+        found = problems(theirs, f"+preset={attack}")
+        assert any(line.startswith(("norm._target_", "norm", "+preset")) for line in found)
     assert PACKAGE not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("package", "why"),
-    [
-        *[(name, "belongs to Python") for name in ("os", "subprocess", "builtins", "__main__", "importlib", "json")],
-        *[(name, "is a library that ablate needs") for name in ("torch", "numpy", "hydra", "yaml", "wandb", "sympy")],
-        *[(name, "is ablate's own") for name in ("ablate", "ablate.model", "analysis", "hydra_plugins")],
-        *[(f"'{name}'", "is not the name of a package") for name in ("..os", "a b", "os;x", "a..b")],
-    ],
-)
-def test_packages_of_others_are_none_of_the_users(package: str, why: str, place: Path) -> None:
-    found = problems(None, f"user=[{package}]", "norm._target_=os.system")
-    assert any(line.startswith("user: ") and why in line for line in found), found
+def test_packages_of_others_are_none_of_the_users(place: Path) -> None:
+    reasons = {"belongs to Python": ["os", "subprocess", "builtins", "__main__", "importlib", "json"]}
+    reasons["is a library that ablate needs"] = ["torch", "numpy", "hydra", "yaml", "wandb", "sympy"]
+    reasons["is ablate's own"] = ["ablate", "ablate.model", "analysis", "hydra_plugins"]
+    reasons["is not the name of a package"] = ["..os", "a b", "os;x", "a..b"]
+    packages = ",".join(f"'{name}'" for names in reasons.values() for name in names)
+    found = problems(None, f"user=[{packages}]", "norm._target_=os.system")
+    lines = [line for line in found if line.startswith("user: ")]
+    for why, names in reasons.items():
+        for name in names:
+            assert any(name in line and why in line for line in lines), (name, lines)
+
+
+def nodes(place: Path) -> dict[str, dict[str, Any]]:
+    """The node of each attack, by another group."""
+    return {group: shot["node"] for group, shot in zip(VARIED, targets(place).values(), strict=False)}
 
 
 @pytest.mark.parametrize("name", ["system", "Linear", "nothing", "os", "norms.os.system", "Norm.forward", "__class__"])
@@ -171,14 +183,14 @@ def test_a_variant_reaches_hydra_in_no_other_way(place: Path, theirs: Path, caps
         assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("entry", ["deep/evil@_here_", "/ffn/deep/evil@_here_", {"deep@_here_": "evil"}, "../x"])
-def test_a_variant_takes_nothing_from_where_none_lie(entry: object, place: Path, theirs: Path) -> None:
+def test_a_variant_takes_nothing_from_where_none_lie(place: Path, theirs: Path) -> None:
     """Of such a file nobody would check what it asks for, nor see that it has changed since its study ended."""
     (theirs / "ffn" / "deep").mkdir(parents=True)
     (theirs / "ffn" / "deep" / "evil.yaml").write_text("mult: ${oc.env:SECRET}\n")
-    (theirs / "ffn" / "mine.yaml").write_text(yaml.safe_dump({"defaults": ["mlp", entry]}))
-    [found] = problems(theirs, "ffn=mine")
-    assert "mine.yaml" in found and "its own folder" in found
+    for entry in ("deep/evil@_here_", "/ffn/deep/evil@_here_", {"deep@_here_": "evil"}, "../x"):
+        (theirs / "ffn" / "mine.yaml").write_text(yaml.safe_dump({"defaults": ["mlp", entry]}))
+        [found] = problems(theirs, "ffn=mine")
+        assert "mine.yaml" in found and "its own folder" in found
     for allowed in ("mlp@_here_", "_self_", {"/norm": "rms"}):
         (theirs / "ffn" / "mine.yaml").write_text(yaml.safe_dump({"defaults": ["mlp", allowed]}))
         assert not any("its own folder" in found for found in problems(theirs, "ffn=mine", "norm=nil"))
@@ -205,9 +217,9 @@ def test_a_variant_sets_nothing_of_a_study(key: str, place: Path, theirs: Path) 
         (theirs / folder).mkdir()
     (theirs / "preset" / "inner.yaml").write_text(GLOBAL + "seeds: 7")
     (theirs / f"{file}.yaml").write_text(text)
-    told = f"{choice}: sets {key}, a key of a whole study; write it on the command line"
-    assert told in problems(theirs, choice)
-    assert told in problems(theirs, choice, "user=[mine_alone]", "keep=all")
+    more = ["user=[mine_alone]", "keep=all"] * (key in ("keep", "user"))  # as well where the command line sets it
+    message = f"{choice}: sets {key}, a key of a whole study; write it on the command line"
+    assert message in problems(theirs, choice, *more)
 
 
 def test_a_service_of_ones_own_is_chosen_on_the_command_line(place: Path, theirs: Path) -> None:
