@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from fake_studies import TASK, fabricate
 
+from ablate.formatting.streams import exit_with
 from analysis.cli.main import main
 from analysis.figures.draw import style
 
@@ -16,7 +18,11 @@ BRACES = "{" * 500
 LATEX = "\\input{/etc/passwd} $\\write18{ls}$ %"
 
 
-def test_what_acts_is_spelled_out_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_acts_is_spelled_out_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))  # a command replaces them
     nasty = f"{ACTING}{LATEX}{BRACES}<script>"
     entry = {"ENTRYTYPE": "misc", "title": nasty, "author": nasty, "year": nasty, "note": nasty}
     claim = {"less": [{"tag": nasty}, {"tag": "plain"}], "metric": "test/loss"}
@@ -35,7 +41,9 @@ def test_what_acts_is_spelled_out_everywhere(tmp_path: Path, capsys: pytest.Capt
     )
     out = tmp_path / "out"
     with patch.object(style, "_write", lambda drawn, file, *_: file.write_bytes(b"a picture, which is no text")):
-        assert main(["--results-dir", str(tmp_path), name, "--to", str(out)]) == 0
+        with pytest.raises(SystemExit) as end:
+            exit_with(lambda: main(["--results-dir", str(tmp_path), name, "--to", str(out)]))
+    assert not end.value.code
     texts = dict(zip(("out", "err"), capsys.readouterr(), strict=True))
     kinds = (".md", ".html", ".tex", ".bib", ".txt")  # CSV files are data
     texts |= {file.name: file.read_text(encoding="utf-8") for file in out.iterdir() if file.suffix in kinds}
