@@ -40,9 +40,9 @@ def test_what_acts_is_spelled_out_everywhere(
         claims={nasty: {"claim": claim, "written": nasty, "registered": True, "earlier": []}},
     )
     out = tmp_path / "out"
-    with patch.object(style, "_write", lambda drawn, file, *_: file.write_bytes(b"a picture, which is no text")):
-        with pytest.raises(SystemExit) as end:
-            exit_with(lambda: main(["--results-dir", str(tmp_path), name, "--to", str(out)]))
+    picture = patch.object(style, "_write", lambda drawn, file, *_: file.write_bytes(b"a picture, which is no text"))
+    with picture, pytest.raises(SystemExit) as end:
+        exit_with(lambda: main(["--results-dir", str(tmp_path), name, "--to", str(out)]))
     assert not end.value.code
     texts = dict(zip(("out", "err"), capsys.readouterr(), strict=True))
     kinds = (".md", ".html", ".tex", ".bib", ".txt")  # CSV files are data
