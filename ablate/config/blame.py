@@ -1,4 +1,4 @@
-"""What is wrong with a command line that cannot be composed: its misspelt keys, variants and values, one line each.
+"""What is wrong with a command line: overrides that cannot be composed, and settings that do not reach a variant.
 
 Each override is tried alone, so that all bad ones are named together, with what to write instead.
 """
@@ -6,17 +6,19 @@ Each override is tried alone, so that all bad ones are named together, with what
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from ablate.config.components import offered_names, parameters_of, resolve
-from ablate.config.compose import COMPOSING, Composer
+from ablate.config.compose import COMPOSING, Composed, Composer
+from ablate.config.depth import named_variants, patterned
 from ablate.config.errors import BadComponent, Problem, first_line
-from ablate.config.overrides import Overrides
+from ablate.config.overrides import Overrides, parsed
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import KEYS, RENAMED, SECTIONS
+from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, Config
 from ablate.formatting.suggest import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -32,51 +34,44 @@ def blame(composer: Composer, command: Overrides, cells: Iterable[list[str]]) ->
     for key, levels in sorted(entries, key=lambda entry: composer.group_of(entry[1][0]) is None):
         good, found = [], []
         for text in levels:
-            problem = judge(composer, text, chosen)
-            found += [elsewhere(composer, problem, text, command)] if problem else []
+            problem = _problem_of(composer, text, chosen)
+            found += [_elsewhere(composer, problem, text, command)] if problem else []
             good += [] if problem else [text]
-        problems += found if good or composer.group_of(levels[0]) else of_key(found)
+        if len(found) > 1 and not good and not composer.group_of(levels[0]) and len({p.message for p in found}) == 1:
+            found = [found[0]._replace(key=found[0].key.partition("=")[0])]  # what is wrong is the key, not a level
+        problems += found
         if good and composer.group_of(good[0]):
             chosen.append(good[0])
         if key is None:
             fixed += good
         elif good:
             swept[key] = good
-    return problems or clashes(composer, command, cells), Overrides(fixed, swept, [])
+    return problems or _clashes(composer, command, cells), Overrides(fixed, swept, [])
 
 
-def of_key(found: list[Problem]) -> list[Problem]:
-    """What is wrong with all levels of a key, once where it is the same: it is wrong with the key."""
-    if len(found) == 1 or len({problem.message for problem in found}) > 1:
-        return found
-    return [found[0]._replace(key=found[0].key.partition("=")[0])]
-
-
-def elsewhere(composer: Composer, problem: Problem, text: str, command: Overrides) -> Problem:
+def _elsewhere(composer: Composer, problem: Problem, text: str, command: Overrides) -> Problem:
     """The problem, unless it is a key that another of the variants swept does have: then which."""
     levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
-    having = [
-        level for level in levels if composer.group_of(level) and judge(composer, text.lstrip("+"), [level]) is None
-    ]
+    groups = [level for level in levels if composer.group_of(level)]
+    having = [level for level in groups if _problem_of(composer, text.lstrip("+"), [level]) is None]
     if not having or len(having) == len(levels):
         return problem
     without = ", ".join(level for level in levels if level not in having)
-    told = f"only {', '.join(having)} has this key, not {without}; sweep those that have it, or set it in a YAML"
-    return problem._replace(message=f"{told} of your own")
+    how = "sweep those that have it, or set it in a YAML of your own"
+    return problem._replace(message=f"only {', '.join(having)} has this key, not {without}; {how}")
 
 
-def clashes(composer: Composer, command: Overrides, cells: Iterable[list[str]]) -> list[Problem]:
+def _clashes(composer: Composer, command: Overrides, cells: Iterable[list[str]]) -> list[Problem]:
     """Keys that some of the variants swept do not have, though the first ones do."""
     for overrides in cells:
         groups = [text for text in overrides if composer.group_of(text)]
         for text in overrides:
-            found = judge(composer, text, groups) if text not in groups else None
-            if found:
-                return [elsewhere(composer, found, text, command)]
+            if text not in groups and (found := _problem_of(composer, text, groups)):
+                return [_elsewhere(composer, found, text, command)]
     return []
 
 
-def judge(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
+def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
     """What is wrong with one override, beside the groups chosen so far."""
     key, _, value = text.partition("=")
     group = composer.group_of(text)
@@ -87,11 +82,11 @@ def judge(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
     try:
         composer.compose([*chosen, text])
     except COMPOSING as error:
-        return Problem(text, explain(composer, key.lstrip("+~"), error, chosen))
+        return Problem(text, _explain(composer, key.lstrip("+~"), error, chosen))
     return None
 
 
-def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -> str:
+def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -> str:
     """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
     message, head = str(error.__cause__ or error), key.rpartition(".")[0]
     if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # what OmegaConf makes to hold a key
@@ -110,29 +105,29 @@ def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -
     if "already at" in message:
         return f"is a key as it is; write {key}=... without the plus"
     if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
-        return no_such_key(composer, key, tuple(chosen))
+        return _no_such_key(composer, key, tuple(chosen))
     return first_line(message).rstrip(".")
 
 
-def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
-    """What to say of a key that there is not: which variants have it, or the one that was meant, or what there is."""
+def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
+    """Which variants have a key that is not there, or which key was meant, or which keys there are."""
     head, _, last = key.rpartition(".")
     if key in RENAMED:
         return RENAMED[key]
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
-    if last in options(head, node, configs[0].user):
+    if last in _options(head, node, configs[0].user):
         return f"is an option, which no variant's YAML need hold; to add it write +{key}=..."
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
     top = sorted({*KEYS, *composer.known} - SECTIONS.keys())
-    if near := next(filter(None, (meant(config, head, last, top) for config in configs)), None):
+    if near := next(filter(None, (_meant(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
-    return f"no such key; {instead(last, sorted(keys_of(node)) if isinstance(node, DictConfig) else top)}"
+    return f"no such key; {instead(last, sorted(_keys_of(node)) if isinstance(node, DictConfig) else top)}"
 
 
-def options(group: str, node: Any, user: Iterable[str]) -> list[str]:
+def _options(group: str, node: Any, user: Iterable[str]) -> list[str]:
     """The arguments of a variant's class that are None, and change nothing, where its YAML leaves them out."""
     try:
         taken = parameters_of(resolve(group, node["_target_"], user)) if "_target_" in (node or ()) else {}
@@ -141,10 +136,10 @@ def options(group: str, node: Any, user: Iterable[str]) -> list[str]:
     return [name for name, each in taken.items() if each.default is None and name not in offered_names(group)]
 
 
-def meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:
+def _meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:
     """The key that a misspelt one stands for: of its name in another section, else the nearest one."""
     sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
-    known = [f"{name}.{key}" for name, node in sections.items() for key in keys_of(node)]
+    known = [f"{name}.{key}" for name, node in sections.items() for key in _keys_of(node)]
     same = [key for key in known if key.rpartition(".")[2] == last]
     if same:
         return same[0]
@@ -152,6 +147,41 @@ def meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | Non
     return named.get(nearest(last, named) or "") or nearest(f"{head}.{last}", known)
 
 
-def keys_of(node: DictConfig) -> list[str]:
-    """The keys of a section that people type."""
+def _keys_of(node: DictConfig) -> list[str]:
     return [str(key) for key in node if not str(key).startswith("_")]
+
+
+def unreached(cells: list[tuple[Composed, list[str]]], presets: dict[str, Path]) -> list[str]:
+    """What does not reach some variants of cells, each with the overrides that made it; in words, each once."""
+    chosen = {cell.choices.get("preset", "") for cell, _ in cells}
+    files = {name: read_plain(file) for name, file in presets.items() if name in chosen}
+    found: dict[str, None] = {}
+    for cell, overrides in cells:
+        found |= dict.fromkeys(_in_patterns(cell.config, overrides))
+        found |= dict.fromkeys(_beside_preset(cell, files.get(cell.choices.get("preset", ""), {})))
+    return list(found)
+
+
+def _in_patterns(config: Config, overrides: list[str]) -> Iterator[str]:
+    """Keys that some variants of a pattern over the layers take, and others do not have."""
+    written = [parsed(text).key_or_group for text in overrides if "=" in text]
+    keys = [key.split(".") for key in (*written, config.tune.key or "")]
+    for group in patterned(config):
+        variants = named_variants(getattr(config, group), "")
+        for key in (path[1] for path in keys if path[0] == group and len(path) > 1):
+            lacking = [name for name, node in variants.items() if key not in node]
+            if lacking:
+                taking = [name for name in variants if name not in lacking]
+                yield f"{group}.{key} reaches {', '.join(taking)}, not {', '.join(lacking)}"
+
+
+def _beside_preset(cell: Composed, file: dict[str, Any]) -> Iterator[str]:
+    """Keys that a preset sets for its own variants, which those chosen instead do not have."""
+    whole = cell.config.as_json() if file else {}
+    for group in (name for name in (*COMPONENTS, "model") if name in file):
+        sets, node = dict(file.get(group) or {}), whole[group] or {}
+        if sets.pop(LAYERS, None) == node.get(LAYERS, ""):
+            continue  # its own pattern, of which each variant has what is its
+        for name, own in named_variants(node, cell.choices.get(group, "")).items():
+            if lacking := sets.keys() - own.keys():
+                yield f"{group}={name} is without {', '.join(sorted(lacking))}, which {cell.choices['preset']} sets"

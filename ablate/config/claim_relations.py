@@ -82,8 +82,8 @@ class Claim(Record):
             return "has two metrics, which only differences have" if len(self.metrics) > 1 else None
         share = self.equivalent and fraction_of(self.margin)
         if not (is_number(self.margin) or share or (self.margin is None and self.relation not in BOUNDED)):
-            told = "which is no number" + " and no share of the steps" * bool(self.equivalent)
-            return f"has the margin {self.margin!r}, {told}"
+            nor = " and no share of the steps" * bool(self.equivalent)
+            return f"has the margin {self.margin!r}, which is no number{nor}"
         return None
 
     @property

@@ -18,7 +18,6 @@ from ablate.config.claim_relations import (
     Claim,
     Criterion,
     Leveled,
-    Side,
     holds,
     levels_of,
     plain_metric,
@@ -51,17 +50,13 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
         wrong = list(_claim(given, factors))
         try:
             claim = parse(Claim, given)
-            kept[name] = claim if wrong or found else _fixed(claim, at or {})
+            own = {key for side in claim.sides for key in side} if not wrong else set()
+            fixed = {} if wrong or found else {key: level for key, level in (at or {}).items() if key not in own}
+            kept[name] = dataclasses.replace(claim, at=fixed | claim.at)
         except ValueError as error:
             wrong = wrong or [str(error)]
         found += [Problem(f"claims.{name}", message) for message in wrong]
     return kept, found
-
-
-def _fixed(claim: Claim, at: Side) -> Claim:
-    """A claim with what its file fixes for all of them, but for the factors that it compares itself."""
-    own = {key for side in claim.sides for key in side}
-    return dataclasses.replace(claim, at={key: level for key, level in at.items() if key not in own} | claim.at)
 
 
 def read_criterion(given: Any, claims: Iterable[str]) -> tuple[Criterion | None, list[Problem]]:
@@ -104,7 +99,9 @@ def metric_problems(
     found = []
     for name, claim in claims.items():
         wrong = [message for metric in claim.metrics for message in _metric_of(claim, metric, known, lengths, timed)]
-        wrong = wrong or _unlike(claim.metrics)
+        if not wrong and len({*map(plain_metric, claim.metrics)}) > 1:
+            unlike = f"{' and '.join(claim.metrics)} are not one metric at two lengths or of two statistics"
+            wrong = [f"metric: {unlike}, and have no difference"]
         found += [Problem(f"claims.{name}", message) for message in wrong]
     return found
 
@@ -123,14 +120,6 @@ def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], t
         yield f"metric: nothing is tested at length {length}; add it to eval.lengths"
 
 
-def _unlike(metrics: list[str]) -> list[str]:
-    """Why two metrics cannot be subtracted; nothing of one metric, whose unit and direction is one."""
-    names = [plain_metric(metric) for metric in metrics]
-    told = f"metric: {' and '.join(metrics)} are not one metric at two lengths or of two statistics"
-    told += ", and have no difference"
-    return [told] if len(set(names)) > 1 else []
-
-
 def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with one claim."""
     if not isinstance(claim, dict):
@@ -147,8 +136,10 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     yield from _sides(relations[0], claim[relations[0]], factors, pair)
     yield from _margin(relations[0], claim.get("margin"))
     if "at" in claim:
-        yield from _levels(claim["at"], factors, "at")
-        yield from _twice(claim["at"], claim[relations[0]])
+        at, sides = claim["at"], claim[relations[0]]
+        yield from _levels(at, factors, "at")
+        compared = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else ()
+        yield from (f"at: {key} is what its sides compare; leave it out" for key in at if key in compared)
     if "metric" in claim and relations[0] == "diverges_more":
         yield "metric: diverges_more counts runs that diverge; leave it out"
     elif pair:
@@ -222,13 +213,6 @@ def _margin(relation: str, margin: Any) -> Iterator[str]:
         rest = f": by how much {relation.removeprefix('not_')} at {'most' if relation in BOUNDED else 'least'}"
         rest = ", or a share of the training steps as in 2 %" if equal else rest
         yield f"margin: {margin} must be a number above 0{rest}"
-
-
-def _twice(at: Any, sides: Any) -> Iterator[str]:
-    named = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else set()
-    for key in at if isinstance(at, dict) else ():
-        if key in named:
-            yield f"at: {key} is what its sides compare; leave it out"
 
 
 def applicable(

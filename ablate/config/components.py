@@ -28,12 +28,7 @@ BESIDE = ("attention",)  # and what attends across stacks, which may be another 
 TABLE = ("vocab",)  # and an embedding
 WIRING = ("sublayers",)  # and a residual style beside both
 STEPPED = ("model", "optimiser", "grad_clip")  # what a training step is offered
-BUNDLES = (
-    "shape",
-    "sublayers",
-    "parts",
-    *STEPPED,
-)  # what our classes take whole, and those that derive from them hand on
+BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # what base classes take whole, and subclasses pass on
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
 # Every other group: ablate.model.
@@ -58,20 +53,18 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     try:
         found = locate(target, packages)
     except BadTarget as error:
-        hint = (
-            "" if user or "is not in" not in str(error) else "; for a class of your own package add user=[my_package]"
-        )
-        raise BadComponent(key, f"{error}{hint}") from None
-    if not is_of_kind(group, found):
-        kind = kind_of(group).__name__
+        hint = "; for a class of your own package add user=[my_package]"
+        raise BadComponent(key, f"{error}{hint * (not user and 'is not in' in str(error))}") from None
+    if not _is_of_kind(group, found):
+        kind = _kind_of(group).__name__
         raise BadComponent(key, f"{target!r} is no {CALLED.get(group) or 'nn.' * (kind == 'Module') + kind}")
-    if problem := unhanded(found):
+    if problem := _constructor_problem(found):
         raise BadComponent(key, problem)
     return found
 
 
-def unhanded(found: Any) -> str | None:
-    """What is wrong with a class whose constructor takes too little to call that of the class of ours below it."""
+def _constructor_problem(found: Any) -> str | None:
+    """What is wrong with a user class whose constructor takes too little to call that of its built-in base class."""
     bases = inspect.getmro(found)[1:] if inspect.isclass(found) else ()
     base = next((base for base in bases if within(base.__module__, OURS)), None)
     if base is None:
@@ -81,13 +74,11 @@ def unhanded(found: Any) -> str | None:
     if all(name in taken for name in bundles):
         return None
     names = ", ".join(bundles)
-    return (
-        f"{found.__name__} derives from {base.__name__}, whose constructor takes {names}; "
-        f"write def __init__(self, {names}, ...) and super().__init__({names}, ...)"
-    )
+    how = f"write def __init__(self, {names}, ...) and super().__init__({names}, ...)"
+    return f"{found.__name__} derives from {base.__name__}, whose constructor takes {names}; {how}"
 
 
-def kind_of(group: str) -> type:
+def _kind_of(group: str) -> type:
     """What classes of a group derive from."""
     if group in KINDS:
         found: type = locate(KINDS[group], ("ablate",))
@@ -97,22 +88,22 @@ def kind_of(group: str) -> type:
     return torch.optim.Optimizer if group == "optim" else torch.nn.Module
 
 
-def is_of_kind(group: str, found: Any) -> bool:
+def _is_of_kind(group: str, found: Any) -> bool:
     """Whether a class or function may be called for a group: a class of its kind, or a function where it takes one."""
     if group == "track":
         return is_sink(found)
     if inspect.isclass(found):
-        return issubclass(found, kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
-    return group in FUNCTIONS and (not within(found.__module__, OURS) or makes(found, kind_of(group)))
+        return issubclass(found, _kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
+    return group in FUNCTIONS and (not within(found.__module__, OURS) or _makes(found, _kind_of(group)))
 
 
-def makes(function: Callable[..., Any], kind: type) -> bool:
-    """Whether a function of ours says that it returns one of a kind."""
+def _makes(function: Callable[..., Any], kind: type) -> bool:
+    """Whether a built-in function is annotated to return one of a kind."""
     try:
-        said = hints_of(function).get("return")
+        hint = hints_of(function).get("return")
     except NameError:  # a name that only type checkers import
         return False
-    return any(inspect.isclass(one) and issubclass(one, kind) for one in (said, *typing.get_args(said)))
+    return any(inspect.isclass(one) and issubclass(one, kind) for one in (hint, *typing.get_args(hint)))
 
 
 def offered_names(group: str) -> tuple[str, ...]:
@@ -163,9 +154,8 @@ def argument_problems(
     except Exception as error:  # whatever a user's annotations evaluate to
         return [(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return [
-            (f"{group}._target_", f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them")
-        ]
+        message = f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them"
+        return [(f"{group}._target_", message)]
     given = _given(group, node)
     own = [name for name, p in parameters.items() if name not in offered and p.kind != p.VAR_POSITIONAL]
     problems = []
@@ -178,22 +168,19 @@ def argument_problems(
         elif value == "???":
             problems.append((f"{group}.{key}", f"has no value; write {group}.{key}=..."))
         elif not fits(value, hints.get(key, Any)):
-            problems.append((f"{group}.{key}", f"{value!r} is not of type {type_name(hints[key])}"))
+            hint = hints[key]
+            kind = hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
+            problems.append((f"{group}.{key}", f"{value!r} is not of type {kind}"))
     if group == "norm" and not fits(None, hints.get("layer", Any)):
-        told = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
-        problems.append((f"{group}.layer", told))
+        message = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
+        problems.append((f"{group}.layer", message))
     for name in own:
         if name not in given and parameters[name].default is inspect.Parameter.empty:
-            problems.append((f"{group}.{name}", f"{target.__name__} needs {name}; {where(group, name)}"))
+            bundle = "sublayers" if name in IN_SUBLAYERS else "shape" if name in IN_SHAPE else None
+            in_bundle = group == "residual" and bundle
+            how = f"take {bundle}, and use {bundle}.{name}" if in_bundle else "write it in the YAML"
+            problems.append((f"{group}.{name}", f"{target.__name__} needs {name}; {how}"))
     return problems
-
-
-def where(group: str, name: str) -> str:
-    """What to write for an argument that nothing gives: a residual style finds some in what it is given whole."""
-    bundle = "sublayers" if name in IN_SUBLAYERS else "shape" if name in IN_SHAPE else None
-    if group == "residual" and bundle:
-        return f"take {bundle}, and use {bundle}.{name}"
-    return "write it in the YAML"
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
@@ -238,8 +225,3 @@ def fits(value: Any, hint: Any) -> bool:
     except TypeError:  # of such types nothing can be said
         pass
     return True
-
-
-def type_name(hint: Any) -> str:
-    """A type as people write it."""
-    return hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")

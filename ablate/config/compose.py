@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -21,17 +22,30 @@ from ablate.config.components import parameters_of, resolve
 from ablate.config.depth import is_pattern, names_of
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, Groups
-from ablate.config.hydra_frame import blank, register
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
-
 JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # and what a variant's file can
-
-
 MOST = 256  # choices of groups that are kept for the next plan
+
+
+@functools.cache
+def blank() -> DictConfig:
+    """The base schema before anything is set, to be copied: to make it takes five times as long."""
+    return writable(Config)
+
+
+def writable(schema: Any) -> DictConfig:
+    """A schema as OmegaConf composes it: what is frozen in Python is not while it is put together."""
+    node: DictConfig = OmegaConf.structured(schema)
+    for part in (node, *(node._get_node(key) for key in node)):
+        if isinstance(part, DictConfig):
+            OmegaConf.set_readonly(part, None)
+    for name in OWNED if schema is Config else ():
+        OmegaConf.set_struct(node[name], False)  # variants may add their own
+    return node
 
 
 class Composed(NamedTuple):
@@ -81,7 +95,7 @@ class Composer:
         self.made, self.sections, self.beyond, self.texts = cache.made, cache.sections, cache.beyond, cache.texts
 
     def __enter__(self) -> Composer:
-        register()
+        ConfigStore.instance().store(name="schema", node=blank())  # where `conf/config.yaml` takes it from
         GlobalHydra.instance().clear()
         self.context = initialize_config_dir(str(CONF), version_base="1.3")
         self.context.__enter__()
@@ -298,11 +312,8 @@ def set_keys(config: DictConfig, texts: Iterable[str]) -> None:
     """Set keys as Hydra does.  Raises HydraException and what OmegaConf raises."""
     for override in map(parsed, texts):
         key, value, adds = override.key_or_group, override.value(), override.is_add()
-        if (
-            adds
-            and OmegaConf.select(config, key, throw_on_missing=False) is not None
-            and not isinstance(value, dict | list)
-        ):
+        single = adds and not isinstance(value, dict | list)
+        if single and OmegaConf.select(config, key, throw_on_missing=False) is not None:
             raise HydraException(f"an item is already at {key}")
         OmegaConf.update(config, key, value, merge=True, force_add=adds or override.is_force_add())
 

@@ -20,8 +20,7 @@ from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
 from ablate.formatting.suggest import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
-REST = "..."
-ON = "+..."
+REST, AGAIN = "...", "+..."  # after a variant, and after the whole
 
 
 class Item(NamedTuple):
@@ -39,7 +38,7 @@ def is_pattern(text: str, known: Collection[str]) -> bool:
 def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
     """The items of a pattern; a name that begins with a number is one where it is known."""
     found = []
-    for word in text.removesuffix(ON).split("+"):
+    for word in text.removesuffix(AGAIN).split("+"):
         number, name, rest = ("", word, None) if word in known else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
         found.append(Item(name, None if rest else int(number or 1)))
     return found
@@ -58,7 +57,7 @@ def pattern_problem(group: str, text: str, known: Collection[str]) -> str | None
     lost = [item.name for item in items if item.name not in known]
     if lost:
         return f"no such {group} {lost[0]!r}; {instead(lost[0], known)}" if lost[0] else "lacks a variant beside a +"
-    if sum(item.times is None for item in items) + text.endswith(ON) > 1:
+    if sum(item.times is None for item in items) + text.endswith(AGAIN) > 1:
         return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
     if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in text.split("+")):
         return "takes numbers from 1 before a variant, and none before one with ..."
@@ -75,18 +74,19 @@ def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
         if taken >= layers:
             raise ValueError(f"takes {taken + 1} layers at least, and model.layers={layers}")
         return [item.name for item in items for _ in range(item.times or layers - taken)]
-    if text.endswith(ON):
-        return repeated(items, taken, layers)
+    if text.endswith(AGAIN):
+        return _cut(items, taken, layers)
     if layers % taken:
         fitting = " or ".join(str(taken * n) for n in (layers // taken, layers // taken + 1) if n)
-        told = f"is a pattern of {taken} layers, which must divide model.layers={layers}; write model.layers={fitting}"
-        raise ValueError(f"{told}, {text}{ON} to cut it, or ... after a variant that takes what is left")
+        rule = f"is a pattern of {taken} layers, which must divide model.layers={layers}; write model.layers={fitting}"
+        raise ValueError(f"{rule}, {text}{AGAIN} to cut it, or ... after a variant that takes what is left")
     return [item.name for item in items for _ in range(item.times or 0)] * (layers // taken)
 
 
-def repeated(items: list[Item], taken: int, layers: int) -> list[str]:
-    """The variant of each layer of a pattern that goes on and is cut; where the cut would leave a variant out, the
-    longest run is shorter.  Raises ValueError where the layers are too few for that, too.
+def _cut(items: list[Item], taken: int, layers: int) -> list[str]:
+    """The variant of each layer of a pattern that is repeated and cut at the last layer.
+
+    Where the cut would leave a variant out, the longest run is shorter.  Raises ValueError where there are too few.
     """
     period = itertools.chain.from_iterable(itertools.repeat(item.name, item.times or 0) for item in items)
     cut = list(itertools.islice(itertools.cycle(period), layers))
@@ -105,12 +105,7 @@ def spelled(names: list[str]) -> str:
     """The shortest pattern that gives these layers: 2window+mha."""
     count = len(names)
     period = next(n for n in range(1, count + 1) if count % n == 0 and names[:n] * (count // n) == names)
-    runs: list[list[Any]] = []
-    for name in names[:period]:
-        if runs and runs[-1][0] == name:
-            runs[-1][1] += 1
-        else:
-            runs.append([name, 1])
+    runs = ((name, len(list(run))) for name, run in itertools.groupby(names[:period]))
     return "+".join(f"{times if times > 1 else ''}{name}" for name, times in runs)
 
 
@@ -176,9 +171,8 @@ def over_layers(config: Config) -> tuple[Config, list[Problem]]:
         node = getattr(config, group)
         text = node[LAYERS] if isinstance(node[LAYERS], str) else "+".join(node[LAYERS])
         if config.model.share_layers:
-            problems.append(
-                Problem("model.share_layers", f"layers that differ ({group}={text}) cannot share parameters")
-            )
+            message = f"layers that differ ({group}={text}) cannot share parameters"
+            problems.append(Problem("model.share_layers", message))
         try:
             found = expanded(text, config.model.layers, node)
         except ValueError as error:

@@ -90,9 +90,8 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
     """
     twos = [place for place, count in enumerate(counts.values()) if count == 2]
     if base_factors(len(twos)) == len(twos):
-        smaller = (
-            f"no fraction of resolution IV is smaller than the grid of {counted(len(twos), 'factor')} of two levels"
-        )
+        factors = counted(len(twos), "factor")
+        smaller = f"no fraction of resolution IV is smaller than the grid of {factors} of two levels"
         note = f"fractional: {smaller}, so all combinations are trained"
         return Arranged(grid(counts, base).cells, [note], {})
     from pyDOE3 import fracfact
@@ -108,8 +107,12 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
             cell[place] = 1 - base[place] if sign < 0 else base[place]
         cells.append(tuple(cell))
     aliases = _aliases([list(counts)[place] for place in twos], words, signs)
-    told = f"fractional: {len(cells)} of {math.prod(counts.values())} combinations, resolution {aliases['resolution']}"
-    notes = [f"{told}: main effects are clear of two-way interactions", *_said(aliases)]
+    share = f"{len(cells)} of {math.prod(counts.values())} combinations, resolution {aliases['resolution']}"
+    chains = "; ".join(" = ".join(pairs) for pairs in aliases["together"])
+    notes = [f"fractional: {share}: main effects are clear of two-way interactions"]
+    notes.append(f"generators: {'; '.join(aliases['generators'])}")
+    clear = "no two-way interaction is aliased with another"
+    notes.append(f"aliased two-way interactions: {chains}" if chains else clear)
     return Arranged(sorted(cells), notes, aliases)
 
 
@@ -156,10 +159,3 @@ def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> Aliases:
         "generators": [f"{name} = {' × '.join(spelt[letter] for letter in word)}" for name, word in defined],
         "together": together,
     }
-
-
-def _said(aliases: Aliases) -> list[str]:
-    chains = [" = ".join(pairs) for pairs in aliases["together"]]
-    clear = "no two-way interaction is aliased with another"
-    told = f"aliased two-way interactions: {'; '.join(chains)}" if chains else clear
-    return [f"generators: {'; '.join(aliases['generators'])}", told]

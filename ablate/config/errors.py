@@ -15,8 +15,8 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        said = f"{self.key}: {self.message}" if self.key else self.message
-        return visible(said.replace("\n", "\\n"))
+        line = f"{self.key}: {self.message}" if self.key else self.message
+        return visible(line.replace("\n", "\\n"))
 
 
 class PlanError(Exception):
@@ -42,13 +42,13 @@ class Refused(Exception):
     """A command cannot do what was asked; the message says why in one line."""
 
 
-def first_line(said: object) -> str:
-    """What an error says, or a text, without the advice, or the page, that follows its first line."""
-    return str(said).strip().split("\n")[0]
+def first_line(message: object) -> str:
+    """The first line of an error or a text, without the advice, or the page, that follows."""
+    return str(message).strip().split("\n")[0]
 
 
 def one_line(error: BaseException) -> str:
-    """An error by its type and what it says: "KeyError: 'norm'"."""
+    """An error by its type and message: "KeyError: 'norm'"."""
     return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
 
 

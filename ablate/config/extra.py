@@ -14,16 +14,15 @@ def extra(module: str, need: str, group: str = "data") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(lacking(module, need, group)) from None
+        raise ValueError(_lacking(module, need, group)) from None
 
 
 def installed(module: str, need: str, group: str) -> None:
     """Raise what `extra` would, without the seconds that importing a large library takes."""
     if importlib.util.find_spec(module) is None:
-        raise ValueError(lacking(module, need, group))
+        raise ValueError(_lacking(module, need, group))
 
 
-def lacking(module: str, need: str, group: str) -> str:
-    """What to say where a module is not installed."""
+def _lacking(module: str, need: str, group: str) -> str:
     top = module.partition(".")[0]
     return f"{need} needs {NAMES.get(top, top)}, which is not installed; write pip install 'ablate[{group}]'"

@@ -14,8 +14,7 @@ from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
-from ablate.config.overrides import MOST
-from ablate.config.overrides import parsed as read
+from ablate.config.overrides import MOST, parsed
 from ablate.config.schema import NAMED, VARIED, is_component
 
 FEW = 4  # factors that the label of a reference spells out
@@ -53,9 +52,9 @@ def arrange(command: Command) -> Design:
     asked = given(command, "design")
     kind = asked if isinstance(asked, str) and asked in DESIGNS else "grid"  # what is wrong with it, the schema says
     keys, problems = zipped(command)
-    values = {key: [parsed(level) for level in levels] for key, levels in command.swept.items()}
+    values = {key: [parsed(level).value() for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
-    base, wrong = choose_base(kind, typed, keys, given(command, "reference"))
+    base, wrong = _choose_base(kind, typed, keys, given(command, "reference"))
     problems += wrong
     counts = {name: len(levels) for name, levels in typed.items()}
     start = tuple(base.get(name, 0) for name in counts)
@@ -68,12 +67,7 @@ def arrange(command: Command) -> Design:
 
 def given(command: Command, key: str) -> Any:
     """The value that the command line gives a study's key, or None."""
-    return next((parsed(text) for text in command.fixed if text.partition("=")[0].lstrip("+") == key), None)
-
-
-def parsed(text: str) -> Any:
-    """The value of one override, as Hydra reads it."""
-    return read(text).value()
+    return next((parsed(text).value() for text in command.fixed if text.partition("=")[0].lstrip("+") == key), None)
 
 
 def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
@@ -89,8 +83,8 @@ def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
     if len(asked) == 1 or len(set(asked)) < len(asked):
         problems.append(Problem("zip", f"[{','.join(asked)}] must name two different keys or more"))
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{key} has {count} values" for key, count in counts.items())
-        problems.append(Problem("zip", f"{told}; write equally many for each"))
+        sizes = ", ".join(f"{key} has {count} values" for key, count in counts.items())
+        problems.append(Problem("zip", f"{sizes}; write equally many for each"))
     if problems or len(counts) < len(asked) or not asked:
         return {key: [key] for key in swept}, problems
     keys: dict[str, list[str]] = {}
@@ -99,7 +93,7 @@ def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
     return keys, []
 
 
-def choose_base(
+def _choose_base(
     design: str, typed: dict[str, list[tuple[Any, ...]]], keys: dict[str, list[str]], asked: Any
 ) -> tuple[dict[str, int], list[Problem]]:
     """The reference's level of each factor that is compared, and what is wrong with `reference`.

@@ -40,8 +40,8 @@ def misshapen(kind: str, value: Any) -> str | None:
     if kind.startswith("list") and value not in (None, MISSING):
         if not isinstance(value, list):
             return "takes a list; write [...]"
-        item, said = ITEMS.get(kind.removesuffix(" | None"), (object, ""))
-        return None if all(isinstance(each, item) for each in value) else f"takes a list of {said}"
+        item, name = ITEMS.get(kind.removesuffix(" | None"), (object, ""))
+        return None if all(isinstance(each, item) for each in value) else f"takes a list of {name}"
     single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
     return "takes one value" if single and isinstance(value, dict | list) else None
 

@@ -70,7 +70,7 @@ def figures() -> list[str]:
 
 
 def by_value(names: Iterable[str]) -> list[str]:
-    """Names of study files, what is worth most first; those of which nothing is said here come last, by name."""
+    """Names of study files, those of `ORDER` first, the others by name."""
     return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 

@@ -24,8 +24,8 @@ class Outcome(NamedTuple):
 
 def document(prog: str, outcome: Outcome) -> str:
     """The JSON of an outcome: schema, command, exit_code, remarks, result."""
-    told = {"schema": SCHEMA, "command": prog, "exit_code": outcome.code, "remarks": outcome.remarks}
-    return json.dumps(told | {"result": plain(outcome.result)}, ensure_ascii=False, allow_nan=False, indent=1)
+    head = {"schema": SCHEMA, "command": prog, "exit_code": outcome.code, "remarks": outcome.remarks}
+    return json.dumps(head | {"result": plain(outcome.result)}, ensure_ascii=False, allow_nan=False, indent=1)
 
 
 def plain(value: object) -> Any:
@@ -42,10 +42,6 @@ def plain(value: object) -> Any:
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
-    return _scalar(value)
-
-
-def _scalar(value: object) -> Any:
     if hasattr(value, "item"):  # of NumPy
         value = value.item()
     if isinstance(value, float):

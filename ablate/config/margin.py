@@ -28,8 +28,8 @@ def wrong_margin(margin: Any, exchange: bool) -> str | None:
     if not is_number(size) or size <= 0:
         return f"must be > 0, {SPELLING}; not {margin!r}"
     if share is not None and not exchange:
-        told = f"{margin!r} is a share of the training steps, whose worth exchange runs measure"
-        return f"{told}; write step_equivalents=true, too, or a number in the metric's unit"
+        why = f"{margin!r} is a share of the training steps, whose worth exchange runs measure"
+        return f"{why}; write step_equivalents=true, too, or a number in the metric's unit"
     return None
 
 
@@ -38,5 +38,5 @@ def without_unit(margin: Any, metrics: Iterable[str]) -> str | None:
     known = list(dict.fromkeys(metrics))
     if margin is None or fraction_of(margin) is not None or len(known) < 2:
         return None
-    told = f"{margin} cannot be in the unit of {' and of '.join(known)}"
-    return f"{told}; write a share of the training steps (margin='2 %'), or leave it out"
+    why = f"{margin} cannot be in the unit of {' and of '.join(known)}"
+    return f"{why}; write a share of the training steps (margin='2 %'), or leave it out"

@@ -8,7 +8,6 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -43,12 +42,13 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
     for text in overrides:
         try:
             override = parsed(text)
-            if (count := sizes(override)) > MOST:
-                problems.append(Problem(text, f"has {too_many(count)}; a sweep has at most {MOST:,}"))
+            if (count := _size_of_range(override)) > MOST:
+                many = f"{count:,.0f} values" if count < 1e12 else "values without end"
+                problems.append(Problem(text, f"has {many}; a sweep has at most {MOST:,}"))
                 continue
             levels = list(expand(override, groups))
         except (HydraException, ValueError) as error:
-            problems.append(Problem(text, unreadable(text, error)))
+            problems.append(Problem(text, _unreadable(text, error)))
             continue
         key = override.key_or_group
         first = given.get(key)
@@ -56,8 +56,8 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
         if key in swept or (first and levels):
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
         elif first:
-            problems.append(Problem(text, twice(key, first.partition("=")[2], text.partition("=")[2])))
-        elif wrong := misused(override, levels, groups.variants):
+            problems.append(Problem(text, _twice(key, first.partition("=")[2], text.partition("=")[2])))
+        elif wrong := _misused(override, levels, groups.variants):
             problems.append(Problem(text, wrong))
         elif len(set(levels)) < len(levels) and not zipped:
             problems.append(Problem(text, "has a value twice; write each once"))
@@ -68,18 +68,13 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
     return Overrides(fixed, swept, problems)
 
 
-def sizes(override: Override) -> float:
+def _size_of_range(override: Override) -> float:
     """How many values a range has, before any of them is written out; 0 for all else."""
     value = override.value()
     if not isinstance(value, RangeSweep) or value.start is None or value.stop is None or not value.step:
         return 0
     span = (value.stop - value.start) / value.step
     return math.inf if not math.isfinite(span) else max(0.0, span)
-
-
-def too_many(count: float) -> str:
-    """A number of values as people read it."""
-    return f"{count:,.0f} values" if count < 1e12 else "values without end"
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -94,16 +89,16 @@ def chosen(text: str) -> str:
     return str(parsed(text).value())
 
 
-def twice(key: str, first: str, second: str) -> str:
-    """What to say of a key that is given two values: Hydra would take the last without a word."""
+def _twice(key: str, first: str, second: str) -> str:
+    """The message for a key that is given two values, of which Hydra would take the last without a word."""
     if first == second:
         return f"{key} is given twice; write it once"
     compare = f", or {key}={first},{second} to compare them" * (key not in WHOLE and not key.startswith("eval."))
     return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
-def unreadable(text: str, error: Exception) -> str:
-    """What to say of an override that Hydra's grammar refuses."""
+def _unreadable(text: str, error: Exception) -> str:
+    """The message for an override that Hydra's grammar refuses."""
     if "=" not in text:
         tail = "; quote what holds spaces or brackets, as in 'seeds=[3,7]'" * (text.rstrip()[-1:] in ("]", "}", ")"))
         return f"must be key=value{tail or '; see ablate --help'}"
@@ -116,17 +111,16 @@ def unreadable(text: str, error: Exception) -> str:
     return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
 
 
-def misused(override: Override, levels: list[str], known: Mapping[str, Collection[str]]) -> str | None:
+def _misused(override: Override, levels: list[str], known: Mapping[str, Collection[str]]) -> str | None:
     """What is wrong with an override that can be read, if anything; `known` are the groups."""
     key, sweep = override.key_or_group, override.is_sweep_override()
     if key in known and isinstance(override.value(), list):
-        return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}" + (
-            f", to change it over the layers {key}={'+'.join(map(str, override.value()))}" * (key in PLACED)
-        )
+        names = list(map(str, override.value()))
+        over_layers = f", to change it over the layers {key}={'+'.join(names)}" * (key in PLACED)
+        return f"takes one variant; to compare several write {key}={','.join(names)}{over_layers}"
     if key in known and (several := [text for text in levels if isinstance(parsed(text).value(), list | dict)]):
-        return (
-            f"{several[0].partition('=')[2]} is not a variant; write names, as in {key}={','.join([*known[key]][:2])}"
-        )
+        example = ",".join([*known[key]][:2])
+        return f"{several[0].partition('=')[2]} is not a variant; write names, as in {key}={example}"
     for choice in map(chosen, levels or [str(override.input_line)]) if key in known else ():
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
             return f"{choice}: {wrong}" if levels else wrong
@@ -150,21 +144,15 @@ def expand(override: Override, groups: Groups) -> Iterator[str]:
     value = override.value()
     if isinstance(value, Glob):
         files = groups.variants.get(override.key_or_group, {})
-        found = distinct({str(level): files[str(level)] for level in value.filter(list(files))})
+        texts: dict[str, str] = {}
+        for level in value.filter(list(files)):  # without another name of a variant before
+            texts.setdefault(json.dumps(read_plain(files[str(level)])), str(level))
         # The first level is what the others are compared with: the reference model's own, where it is among them.
-        values = sorted(found, key=lambda level: level != groups.defaults.get(override.key_or_group))
+        values = sorted(texts.values(), key=lambda level: level != groups.defaults.get(override.key_or_group))
     else:
         values = list(override.sweep_string_iterator())
     for level in values:
         yield f"{name}={level}"
-
-
-def distinct(files: dict[str, Path]) -> list[str]:
-    """The variants of these files without those that are another name of one before."""
-    texts: dict[str, str] = {}
-    for name, file in files.items():
-        texts.setdefault(json.dumps(read_plain(file)), name)
-    return list(texts.values())
 
 
 def refuse_misshapen(config: dict[Any, Any]) -> None:

@@ -9,27 +9,27 @@ N = TypeVar("N", int, float)
 
 def at_least(key: str, value: N, low: float) -> N:
     """A value ≥ low."""
-    return _kept(key, value, value >= low, f"≥ {low:g}")
+    return _checked(key, value, value >= low, f"≥ {low:g}")
 
 
 def above(key: str, value: N, low: float) -> N:
     """A value > low."""
-    return _kept(key, value, value > low, f"> {low:g}")
+    return _checked(key, value, value > low, f"> {low:g}")
 
 
 def at_most(key: str, value: N, high: float) -> N:
     """A value ≤ high."""
-    return _kept(key, value, value <= high, f"≤ {high:,g}" if high < 1e6 else f"≤ {high:,.0f}")
+    return _checked(key, value, value <= high, f"≤ {high:,g}" if high < 1e6 else f"≤ {high:,.0f}")
 
 
 def within(key: str, value: N, low: float, high: float, ends: str = "[]") -> N:
     """A value between two others, which belong to the range where a square bracket is their end: "(]", "[)"."""
     open_low, open_high = ends[0] == "(" and value == low, ends[1] == ")" and value == high
     holds = low <= value <= high and not (open_low or open_high)
-    return _kept(key, value, holds, f"in {ends[0]}{low:g}, {high:g}{ends[1]}")
+    return _checked(key, value, holds, f"in {ends[0]}{low:g}, {high:g}{ends[1]}")
 
 
-def _kept(key: str, value: N, holds: bool, rule: str) -> N:
+def _checked(key: str, value: N, holds: bool, rule: str) -> N:
     if not holds:
         raise ValueError(f"{key} must be {rule}, not {value}")
     return value

@@ -109,7 +109,9 @@ def key_of(text: str) -> str:
 def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> Asked:
     """A file's overrides with its tier's and the command line's in their places."""
     entries = reader.entries(content)
-    levels = reader.levels(content)
+    factors = content.get("factors", {})
+    known = factors.items() if isinstance(factors, dict) else ()
+    levels = {str(key): each for key, each in known if isinstance(each, list)}  # those that claims may name
     claims, wrong = read_claims(content.get("claims", {}), levels, content.get("at"))
     named = content.get("claims")
     replicated, unmet = read_criterion(content.get("replicated"), map(str, named) if isinstance(named, dict) else ())
@@ -121,7 +123,8 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     kept, unfit = _texts(file, content)
     judged = filter(None, [kept["effects"]])
     tiered, found = _tier(file, content.get("tiers", {}), tier, reader)
-    other = _digest(sorted(text for text in rest if key_of(text).split(".")[0] not in SAME_STUDY))
+    changes = sorted(text for text in rest if key_of(text).split(".")[0] not in SAME_STUDY)
+    other = "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6] if changes else ""
     own = {"study": f"study={quoted(str(content.get('study') or name) + f'-{tier}' * bool(tier) + other)}"}
     made = entries | (own if tier or other or "study" not in entries else {}) | tiered
     placed = [text for key, text in made.items() for text in given.get(key, [text])]
@@ -159,11 +162,6 @@ def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], l
     return dict.fromkeys(TEXTS) | found, problems
 
 
-def _digest(changes: list[str]) -> str:
-    """What tells a study with changes on the command line from the one that the file describes."""
-    return "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6] if changes else ""
-
-
 def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict[str, str], list[Problem]]:
     """The overrides of the tier that the command line names; every tier of the file is checked."""
     if not isinstance(tiers, dict) or not all(isinstance(keys, dict) for keys in tiers.values()):
@@ -190,72 +188,61 @@ class Reader:
         found: dict[str, str] = {}
         for key, value in content.items():
             if key not in OWN or (where and key != "factors"):
-                for name, text in self.settings(str(key), value, where):
-                    self.add(found, name, text, where)
-        for key, levels in self.factors(content.get("factors", {}), where).items():
-            if self.is_known(key, f"{where}factors."):
-                self.add(found, key, f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
+                for name, text in self._settings(str(key), value, where):
+                    self._add(found, name, text, where)
+        for key, levels in self._factors(content.get("factors", {}), where).items():
+            if self._is_known(key, f"{where}factors."):
+                self._add(found, key, f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
         return found
 
-    def add(self, found: dict[str, str], key: str, text: str, where: str) -> None:
-        """Keep an override, or a problem where its key has one."""
+    def _add(self, found: dict[str, str], key: str, text: str, where: str) -> None:
         if key in found:
-            self.wrong(where + key, "is given twice; write it once")
+            self._wrong(where + key, "is given twice; write it once")
         found[key] = text
 
-    def wrong(self, key: str, message: str) -> None:
-        """Remember a problem."""
+    def _wrong(self, key: str, message: str) -> None:
         self.problems.append(Problem(f"{self.file}: {key}", message))
 
-    def is_known(self, key: str, where: str) -> bool:
+    def _is_known(self, key: str, where: str) -> bool:
         """Whether a key begins as one of the configuration does; else a problem."""
         top = key.partition(".")[0]
         if top in REFUSED:
-            self.wrong(where + key, REFUSED[top])
+            self._wrong(where + key, REFUSED[top])
         elif top not in self.top:
-            self.wrong(where + key, f"no such key; {instead(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
+            self._wrong(where + key, f"no such key; {instead(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
         return top in self.top and top not in REFUSED
 
-    def settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
+    def _settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
         """The overrides of a setting: one, or one for each leaf of a nested mapping."""
-        if not self.is_known(key, where):
+        if not self._is_known(key, where):
             return []
         if isinstance(value, dict) and key != "reference":
             nested = [(f"{key}.{name}", item) for name, item in value.items()]
-            return [pair for name, item in nested for pair in self.settings(name, item, where)]
+            return [pair for name, item in nested for pair in self._settings(name, item, where)]
         if key in self.groups and not isinstance(value, str):
-            self.wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
+            self._wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
             return []
         return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
 
-    def factors(self, factors: Any, where: str) -> dict[str, list[Any]]:
-        """Levels by factor."""
+    def _factors(self, factors: Any, where: str) -> dict[str, list[Any]]:
         if not isinstance(factors, dict):
-            self.wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
+            self._wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
             return {}
         found = {}
         for key, levels in factors.items():
             if not isinstance(levels, list) or not levels:
-                self.wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
-            elif wrong := next((each for each in levels if not self.is_level(str(key), each)), None):
+                self._wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
+            elif wrong := next((each for each in levels if not self._is_level(str(key), each)), None):
                 what = f"a variant; {instead('', self.groups[key])}" if key in self.groups else "a level; write a value"
-                self.wrong(f"{where}factors.{key}", f"{value_text(wrong)} is not {what}")
+                self._wrong(f"{where}factors.{key}", f"{value_text(wrong)} is not {what}")
             else:
                 found[str(key)] = levels
         return found
 
-    def is_level(self, key: str, level: Any) -> bool:
+    def _is_level(self, key: str, level: Any) -> bool:
         """Whether a level may be one of a key: a name of a group, a value or a list of values of any other key."""
-        if key in self.groups:
-            return not isinstance(level, dict | list)
-        values = level if isinstance(level, list) else [level]
+        values = level if isinstance(level, list) and key not in self.groups else [level]
         return not any(isinstance(value, dict | list) for value in values)
-
-    def levels(self, content: dict[str, Any]) -> dict[str, list[Any]]:
-        """The levels that claims may name, without a word on what `entries` has said."""
-        factors = content.get("factors", {})
-        known = factors.items() if isinstance(factors, dict) else ()
-        return {str(key): levels for key, levels in known if isinstance(levels, list)}
 
 
 def value_text(value: Any) -> str:

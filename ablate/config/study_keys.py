@@ -22,9 +22,9 @@ SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7
 def study_problems(config: Config) -> list[Problem]:
     """Problems of the keys that belong to the study and not to a cell."""
     seeds = config.seeds
-    found = [Problem("seeds", wrong)] if (wrong := wrong_seeds(seeds, config.confirm)) else []
-    found += [Problem("study", wrong)] if (wrong := wrong_name(config.study)) else []
-    one = seeds == 1 or (is_seed_list(seeds) and len(seeds) == 1)
+    found = [Problem("seeds", wrong)] if (wrong := _wrong_seeds(seeds, config.confirm)) else []
+    found += [Problem("study", wrong)] if (wrong := _wrong_name(config.study)) else []
+    one = seeds == 1 or (_is_seed_list(seeds) and len(seeds) == 1)
     if None not in (config.seed.init, config.seed.data) and not one:
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
     if wrong := wrong_margin(config.margin, config.step_equivalents):
@@ -42,14 +42,14 @@ def study_problems(config: Config) -> list[Problem]:
     return found
 
 
-def wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
+def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
     """What is wrong with the seeds of a study, if anything."""
     if seeds == "auto":
-        told = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
-        return told if confirm else None
+        message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
+        return message if confirm else None
     if isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds):
         return f"{seeds} has a seed twice; write each once"
-    if isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
+    if isinstance(seeds, bool) or not (isinstance(seeds, int) or _is_seed_list(seeds)):
         return f"{SEEDS}; not {seeds!r}"
     if isinstance(seeds, int) and seeds < 1:
         return f"must be ≥ 1, not {seeds}"
@@ -60,11 +60,11 @@ def wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
     return None
 
 
-def wrong_name(name: str | None) -> str | None:
+def _wrong_name(name: str | None) -> str | None:
     """What is wrong with the name of a study, if anything; None is no name."""
     if name in TAKEN or (name or "").startswith("-"):
-        told = "is a command" if name in TAKEN else "begins as an option does"
-        return f"{name!r} {told}, so that ablate analyse would not take it for a study; write another name"
+        why = "is a command" if name in TAKEN else "begins as an option does"
+        return f"{name!r} {why}, so that ablate analyse would not take it for a study; write another name"
     if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
         return f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"
     return None
@@ -80,7 +80,7 @@ def idle_problems(given: Set[str], config: Config) -> list[Problem]:
     return found
 
 
-def is_seed_list(seeds: Any) -> bool:
+def _is_seed_list(seeds: Any) -> bool:
     """Whether a value is a list of different seeds."""
     whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
     return whole and 0 < len(seeds) == len(set(seeds))

@@ -66,29 +66,29 @@ def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
     Where `as_json`, standard output has the document of its outcome, and none of what `act` prints.
     """
     if not as_json:
-        return outcome_of(prog, act).code
-    with silent():
-        outcome = outcome_of(prog, act)
+        return _outcome_of(prog, act).code
+    with _silent():
+        outcome = _outcome_of(prog, act)
     print(document(prog, outcome), flush=True)
     return outcome.code
 
 
 @contextlib.contextmanager
-def silent() -> Iterator[None]:
+def _silent() -> Iterator[None]:
     """Nothing comes to standard output meanwhile, of this process or of those that it starts."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    saved = os.dup(1)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         os.dup2(nowhere.fileno(), 1)
         try:
             yield
         finally:
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(saved, 1)
+            os.close(saved)
 
 
-def outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
-    """What a command ends with: what `act` returns, or what has ended it, told on standard error."""
+def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
+    """What a command ends with: what `act` returns, or what has ended it, printed on standard error."""
     try:
         outcome = act()
         sys.stdout.flush()

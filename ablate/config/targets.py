@@ -22,13 +22,11 @@ NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = ("ablate", "analysis", "hydra_plugins")
 BUILT_IN = ("ablate", "torch.optim")  # whose code is that of ablate and torch, and no user's
 # The distributions that pyproject.toml names; what these need in turn, their metadata say.
-NEEDED: tuple[str, ...] = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "scipy", "pyDOE3", "matplotlib")
-NEEDED += ("seaborn", "plotly")
-NEEDED += ("jinja2", "pyyaml", "rich", "safetensors", "wandb", "pybtex", "msgspec", "argcomplete", "tqdm")
-NEEDED += ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launcher")
-NEEDED += ("babel", "scikit-learn", "tokenizers", "datasets", "gensim", "pyarrow", "selenium", "hatchling")
-NEEDED += ("fla-core", "triton")
-NEEDED += ("pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
+NEEDED = """
+torch hydra-core omegaconf numpy pandas scipy pyDOE3 matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
+pybtex msgspec argcomplete tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
+tokenizers datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
+transformers""".split()  # noqa: SIM905
 # Classes of ours that a word of a component's settings chooses: part of the code of the cells that say it, no others'.
 QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}
 CHOSEN = {"attention": QK_NORM, "cross_attention": QK_NORM}
@@ -58,7 +56,7 @@ def package_problem(package: str) -> str | None:
 @functools.cache
 def dependencies() -> frozenset[str]:
     """The modules that ablate's dependencies, and theirs, install."""
-    names, seen, todo = set[str](), set[str](), list(NEEDED)
+    names, seen, todo = set[str](), set[str](), [*NEEDED]
     while todo:
         name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
         if name in seen:
@@ -69,17 +67,11 @@ def dependencies() -> frozenset[str]:
         except importlib.metadata.PackageNotFoundError:
             names.add(name.replace("-", "_"))
             continue
-        names |= modules_of(found)
+        tops = (found.read_text("top_level.txt") or "").split() or {file.parts[0] for file in found.files or ()}
+        names |= {top.removesuffix(".py").partition(".")[0] for top in tops if not top.endswith((".dist-info", ".."))}
         plain = (text for text in found.requires or () if "extra ==" not in text)
         todo += [match[0] for text in plain if (match := re.match(r"[\w.-]+", text))]
     return frozenset(names)
-
-
-def modules_of(found: importlib.metadata.Distribution) -> set[str]:
-    """The modules at the top of an installed distribution."""
-    told = (found.read_text("top_level.txt") or "").split()
-    tops = told or {file.parts[0] for file in found.files or ()}
-    return {top.removesuffix(".py").partition(".")[0] for top in tops if not top.endswith((".dist-info", ".."))}
 
 
 def allowed_packages(user: Iterable[str] | str) -> list[str]:

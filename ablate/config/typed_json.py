@@ -13,8 +13,7 @@ from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_
 
 import msgspec
 
-from ablate.config.schema import Config
-from ablate.config.stored import stored
+from ablate.config.schema import MISSING, SECTIONS, Config, typed
 
 C = TypeVar("C")
 T = TypeVar("T", bound="Record")
@@ -62,6 +61,27 @@ def parse(kind: type[T], value: object) -> T:
         return msgspec.convert(_sorted(kind, value), kind)
     except msgspec.ValidationError as error:
         raise ValueError(_worded(str(error))) from None
+
+
+def stored(value: object) -> Config:
+    """The configuration that a file holds, without user packages, which no file allows.
+
+    Raises ValueError with what is amiss, as "has no train.steps in a configuration".
+    """
+    try:
+        plain = msgspec.convert(value, dict[str, Any])
+        plain = plain | {"user": []} if plain else plain
+        msgspec.convert(plain, Config)
+    except (msgspec.ValidationError, AttributeError, TypeError) as error:
+        raise ValueError(f"has a configuration that cannot be read ({error})") from None
+    found = typed(plain)
+    parts = {"": found} | {f"{name}.": getattr(found, name) for name in SECTIONS} if plain else {}
+    for name, part in parts.items():
+        if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
+            raise ValueError(f"has no {name}{lacking[0]} in a configuration")
+    if plain and not isinstance(found.train.compile, bool):  # of which anything else would pass for true
+        raise ValueError(f"has train.compile={found.train.compile!r}, neither true nor false, in a configuration")
+    return found
 
 
 def unread(value: Any, where: str = "") -> list[str]:

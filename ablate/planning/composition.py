@@ -9,7 +9,7 @@ from typing import Any
 from hydra import compose
 from omegaconf import OmegaConf
 
-from ablate.config.blame import blame
+from ablate.config.blame import blame, unreached
 from ablate.config.claims import metric_problems
 from ablate.config.command import Command, read_command
 from ablate.config.compose import COMPOSING, Composed, Composer
@@ -18,7 +18,6 @@ from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, 
 from ablate.config.schema import Config
 from ablate.config.study_file import Asked
 from ablate.config.study_keys import study_problems
-from ablate.config.unreached import unreached
 from ablate.planning.cells import describe_task
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.hold import hold_equal

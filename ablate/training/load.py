@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config
-from ablate.config.stored import stored
 from ablate.config.targets import allowed_packages
+from ablate.config.typed_json import stored
 from ablate.results.damage import verify, why_without
 from ablate.results.metrics_writer import Row
 from ablate.results.result import Result

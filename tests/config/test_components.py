@@ -5,23 +5,27 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
+import re
 import sys
+import textwrap
 import types
 from pathlib import Path
 from typing import Any, Literal, Optional
 
 import pytest
 import torch
+from conftest import latest
 from empty_task import Blank, some_shape
 from omegaconf import DictConfig, OmegaConf
 
 from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, offered_names, resolve
 from ablate.config.errors import BadComponent
-from ablate.config.groups import CONF
-from ablate.config.schema import COMPONENTS, VARIED, typed
+from ablate.config.groups import CONF, PACKAGE
+from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, typed
 from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model import residual
@@ -29,9 +33,13 @@ from ablate.model.build import build_init, build_model, initialised_model, offer
 from ablate.model.ffn import MLP
 from ablate.model.norm import LayerNorm
 from ablate.model.shape import ModelShape
-from ablate.planning.checks.unused_settings import attributes_read
+from ablate.planning.plan import check_study
+from ablate.results.run import Run
+from ablate.training.trainer import Trainer
 
 VOCAB = 11
+# Attributes that the code of models reads.
+READ = {n for file in (PACKAGE / "model").rglob("*.py") for n in re.findall(r"\.(\w+)\b(?! =)", file.read_text())}
 
 
 def component(group: str, variant: str) -> dict[str, Any]:
@@ -81,41 +89,31 @@ def problem(group: str, node: dict[str, Any], user: tuple[str, ...] = ()) -> tup
 # ---- targets
 
 
+FOREIGN = [
+    "torch.nn.LayerNorm",
+    "os.system",
+    "builtins.eval",
+    "ablate.training.trainer.Trainer",
+    "ablate.modelling.Norm",
+]
+FOREIGN += ["ablate.modelling.Norm", "", "LayerNorm", None, 3]
+
+
 @pytest.mark.parametrize(
-    ("group", "target"),
+    ("group", "target", "words"),
     [
-        ("norm", "torch.nn.LayerNorm"),
-        ("norm", "os.system"),
-        ("norm", "builtins.eval"),
-        ("norm", "ablate.training.trainer.Trainer"),
-        ("norm", "ablate.modelling.Norm"),
-        ("norm", "ablate.data.text.Text"),
-        ("data", "ablate.model.norm.LayerNorm"),
-        ("norm", ""),
-        ("norm", "LayerNorm"),
-        ("norm", None),
-        ("norm", 3),
+        *(("norm", target, ["ablate.model", "user="]) for target in FOREIGN),
+        ("data", "ablate.model.norm.LayerNorm", ["ablate.data", "user="]),
+        *(
+            ("norm", f"ablate.model.{target}", [target, "cannot be found"])
+            for target in ("norm.LayrNorm", "nrom.LayerNorm", "norm.nn.functional.x")
+        ),
+        ("init", "ablate.model.init.FIXED", ["not a class or function"]),
     ],
 )
-def test_targets_of_foreign_packages_are_refused(group: str, target: Any) -> None:
+def test_a_target_is_a_class_of_the_groups_package(group: str, target: Any, words: list[str]) -> None:
     key, message = problem(group, {"_target_": target})
-    assert key == f"{group}._target_" and f"ablate.{'data' if group == 'data' else 'model'}" in message
-    assert "user=" in message
-
-
-@pytest.mark.parametrize(
-    "target", ["ablate.model.norm.LayrNorm", "ablate.model.nrom.LayerNorm", "ablate.model.norm.nn.functional.x"]
-)
-def test_targets_that_are_not_there_are_named(target: str) -> None:
-    key, message = problem("norm", {"_target_": target})
-    assert key == "norm._target_" and target in message and "cannot be found" in message
-
-
-def test_targets_must_be_callable() -> None:
-    assert "not a class or function" in problem("init", {"_target_": "ablate.model.init.FIXED"})[1]
-
-
-def test_a_missing_target_is_named() -> None:
+    assert key == f"{group}._target_" and all(word in message for word in words)
     assert problem("norm", {})[0] == "norm._target_"
 
 
@@ -206,33 +204,22 @@ def test_a_residual_style_that_asks_for_its_sublayers_one_by_one_is_told_where_t
     assert "shape.decoder_layers" in told["residual.decoder_layers"]
 
 
-def test_the_users_own_package_must_be_allowed(package: str) -> None:
-    assert problem("norm", {"_target_": f"{package}.parts.Scale", "gain": 2.0})[0] == "norm._target_"
-    assert "ablate.model" in problem("norm", {"_target_": "os.system"}, (package,))[1]
-    assert problem("norm", {"_target_": f"{package}_else.parts.Scale"}, (package,))[0] == "norm._target_"
+def test_what_a_user_package_may_not_hold(package: str) -> None:
+    def refused(target: str, user: tuple[str, ...] = (package,)) -> str:
+        key, message = problem("norm", {"_target_": target, "gain": 2.0}, user)
+        assert key == "norm._target_"
+        return message
 
-
-def test_keyword_catch_alls_are_refused(package: str) -> None:
-    key, message = problem("norm", {"_target_": f"{package}.parts.Greedy"}, (package,))
-    assert key == "norm._target_" and "**kwargs" in message
-
-
-@pytest.mark.parametrize("module", ["broken", "failing"])
-def test_a_users_module_that_does_not_import_is_one_line(package: str, module: str) -> None:
-    key, message = problem("norm", {"_target_": f"{package}.{module}.Norm"}, (package,))
-    assert key == "norm._target_" and module in message
-
-
-def test_an_annotation_that_means_nothing_is_one_line(package: str) -> None:
-    """As under TYPE_CHECKING; either it cannot be judged and is let through, or it is a problem in one line."""
+    assert refused(f"{package}.parts.Scale", ()), "it must be allowed"
+    assert "ablate.model" in refused("os.system") and refused(f"{package}_else.parts.Scale")
+    assert "**kwargs" in refused(f"{package}.parts.Greedy")
+    assert "broken" in refused(f"{package}.broken.Norm") and "failing" in refused(f"{package}.failing.Norm")
+    # An annotation that means nothing, as under TYPE_CHECKING, is let through or is a problem in one line.
     node = {"_target_": f"{package}.parts.Later", "gain": 1.0}
     try:
         bind("norm", node, OFFERED, [package])
     except BadComponent as error:
         assert "\n" not in str(error)
-
-
-def test_positional_catch_alls_are_nobodys_argument(package: str) -> None:
     problems = argument_problems("norm", {"_target_": f"{package}.parts.Positional"}, OFFERED, [package])
     assert not [row for row in problems if row[0] == "norm.gains"], "nobody can write *gains in YAML"
 
@@ -240,14 +227,19 @@ def test_positional_catch_alls_are_nobodys_argument(package: str) -> None:
 # ---- arguments
 
 
-def test_an_argument_that_is_none_of_the_constructors() -> None:
+def test_an_argument_that_is_none_of_the_constructors_or_is_missing() -> None:
     key, message = problem("norm", component("norm", "ln") | {"epss": 1e-5})
     assert key == "norm.epss" and "LayerNorm" in message and "eps" in message and "dim" not in message
-
-
-def test_a_component_without_arguments_says_so() -> None:
     key, message = problem("position", component("position", "none") | {"base": 1.0})
     assert key == "position.base" and "none" in message
+    key, message = problem("norm", {"_target_": "ablate.model.norm.BatchNorm", "eps": 1e-5})
+    assert key == "norm.momentum" and "BatchNorm" in message
+    node = {"_target_": "ablate.model.norm.BatchNorm", "eps": "small", "epss": 1, "dim": 3}
+    keys = [key for key, _ in argument_problems("norm", node, OFFERED)]
+    assert keys == ["norm.eps", "norm.epss", "norm.dim", "norm.momentum"], "all at once"
+    with pytest.raises(BadComponent, match=r"data\.path=") as caught:
+        build_task(typed(CONFIG | {"data": component("data", "text") | {"context": 8}}))
+    assert caught.value.key == "data.path"
 
 
 @pytest.mark.parametrize(
@@ -275,49 +267,38 @@ def test_a_value_of_the_wrong_type(group: str, variant: str, key: str, value: An
     assert where == f"{group}.{key}" and repr(value) in message and kind in message
 
 
-@pytest.mark.parametrize("value", [None, 100, 1])
-def test_an_option_takes_both_of_its_types(value: int | None) -> None:
-    assert bind("ffn", component("ffn", "mlp") | {"hidden": value}, OFFERED)().up.weight.shape == (value or 64, 16)
-
-
-def test_a_whole_number_serves_as_a_float() -> None:
+def test_an_option_takes_both_of_its_types_and_a_float_a_whole_number() -> None:
+    for value in (None, 100, 1):
+        assert bind("ffn", component("ffn", "mlp") | {"hidden": value}, OFFERED)().up.weight.shape == (value or 64, 16)
     assert bind("ffn", component("ffn", "mlp") | {"mult": 2}, OFFERED)().up.weight.shape == (32, 16)
 
 
-def test_an_argument_that_is_missing() -> None:
-    key, message = problem("norm", {"_target_": "ablate.model.norm.BatchNorm", "eps": 1e-5})
-    assert key == "norm.momentum" and "BatchNorm" in message
-
-
-def test_a_value_that_the_user_must_write() -> None:
-    with pytest.raises(BadComponent, match=r"data\.path=") as caught:
-        build_task(typed(CONFIG | {"data": component("data", "text") | {"context": 8}}))
-    assert caught.value.key == "data.path"
-
-
-@pytest.mark.parametrize("key", SHAPE)
-def test_what_the_shape_gives_cannot_be_overridden(key: str) -> None:
-    where, message = problem("norm", component("norm", "ln") | {key: 8})
-    assert where == f"norm.{key}" and "model.*" in message
-
-
-@pytest.mark.parametrize("key", WIRING)
-def test_the_wiring_cannot_be_overridden(key: str) -> None:
-    config = typed(CONFIG | {"residual": CONFIG["residual"] | {key: "x"}})
-    with pytest.raises(BadComponent) as caught:
-        build_model(config, Blank(VOCAB))
-    assert caught.value.key == f"residual.{key}"
-
-
-def test_all_problems_are_told() -> None:
-    node = {"_target_": "ablate.model.norm.BatchNorm", "eps": "small", "epss": 1, "dim": 3}
-    keys = [key for key, _ in argument_problems("norm", node, OFFERED)]
-    assert keys == ["norm.eps", "norm.epss", "norm.dim", "norm.momentum"]
+def test_what_the_shape_and_the_wiring_give_cannot_be_overridden() -> None:
+    for key in SHAPE:
+        where, message = problem("norm", component("norm", "ln") | {key: 8})
+        assert where == f"norm.{key}" and "model.*" in message
+    for key in WIRING:
+        with pytest.raises(BadComponent) as caught:
+            build_model(typed(CONFIG | {"residual": CONFIG["residual"] | {key: "x"}}), Blank(VOCAB))
+        assert caught.value.key == f"residual.{key}"
 
 
 def test_only_what_a_constructor_asks_for_is_offered() -> None:
     assert bind("norm", component("norm", "ln"), OFFERED).keywords == {"dim": 16, "eps": 1e-5}  # type: ignore[attr-defined]
     assert isinstance(bind("norm", component("norm", "ln"), OFFERED)(), LayerNorm)
+
+
+def read_names(target: Any) -> set[str]:
+    """Names that a class, or a function, reads for more than to store them in an attribute of self."""
+    found: set[str] = set()
+    for each in inspect.getmro(target) if inspect.isclass(target) else [target]:
+        if each.__module__.startswith("ablate."):
+            nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(each)))))
+            values = [node.value for node in nodes if isinstance(node, ast.Assign)]
+            stored = {id(one) for value in values for one in getattr(value, "elts", [value])}
+            loads = [n for n in nodes if isinstance(getattr(n, "ctx", None), ast.Load) and id(n) not in stored]
+            found |= {str(getattr(node, "id", getattr(node, "attr", ""))) for node in loads}
+    return found
 
 
 @pytest.mark.parametrize(("group", "variant"), PARTS)
@@ -332,6 +313,7 @@ def test_every_variant_on_disk_binds(group: str, variant: str) -> None:
     assert written == needed - set(offered), (
         "a YAML writes every argument of its constructor that the shape does not give, but for options, which are None"
     )
+    assert written <= read_names(target) | READ, "nothing reads it"
 
 
 class Sub(int):
@@ -381,29 +363,52 @@ def test_which_values_fit_a_type(value: Any, hint: Any, expected: bool) -> None:
 # ---- models
 
 
-def test_heads_must_divide_the_width() -> None:
-    """Said as it is, not as an odd head size that follows from it."""
-    config = typed(CONFIG | {"model": CONFIG["model"] | {"heads": 3}})
-    for build in (shape, build_model):
-        with pytest.raises(ValueError, match=r"model\.dim=16 must be divisible by model\.heads=3"):
-            build(config, Blank(VOCAB))
-
-
 def test_a_shape_is_what_the_configuration_says() -> None:
     found = shape(typed(CONFIG), Blank(VOCAB, 12))
     sizes = (found.dim, found.heads, found.head_dim, found.layers, found.dropout, found.context)
     assert sizes == (16, 2, 8, 2, 0.0, 12) and tuple(offered(found)) == SHAPE and offered(found)["shape"] is found
+    for build in (shape, build_model):
+        with pytest.raises(ValueError, match=r"model\.dim=16 must be divisible by model\.heads=3"):
+            build(typed(CONFIG | {"model": CONFIG["model"] | {"heads": 3}}), Blank(VOCAB))
 
 
 def test_every_key_of_a_form_reaches_it() -> None:
     """A setting that nothing reads would make two cells equal without a word."""
     deep = build_model(typed(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}), Blank(VOCAB))
-    read = attributes_read(("ablate.model.transformer",))  # of the modules that are loaded by now
-    assert {field.name for field in dataclasses.fields(ModelShape)} - {
-        "context"
-    } <= read  # position=learned asks for it by name
+    assert {field.name for field in dataclasses.fields(ModelShape)} <= READ | {"context"}  # which one asks for by name
     assert len(deep.blocks) == 3 and deep.dropout.p == deep.blocks[0].attention.dropout.p == 0.5
     assert all(dropout.p == 0.5 for dropout in deep.blocks[0].dropouts)
+
+
+def noting(section: Any, read: set[str]) -> Any:
+    """A section of a configuration that notes which of its keys are read."""
+
+    class Noting(type(section)):  # type: ignore[misc]
+        def __getattribute__(self, key: str) -> Any:
+            read.add(key)
+            return super().__getattribute__(key)
+
+    return Noting(**vars(section))
+
+
+# What the plan, the launch, and the tests of longer sequences read, before a run or after it.
+PLANNED = {"train": {"parallel"}, "eval": {"lengths"}}
+
+
+def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Path) -> None:
+    config = check_study(latest(*small, "train.diagnostics=true"), None).cells.checked[0].config
+    read: dict[str, set[str]] = {name: set() for name in ("model", "train", "optim", "eval", "seed")}
+    noted = {name: noting(getattr(config, name), keys) for name, keys in read.items()}
+    (tmp_path / "run").mkdir()
+    run = Run(tmp_path, "run")
+    run.folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(run, dataclasses.replace(config, **noted), 0)
+    trainer.train(lambda: False)
+    # The model's other keys go into its shape: one that no component reads there is read by nothing.
+    read["model"] |= READ
+    for name, keys in read.items():
+        fields = {field.name for field in dataclasses.fields(SECTIONS[name])} - PLANNED.get(name, set())
+        assert fields <= keys, f"{name}: {fields - keys} are read by nothing"
 
 
 @pytest.mark.parametrize(

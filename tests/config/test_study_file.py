@@ -17,8 +17,8 @@ from ablate.cli.main import help_text
 from ablate.cli.preview import preview
 from ablate.config.command import read_command
 from ablate.config.factors import arrange
-from ablate.config.groups import experiments, figures, groups, read_groups
-from ablate.config.study_file import read_study, value_text
+from ablate.config.groups import experiments, figures, groups
+from ablate.config.study_file import value_text
 from ablate.planning.composition import compose_cells
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.atomic import write_json
@@ -126,9 +126,6 @@ def test_a_file_names_published_numbers_and_the_figure_that_mirrors_the_papers(f
     manifest = read_manifest(folder.results, "glu")
     assert (manifest.published, manifest.figure) == ("table 1: GLU 1.95, ReGLU 1.94", "effects")
     assert "published: table 1: GLU 1.95, ReGLU 1.94" in preview(planned).splitlines()
-
-
-def test_the_figures_that_a_file_may_name_are_those_that_are_drawn():
     assert set(figures()) == set(KINDS)
 
 
@@ -164,28 +161,21 @@ def test_values_are_read_back_as_they_were_written(value):
 def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
     planned = folder.plan("ffn=swiglu,mlp")
     assert planned.manifest.claims == {}
-    assert any(
-        "claims.gated: ffn=gelu has no cell in this study, so this claim is left out" in n for n in planned.notes
-    )
+    left_out = "claims.gated: ffn=gelu has no cell in this study, so this claim is left out"
+    assert any(left_out in note for note in planned.notes)
     assert folder.plan("norm=ln").manifest.claims, "a claim about another factor stays"
     folder.write(replicated=["gated"])
     assert folder.plan().manifest.replicated.value.of == ["gated"]
     assert folder.plan("tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest.replicated.value.of == ["gated"]
     changed = folder.plan("ffn=swiglu,mlp")
     assert changed.manifest.replicated is None
-    assert "replicated: is not judged, for there are no cells of its claim gated here" in changed.notes
+    assert "replicated: is not judged, since there are no cells of its claim gated here" in changed.notes
     assert folder.plan().manifest.effects is None
     folder.write(effects="all")
     assert folder.plan().manifest.effects.registered
     (said,) = folder.refused(effects="some")
     assert said == "mine.yaml: effects: must be all: effects are judged beside the claims, too"
     assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
-
-
-def test_a_design_without_the_cells_of_a_claim_is_refused(folder):
-    both = {"less": [{"ffn": "swiglu", "norm": "rms"}, {"ffn": "mlp", "norm": "ln"}]}
-    said = folder.refused(design="one_at_a_time", claims={"both": both})
-    assert said == ["mine.yaml: claims.both: ffn=swiglu has no cell in this study"]
 
 
 def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
@@ -240,19 +230,14 @@ def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
     assert not edited.registered and edited.earlier[0].claim.as_json() == BASE["claims"]["gated"]
 
 
+BOTH = {"less": [{"ffn": "swiglu", "norm": "rms"}, {"ffn": "mlp", "norm": "ln"}]}
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"trian": {"steps": 3}}, "mine.yaml: trian: no such key; did you mean train?"),
     ({"train": {"stepz": 3}}, "mine.yaml: train.stepz=3: no such key"),
     ({"model": {"layers": "two"}}, "mine.yaml: model.layers=two: 'two' is not a whole number"),
-    (
-        {"norm": 3, "factors": {"ffn": ["mlp", "swiglu"]}, "claims": None},
-        "mine.yaml: norm: 3 is not a variant; there are",
-    ),
+    ({"norm": 3, "factors": {"ffn": ["mlp"]}, "claims": None}, "mine.yaml: norm: 3 is not a variant; there are"),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
-    (
-        {"factors": {"ffn": "mlp"}, "claims": None},
-        "mine.yaml: factors.ffn: must be a list of levels; write [first, second]",
-    ),
+    ({"factors": {"ffn": "mlp"}, "claims": None}, "mine.yaml: factors.ffn: must be a list of levels; write [first, "),
     ({"factors": ["ffn"], "claims": None}, "mine.yaml: factors: must be a mapping"),
     ({"factors": {"fnn": ["mlp"]}, "claims": None}, "mine.yaml: factors.fnn: no such key; did you mean ffn?"),
     ({"ffn": "gelu"}, "mine.yaml: ffn: is given twice; write it once"),
@@ -273,6 +258,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"at": {"norm": "bn"}}, "mine.yaml: at: norm has no level bn; there are ln, rms"),
     ({"zip": ["ffn", "norm"]}, "mine.yaml: zip: ffn has 3 values, norm has 2 values"),
+    (
+        {"design": "one_at_a_time", "claims": {"both": BOTH}},
+        "mine.yaml: claims.both: ffn=swiglu has no cell in this study",
+    ),
 ]
 
 
@@ -302,11 +291,6 @@ def test_what_is_wrong_with_the_command_line_beside_a_file(folder, overrides, me
     assert len(said) == 1 and message.format(file="mine.yaml") in said[0], said
 
 
-def test_a_misspelt_experiment_is_told_apart_from_a_key():
-    asked = read_study(["+experimnt=mine", "norm=rms"], read_groups())
-    assert [str(problem) for problem in asked.problems] == ["+experimnt=mine: did you mean +experiment?"]
-
-
 def test_a_file_that_is_no_yaml_or_no_mapping_is_refused(folder):
     for text in ("a: [1", "- a\n- b", "seeds: 1\nseeds: 2"):
         (folder.path / "experiment" / "mine.yaml").write_text(text)
@@ -316,16 +300,11 @@ def test_a_file_that_is_no_yaml_or_no_mapping_is_refused(folder):
 
 
 def test_a_file_of_the_users_cannot_hide_one_of_ablates(folder):
+    assert "experiment" not in groups(str(folder.path)), "study files are no variants"
+    assert set(experiments(str(folder.path))) >= {"mine", "glu_variants"}
     (folder.path / "experiment" / "glu_variants.yaml").write_text("seeds: 1")
     with pytest.raises(PlanError, match="has the name of a variant or a study of ablate's"):
         folder.plan()
-
-
-def test_study_files_are_no_variants(folder):
-    assert "experiment" not in groups(str(folder.path)) and set(experiments(str(folder.path))) >= {
-        "mine",
-        "glu_variants",
-    }
 
 
 def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tmp_path):

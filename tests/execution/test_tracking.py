@@ -25,8 +25,8 @@ from crashing_norm import wait_for
 from fake_studies import a_cell, whole
 
 from ablate.config.schema import STUDY_KEYS, VARIED
-from ablate.config.stored import stored
 from ablate.config.targets import BadTarget
+from ablate.config.typed_json import stored
 from ablate.execution.child_process import program
 from ablate.execution.fork import parents
 from ablate.execution.tracking import mirror as mirror_module

@@ -16,7 +16,7 @@ import numpy as np
 from ablate.config.designs import lay_out
 from ablate.config.groups import default_settings
 from ablate.config.schema import VARIED
-from ablate.config.stored import stored
+from ablate.config.typed_json import stored
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import study_folder
 from ablate.results.records import Cell, Manifest

@@ -8,7 +8,7 @@ from typing import Any
 
 from fake_studies import a_cell, a_manifest, whole
 
-from ablate.config.stored import stored
+from ablate.config.typed_json import stored
 from ablate.results.atomic import write_json
 from ablate.results.manifest import write_manifest
 from ablate.results.metrics_writer import MetricsWriter

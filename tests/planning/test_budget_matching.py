@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from ablate.cli.preview import preview
 from ablate.config.groups import groups
 from ablate.config.schema import Config
-from ablate.config.stored import stored
+from ablate.config.typed_json import stored
 from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model.build import build_model

@@ -12,8 +12,7 @@ from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.cli.summary import summary
 from ablate.config.errors import Corrupt
-from ablate.config.stored import stored
-from ablate.config.typed_json import parse
+from ablate.config.typed_json import parse, stored
 from ablate.results.atomic import read_json
 from ablate.results.manifest import newer, read_manifest, study_folder, write_manifest
 from ablate.results.records import Manifest

@@ -2,7 +2,6 @@
 
 validate          one cell by its configuration: keys, components, task, device
 examine, leakage  one cell by a tiny copy of it: what it looks ahead at, parts without any effect
-unused_settings   settings of one cell that no code reads
 duplicate_cells   two cells that are one network, or one set of data
 memory            what a cell needs, and what its device has
 

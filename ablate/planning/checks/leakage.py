@@ -47,7 +47,7 @@ def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec, together: bool = Fa
         return False
     tokens, other = inputs["tokens"], others(inputs["tokens"], spec.task["vocab"])
     before, (rows, length) = run(model, inputs), tokens.shape[:2]
-    todo, each = nows(spec, length), 1 if together else rows
+    todo, each = _nows(spec, length), 1 if together else rows
     while todo:
         now, todo = torch.tensor((todo[:each] * rows)[:rows]), todo[each:]
         seen = torch.arange(length) <= now[:, None]
@@ -84,7 +84,7 @@ def ahead_beyond(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     return bool(spec.beyond) and look_ahead(model, some_inputs(spec.longer), spec)
 
 
-def nows(spec: Spec, length: int) -> list[int]:
+def _nows(spec: Spec, length: int) -> list[int]:
     """Positions to look ahead from: odd and even ones, the ends of chunks of 2ⁿ and of the whole numbers configured.
 
     A look at the next position alone, at some positions, is seen from those alone.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -55,26 +54,22 @@ class Fused(torch.autograd.Function):
         return found
 
 
-class AsFused(TorchFunctionMode):
+class AsKernels(TorchFunctionMode):
     """Counts attention as its device's kernels keep it, which on the meta device would be as plain products."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Replace one function."""
-        if func is F.scaled_dot_product_attention:
-            return Fused.apply(*args[:3], (kwargs or {}).get("attn_mask"))
-        return func(*args, **(kwargs or {}))
-
-
-class AsExplicit(AsFused):
-    """The same on the CPU, whose fused kernel takes no bias that needs a gradient."""
+    def __init__(self, device: str):
+        super().__init__()
+        self.device = device
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace one function."""
         bias = (kwargs or {}).get("attn_mask")
-        if func is F.scaled_dot_product_attention and bias is not None and bias.is_floating_point():
-            query, key, value = args[:3]
-            return (query @ key.transpose(-2, -1) + bias).softmax(-1) @ value
-        return super().__torch_function__(func, types, args, kwargs)
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        query, key, value = args[:3]
+        if self.device != "cuda" and bias is not None and bias.is_floating_point():
+            return (query @ key.transpose(-2, -1) + bias).softmax(-1) @ value  # a CPU's kernel takes no such bias
+        return Fused.apply(query, key, value, bias)
 
 
 def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int, int]:
@@ -90,9 +85,11 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
         model = build_model(config, task)
         inputs = {name: x.expand(batch, *x.shape[1:]).clone() for name, x in task.blank().items()}
         own = {x.untyped_storage()._cdata for x in (*model.parameters(), *model.buffers(), *inputs.values())}
-        drawn = masks_drawn(model)
-        fused = AsFused() if device == "cuda" else AsExplicit()
-        with fused, torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        drawn: list[int] = []  # numbers of each dropout's mask
+        for module in model.modules():
+            if isinstance(module, Dropout) and module.p > 0:
+                module.register_forward_pre_hook(lambda _, given: drawn.append(given[0].numel()))
+        with AsKernels(device), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
             logits = model(**inputs)
             targets = torch.zeros(logits.shape[:-1], dtype=torch.long)
             loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten())
@@ -118,15 +115,6 @@ def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
         return numbers, sum(x.numel() for x in tree_leaves(optimiser.state_dict()) if isinstance(x, Tensor))
 
 
-def masks_drawn(model: nn.Module) -> list[int]:
-    """A list that has, once the model was called, how many numbers each dropout has drawn a mask for."""
-    found: list[int] = []
-    for module in model.modules():
-        if isinstance(module, Dropout) and module.p > 0:
-            module.register_forward_pre_hook(lambda _, given: found.append(given[0].numel()))
-    return found
-
-
 def estimate(params: int, trained: int, moments: int, kept: int, largest: int, outputs: int, config: Config) -> float:
     """Bytes of a training process: parameters, gradients of those that are trained, and the optimiser's moments; what
     is kept; what backward or evaluation adds.
@@ -140,13 +128,6 @@ def estimate(params: int, trained: int, moments: int, kept: int, largest: int, o
     return PROCESS[train.device] + HEAP[train.device] * (held + max(stepping, evaluating))
 
 
-def counts(config: Config, task: Any, batch: int, device: str) -> dict[str, int]:
-    """What an estimate is made of."""
-    kept, largest = kept_bytes(config, task, batch, device)
-    trained, moments = numbers_trained(config, task)
-    return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
-
-
 def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs."""
     config, task = cell.config, cell.task
@@ -156,8 +137,13 @@ def needed(cell: Checked) -> float:
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
+    def counts() -> dict[str, int]:
+        kept, largest = kept_bytes(config, task, batch, device)
+        trained, moments = numbers_trained(config, task)
+        return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
+
     try:
-        found = cached("memory", depends, lambda: beside(config, partial(counts, config, task, batch, device)))
+        found = cached("memory", depends, lambda: beside(config, counts))
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
     return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)

@@ -11,7 +11,7 @@ import torch
 from ablate.config.depth import fewest, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
-from ablate.planning.checks import duplicate_cells, small_models, unused_settings
+from ablate.planning.checks import duplicate_cells, small_models
 from ablate.planning.checks.cache import Record, cached
 from ablate.planning.checks.duplicate_cells import Pair, Signature
 from ablate.planning.checks.examine import examine, many_draws, many_steps
@@ -28,8 +28,8 @@ AT_ONCE = 5  # seeds of `auto` before the first look
 def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
     """Notes on cells that may train; raises PlanError for those that must not.
 
-    Looks ahead, mixed rows, padding that is read, unused parts, settings that nothing reads, cells that are one, and
-    cells too large for the device.
+    Looks ahead, mixed rows, padding that is read, unused parts, cells that are one (a setting that nothing reads makes
+    no other network), and cells too large for the device.
     """
     allowed, seeds = settings.allow_duplicates, settings.seeds
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
@@ -105,13 +105,13 @@ def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     data = [config.data["_target_"], *sorted(config.data)]
     depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
     try:
-        return cached("copies", depends, lambda: beside(config, partial(_first_that_runs, cell, specs)))
+        return cached("copies", depends, lambda: beside(config, partial(_first_that_runs, specs)))
     except Failed as error:
         return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 
 
-def _first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
-    unread, why = unused_settings.unread(cell.config), ""
+def _first_that_runs(specs: list[small_models.Spec]) -> Record:
+    why = ""
     for i, spec in enumerate(specs):
         try:
             found = examine(spec)
@@ -119,8 +119,8 @@ def _first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
             why = why or one_line(error)
             continue
         signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]
-        return found | {"problems": found["problems"] + unread, "signature": signature}
-    return {"problems": unread, "notes": [f"it could not be tried out on a small copy ({why})"], "signature": None}
+        return found | {"signature": signature}
+    return {"problems": [], "notes": [f"it could not be tried out on a small copy ({why})"], "signature": None}
 
 
 @contextlib.contextmanager

@@ -99,13 +99,13 @@ def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
     step = resolve("step", config.step["_target_"], config.user)
     if step is Step:
         return budget
-    passes = passes_per_step(Checked(config, task, budget))
-    told = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
-    notes = [*budget.notes, *[told] * (passes != 1)]
+    passes = _passes_per_step(Checked(config, task, budget))
+    note = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
+    notes = [*budget.notes, *[note] * (passes != 1)]
     return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=notes)
 
 
-def passes_per_step(cell: Checked) -> float:
+def _passes_per_step(cell: Checked) -> float:
     """How many gradients of a whole batch a cell's step takes on average.  Raises BadComponent where it cannot run."""
     why = ""
     for double in (True, False):

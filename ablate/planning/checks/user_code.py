@@ -46,16 +46,11 @@ def beside(config: Config, call: Callable[[], Any]) -> Any:
     """
     if Place.own or not is_foreign(config):
         return call()
-    parts = " or ".join(outside(config))
+    parts = " or ".join(sorted({target for target in targets_of(config) if is_foreign({"_target_": target})}))
     try:
         return apart(call, about=f"building {parts}")
     except Failed as error:
         raise Failed(f"{parts}: {error}") from None
-
-
-def outside(config: Config) -> list[str]:
-    """The parts of a cell that come from outside this package."""
-    return sorted({target for target in targets_of(config) if is_foreign({"_target_": target})})
 
 
 def apart(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, get_type_hints
 
-from ablate.config.hydra_frame import writable
+from ablate.config.compose import writable
 from ablate.config.schema import SECTIONS, TUNING_SEEDS
 from ablate.formatting.settings import is_number
 from ablate.planning.earlier_runs import choose_seeds, read_earlier

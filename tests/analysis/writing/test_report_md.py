@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_studies import fabricate, whole, with_cells
 
-from ablate.config.stored import stored
+from ablate.config.typed_json import stored
 from ablate.results.records import Cell
 from ablate.results.study import load_study
 from analysis.case import Case, case_of

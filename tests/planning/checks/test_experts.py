@@ -107,11 +107,8 @@ def test_a_part_that_nothing_reads_is_no_expert_for_having_a_number(small: list[
     assert "never uses" in line and "maps.2.weight" in line and "maps.1" not in line
 
 
-def test_layers_that_are_dropped_rarely_are_another_network(small: list[str], conf: str) -> None:
+def test_layers_that_are_dropped_rarely_are_another_network_and_ones_that_never_are_not(small, conf) -> None:
     assert notes(small, conf, "residual=skipping", "residual.p=0.0,0.1") is not None
-
-
-def test_layers_that_are_never_dropped_are_not(small: list[str], conf: str) -> None:
     with pytest.raises(PlanError) as caught:
         notes(small, conf, "residual=neverskipping", "residual.p=0.0,0.1")
     assert "make the same network" in str(caught.value.problems[0])

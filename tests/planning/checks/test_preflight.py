@@ -53,13 +53,15 @@ MISTAKES = {
         ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
         ["position=rope and position=fixedbase", SAME],
     ],
-    "position=fixedbase position.base=100.0,500.0": [["position.base=100 and position.base=500", SAME]],
-    f"norm=ln,overtime,overbatch,counting,idle,unread attention=mha,offbyone,odd,edge {SEPARATE}": [
+    f"position=fixedbase position.base=100.0,500.0 norm=unread norm.strength=1.0,2.0 {SEPARATE}": [
+        ["norm.strength=1 and norm.strength=2", SAME],
+        ["position.base=100 and position.base=500", SAME],
+    ],
+    f"norm=ln,overtime,overbatch,counting,idle attention=mha,offbyone,odd,edge {SEPARATE}": [
         ["norm: mistakes_of_mine.OverTime looks ahead"],
         ["norm: mistakes_of_mine.OverBatch mixes rows"],
         ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
         ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
-        ["norm.strength: Unread never reads it"],
         *([f"attention: mistakes_of_mine.{name} looks ahead"] for name in ("OffByOne", "Odd", "Edge")),
     ],
     f"norm=ln,far residual=pre,forgetful eval.lengths=[24] {SEPARATE}": [
