@@ -32,7 +32,7 @@ from ablate.results.manifest import manifest_in, newer
 from ablate.results.records import Manifest
 from ablate.results.run import read_record
 from ablate.results.study import Study, nothing_logged
-from ablate.results.tables import EACH_STEP
+from ablate.results.tables import EACH_STEP, curve_column
 
 if TYPE_CHECKING:
     import pandas
@@ -140,8 +140,7 @@ def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame
 
 def _thinned(study: Study) -> pandas.DataFrame:
     """The rows in which a run was evaluated, its first and its last; of what says whose they are, cell and seed."""
-    factors = [name for name in _factors(study.manifest) if name not in EACH_STEP]
-    curves = study.curves.drop(columns=factors, errors="ignore")
+    curves = study.curves.drop(columns=map(curve_column, _factors(study.manifest)), errors="ignore")
     logged = [name for name in curves if name not in (*WHOSE, *EACH_STEP) and not name.startswith("train/")]
     ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
     wanted = curves[logged].notna().any(axis=1) | ends[0] | ends[1]
@@ -149,9 +148,10 @@ def _thinned(study: Study) -> pandas.DataFrame:
 
 
 def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
-    told = ["label", "path", *(name for name in factors if name in runs and name not in EACH_STEP)]
-    found = curves.join(runs.set_index(["cell", "seed"])[told], on=["cell", "seed"])
-    last = [*WHOSE, *told[2:]]
+    levels = {name: curve_column(name) for name in factors if name in runs}
+    of_runs = runs.set_index(["cell", "seed"])[["label", "path", *levels]].rename(columns=levels)
+    found = curves.join(of_runs, on=["cell", "seed"])
+    last = [*WHOSE, *levels.values()]
     return found[[*(name for name in found if name not in last), *last]]
 
 

@@ -24,7 +24,7 @@ from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Documents, Result
 from ablate.results.run import Run, noted
 from ablate.results.speed import in_one_sitting, speed_of
-from ablate.results.tables import EACH_STEP, Columns, Planned, as_planned, mixed, run_row
+from ablate.results.tables import Columns, Planned, as_planned, curve_column, mixed, run_row
 
 if TYPE_CHECKING:
     import pandas
@@ -41,8 +41,8 @@ class Study:
             error, what the run knows of itself (steps, seconds, device, torch, ended, commit, dirty), and the metrics
             of the last step (`test/loss`, ...; NaN where the run did not end as done) with those that came after it
             (`test/loss@128`); of a study that is timed also `train/step_seconds` and `train/tokens_per_second`
-    curves  one row per logged step: cell, label, seed, path, one column per factor but `step`, and what was logged
-            (step, tokens, `val/loss`, ...)
+    curves  one row per logged step: cell, label, seed, path, one column per factor (of the factor `step`
+            it is `step_variant`), and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
     beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without the other tables
 
@@ -96,7 +96,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         if curves and (found := documents.tested_on(result)):
             tested[one.cell, one.seed] = found
         if logged:
-            whose.append(who | {name: level for name, level in cell.levels.items() if name not in EACH_STEP})
+            whose.append(who | {curve_column(name): level for name, level in cell.levels.items()})
             steps.add(logged)
     runs, parted = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]

@@ -25,13 +25,7 @@ SECTIONS = (*VARIED, "model", "data", "train", "optim")
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.min_lr_ratio"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
-EACH_STEP = (
-    "step",
-    "tokens",
-    "seconds",
-    "lr",
-    "grad_norm",
-)  # columns that are logged without an evaluation, and train/…
+EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged without an evaluation, as train/… is
 PROVENANCE = ("steps", "seconds", "cpu_seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns
 
 Row = dict[str, Any]
@@ -83,6 +77,11 @@ class Columns:
         own = {name: column for name, column in self.columns.items() if name not in told}
         logged = {name: column + [math.nan] * (len(told) - len(column)) for name, column in own.items()}
         return pandas.DataFrame(logged, index=told.index).join(told)
+
+
+def curve_column(factor: str) -> str:
+    """The column of curves that holds a factor's levels: `step_variant` of `step`, as steps are logged."""
+    return f"{factor}_variant" if factor in EACH_STEP else factor
 
 
 def as_planned(cell: Cell, run: PlannedRun) -> Cell:

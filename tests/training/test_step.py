@@ -18,6 +18,7 @@ from ablate.config.errors import PlanError
 from ablate.data.task import Batch
 from ablate.model.objective import Objective
 from ablate.planning.plan import check_study, plan_study
+from ablate.results.kept_tables import read_tables, write_tables
 from ablate.results.study import load_study
 from ablate.training.gradients import Gradients
 from ablate.training.optim import SGD
@@ -157,7 +158,10 @@ def test_a_study_of_steps_trains_pairs_and_charges_gradients(small: list[str], t
     assert sam.flops_per_token == 2 * plain.flops_per_token and sam.flops_per_step == 2 * plain.flops_per_step
     assert plain.batches == sam.batches and sam.shared_draws == 1 and plain.name != sam.name
     assert study.manifest.factors == {"step": ["default", "sam"]} and set(study.runs["step"]) == {"default", "sam"}
-    assert study.curves["step"].max() == plain.config.train.steps, "the column of logged steps stays"
+    write_tables(study, tmp_path / "tables")
+    for curves in (study.curves, read_tables(tmp_path / "tables").curves):
+        assert curves["step"].max() == plain.config.train.steps, "the column of logged steps stays"
+        assert {*zip(curves["label"], curves["step_variant"], strict=True)} == {("default", "default"), ("sam", "sam")}
     losses = study.runs.pivot(index="seed", columns="step", values="test/loss")
     assert losses.notna().all().all() and (losses["default"] != losses["sam"]).all()
 
