@@ -32,7 +32,7 @@ from ablate.config.json_output import Outcome as Result
 from ablate.config.overrides import parsed
 from ablate.config.study_file import key_of
 from ablate.config.subcommands import PlainParser, conclude
-from ablate.execution.child_process import program
+from ablate.execution.fork import program
 from ablate.execution.signals import Terminated
 from ablate.formatting.suggest import instead
 from ablate.planning.registration import register, registered_criterion, registered_margin

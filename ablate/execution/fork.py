@@ -236,6 +236,14 @@ def how_it_died(code: int, which: str = "the worker process") -> str:
     return f"{which} was killed by signal {-code}{hint}"
 
 
+def program(module: str) -> list[str]:
+    """The command that calls `main` of a module in a process with this one's import path.
+
+    `python -m` would put the working folder first, where a user's random.py would be taken for Python's.
+    """
+    return [sys.executable, "-P", "-c", f"{start_importing()}; from {module} import main; main()"]
+
+
 def readable(channel: socket.socket | int, seconds: float) -> bool:
     """Whether something can be read, or the end, within some seconds."""
     poll = select.poll()

@@ -13,8 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from ablate.execution.child_process import program
-from ablate.execution.fork import how_it_died
+from ablate.execution.fork import how_it_died, program
 from ablate.execution.orders import Answer, Order, answer_of, line
 from ablate.execution.signals import LEAVE, DiskFull
 

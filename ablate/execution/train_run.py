@@ -33,11 +33,10 @@ from ablate.results.result import Result, Status
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
-from ablate.training.divergence import Diverged
+from ablate.training.divergence import Diverged, overfits
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths
 from ablate.training.load import load_run
-from ablate.training.overfitting import overfits
 from ablate.training.trainer import Interrupted, Trainer, new_trainer
 
 

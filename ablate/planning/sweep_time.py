@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from ablate.config.schema import Config
 from ablate.execution.fork import start
-from ablate.execution.makespan import makespan
 from ablate.formatting import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.makespan import makespan
 from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.step_seconds import shape_of, trainer_of
 from ablate.results.records import Cell, PlannedRun

@@ -19,8 +19,7 @@ from ablate.results.atomic import read_json, write_json
 from ablate.results.result import Overfits
 from ablate.results.run import Run
 from ablate.results.study import load_study
-from ablate.training.divergence import Diverged, check_divergence
-from ablate.training.overfitting import overfits
+from ablate.training.divergence import Diverged, check_divergence, overfits
 from ablate.training.trainer import Interrupted
 from analysis.case import case_of
 from analysis.writing import tables

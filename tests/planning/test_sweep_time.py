@@ -13,9 +13,9 @@ import pytest
 
 from ablate.cli.preview import preview
 from ablate.execution.fork import children
-from ablate.execution.makespan import makespan
 from ablate.planning import step_seconds, sweep_time
 from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.makespan import makespan
 from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
@@ -140,3 +140,8 @@ def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(pl
         expected_time(plan(*words))
     expected_time(dataclasses.replace(plan("seeds=3"), launcher=["hydra/launcher=joblib"]))
     assert others == [1, 0, 0, 0]
+
+
+def test_each_job_is_begun_by_the_first_worker_that_is_free() -> None:
+    assert makespan([3, 1, 1, 4], 2) == 6, "3 | 1 1 4"
+    assert makespan([3, 1, 1, 4], 1) == 9 and makespan([3, 1, 1, 4], 9) == 4

@@ -157,11 +157,20 @@ NO_GPU = """
 import sys, torch
 for name in ("is_available", "device_count", "_lazy_init", "init", "current_device", "get_device_properties"):
     setattr(torch.cuda, name, lambda *_, name=name: sys.exit(f"torch.cuda.{name} is called"))
-import ablate.execution.worker, torch._dynamo
+import ablate.execution.worker
+from ablate.training.optim import adamw
+linear = torch.nn.Linear(3, 2)
+optimiser = adamw(linear, lr=0.1, betas=[0.8, 0.95], weight_decay=0.3)
+linear.weight.grad = linear.weight.detach().clone()
+optimiser.step()
+optimiser.zero_grad(set_to_none=True)
+optimiser.load_state_dict(optimiser.state_dict())
+assert "torch._dynamo" not in sys.modules
+import torch._dynamo
 """
 
 
-def test_what_workers_are_copies_of_asks_for_no_gpu() -> None:
-    """A copy of a process that has asked cannot use one."""
+def test_what_workers_are_copies_of_asks_for_no_gpu_and_a_step_does_not_load_the_compiler() -> None:
+    """A copy of a process that has asked for a GPU cannot use one."""
     done = subprocess.run([devices.sys.executable, "-c", NO_GPU], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

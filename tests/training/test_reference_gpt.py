@@ -14,8 +14,7 @@ from ablate.data.build import build_task
 from ablate.model.build import initialised_model
 
 
-@pytest.mark.parametrize("ffn", FFNS)
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("norm", "ffn"), [*zip(NORMS, FFNS, strict=True)])
 def test_loss_and_gradients_are_the_references_in_float64(norm: str, ffn: str, plan: Callable[..., Any]) -> None:
     planned = plan("+preset=gpt2", f"norm={norm}", f"ffn={ffn}", "model.layers=2", "model.dim=32", "model.heads=4")
     config = planned.manifest.cells[0].config

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import latest
-from one_run import rows_of, sweep_here, train, trained_anew, write_plan
+from one_run import rows_of, sweep_here, trained_anew
 from test_docs import code
 from torch import Tensor, nn
 
@@ -137,18 +137,11 @@ def test_steps_of_the_how_to_page_train_and_go_on_exactly(variant: str, own: lis
     plan = planned(own, tmp_path, f"step={variant}", "seeds=1", "train.checkpoint_seconds=0", "model.dropout=0.1")
     whole = rows_of(trained_anew(plan))
     assert rows_of(trained_anew(plan, 3)) == whole
+    if variant == "sharp":
+        sam = planned(own, tmp_path, "step=sam", "seeds=1", "model.dropout=0.1")
+        for found, expected in zip(rows_of(trained_anew(sam)), whole, strict=True):
+            assert found == pytest.approx(expected, rel=1e-5)
     assert all(len(text.splitlines()) <= 40 for text in (NOISE, SHARP, ALTERNATING))
-
-
-def test_the_sam_of_the_how_to_page_is_ours(own: list[str], tmp_path: Path) -> None:
-    rows = []
-    for variant in ("sam", "sharp"):
-        plan = planned(own, tmp_path, f"step={variant}", "seeds=1")
-        write_plan(plan)
-        rows.append(rows_of(train(plan)[1]))
-    for ours, theirs in zip(*rows, strict=True):
-        assert ours.keys() == theirs.keys()
-        assert all(ours[name] == pytest.approx(theirs[name], rel=1e-5) for name in ours)
 
 
 def test_a_study_of_steps_trains_pairs_and_charges_gradients(small: list[str], tmp_path: Path) -> None:
@@ -172,7 +165,7 @@ def test_equal_training_flops_give_sam_half_the_steps(plan: Any) -> None:
 
 
 def test_passes_are_measured_and_steps_that_move_a_copy_alike_are_one_network(own: list[str], tmp_path: Path) -> None:
-    passes = {"half": 0.5, "fourth": 1.5, "alternating": 1.0, "unclipped": 1.0}  # that clips less often, alone
+    passes = {"half": 0.5, "fourth": 1.5, "unclipped": 1.0}  # that clips less often, alone
     plain, *cells = planned(own, tmp_path, f"step=default,{','.join(passes)}", "seeds=1").manifest.cells
     for cell, taken in zip(cells, passes.values(), strict=True):
         assert cell.flops_per_token / plain.flops_per_token == pytest.approx(taken)

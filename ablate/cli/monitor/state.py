@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import regular
-from ablate.execution.makespan import makespan
 from ablate.formatting import duration
+from ablate.planning.makespan import makespan
 from ablate.results.lease import Holder
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.run import Result, Run, stamp

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ablate.execution.child_process import program
+from ablate.execution.fork import program
 from ablate.execution.signals import received
 from ablate.execution.tracking.mirror import Mirror, one_line, say
 from ablate.formatting.streams import prepare
