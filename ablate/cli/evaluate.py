@@ -133,12 +133,12 @@ def put_aside(run: Run, file: Path) -> str:
 
 def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> Outcome:
     """Evaluate runs one after another, and print the table and what is to be said about each."""
-    from ablate.planning.checks.user_code import apart
+    from ablate.planning.checks.user_code import run_in_subprocess
     from ablate.training.devices import settle
 
     settle()  # as in training
     # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
-    call = apart if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
+    call = run_in_subprocess if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
     refuse_lengths(runs, asked, call)
     rows, remarks, problems = [], [], []
     for run in runs:

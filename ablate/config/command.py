@@ -18,7 +18,7 @@ from ablate.config.study_file import Asked, key_of, read_study
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command line taken apart; later stages read no words and list no folder."""
+    """A parsed command line; later stages read no words and list no folder."""
 
     words: tuple[str, ...]
     groups: Groups
@@ -50,7 +50,7 @@ class Command:
 
 
 def read_command(words: Sequence[str], config_dir: str | None) -> Command:
-    """Take a command line apart; its problems are kept beside what can be read.
+    """Parse a command line; its problems stand beside what can be read.
 
     Raises PlanError where the folder of the user's variants is none, or holds what may not be read.
     """

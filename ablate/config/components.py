@@ -210,7 +210,7 @@ def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
 
 
 def annotation(target: Callable[..., Any], name: str) -> Any:
-    """The type of one of a constructor's, or a function's, parameters, or of its `return`; Any where none is said."""
+    """The type of a parameter of a constructor or function, or of its `return`; Any without an annotation."""
     return hints_of(target).get(name, Any)
 
 
@@ -222,6 +222,6 @@ def fits(value: Any, hint: Any) -> bool:
         msgspec.convert(value, hint)
     except msgspec.ValidationError:
         return False
-    except TypeError:  # of such types nothing can be said
+    except TypeError:  # a type that msgspec cannot check
         pass
     return True

@@ -322,5 +322,5 @@ def takes(group: str, node: dict[str, Any], key: str, user: Iterable[str]) -> bo
     """Whether a variant's constructor has an option that its YAML does not hold."""
     try:
         return key in parameters_of(resolve(group, node["_target_"], user))
-    except BadComponent:  # which is told where it is built
+    except BadComponent:  # reported where it is built
         return False

@@ -20,7 +20,7 @@ Cell = tuple[int, ...]
 
 
 class Aliases(TypedDict, total=False):
-    """What a fractional design cannot tell apart: chains of two-way interactions that are one column, `together`."""
+    """What a fractional design cannot distinguish: chains of two-way interactions that are one column, `together`."""
 
     resolution: str
     generators: list[str]
@@ -28,7 +28,7 @@ class Aliases(TypedDict, total=False):
 
 
 class Arranged(NamedTuple):
-    """The cells of a design, what a reader must know of it, and what cannot be told apart: fractional designs only."""
+    """The cells of a design, notes on it, and what cannot be distinguished: fractional designs only."""
 
     cells: list[Cell]
     notes: list[str]

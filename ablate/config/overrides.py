@@ -1,4 +1,4 @@
-"""The words of a command line taken apart: what is fixed, what is swept, what cannot be read."""
+"""The words of a command line, parsed: what is fixed, what is swept, what cannot be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST = 10_000  # values of a sweep, and cells: composing more takes longer than 
 
 
 class Overrides(NamedTuple):
-    """Overrides taken apart: what is fixed, what is swept (key -> the overrides of its levels), what is wrong."""
+    """Parsed overrides: what is fixed, what is swept (key -> the overrides of its levels), what is wrong."""
 
     fixed: list[str]
     swept: dict[str, list[str]]

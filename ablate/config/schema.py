@@ -185,7 +185,7 @@ class Config:
     unread: dict[str, Any] = dataclasses.field(default_factory=dict, metadata={"omegaconf_ignore": True})
 
     @property
-    def apart(self) -> bool:
+    def is_private(self) -> bool:
         """Whether its runs are its study's own: no other study takes those that are timed beside their partners."""
         return self.reuse == "none" or self.timing == "isolated"
 

@@ -97,7 +97,7 @@ def unread(value: Any, where: str = "") -> list[str]:
 
 
 def _sorted(hint: Any, value: Any) -> Any:
-    """A value of a type with the entries that no field is for apart, in every record that it holds."""
+    """A value of a type with unknown entries moved to `unread`, in every record that it holds."""
     if hint is Config:
         return stored(value)
     if isinstance(hint, types.UnionType):

@@ -22,7 +22,7 @@ from ablate.data.build import build_task
 from ablate.data.task import Task, batch_positions
 from ablate.formatting import first_of, percent
 from ablate.planning.checks.small_models import Checked
-from ablate.planning.checks.user_code import beside
+from ablate.planning.checks.user_code import isolate_user_code
 from ablate.planning.checks.validate import Validator
 from ablate.results.records import Matched, StepSeconds
 
@@ -45,7 +45,7 @@ def training_positions(cell: Checked) -> int:
         return train.steps * train.batch_size * int(cell.task.positions)
     lengths: list[int] = _counts[cell.task].setdefault(train.batch_size, [])
     if len(lengths) < train.steps:
-        lengths += beside(cell.config, partial(batch_lengths, cell.config, len(lengths), train.steps))
+        lengths += isolate_user_code(cell.config, partial(batch_lengths, cell.config, len(lengths), train.steps))
     return sum(lengths[: train.steps])
 
 

@@ -183,7 +183,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
 def runs_of(study: CheckedStudy, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
     """A study's runs, and the manifest's rows of its cells, with runs of other code taken under reuse=any."""
     rows = study.cells.rows
-    if study.settings.apart:  # the keys of private runs hold the study's name
+    if study.settings.is_private:  # the keys of private runs hold the study's name
         rows = [dataclasses.replace(row, config=dataclasses.replace(row.config, study=study.name)) for row in rows]
     runs = [planned_run(row, seed, study.entries.get("tuning")) for seed in seeds for row in rows]
     return reuse.take_others(study.results, runs, rows) if study.settings.reuse == "any" else (runs, rows)

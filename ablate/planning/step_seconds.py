@@ -16,7 +16,7 @@ from ablate.config.schema import BUILT, Config
 from ablate.execution.machine import machine, tell
 from ablate.formatting import counted
 from ablate.planning.cells import Cells
-from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.describe import reconfigured
 from ablate.planning.earlier_runs import begun
 from ablate.planning.study import CheckedStudy
@@ -129,7 +129,9 @@ def ratio_to(rounds: list[dict[str, float]], kind: str, reference: str) -> StepS
 def timed(row: Cell, folder: Path) -> float:
     """The median seconds of a cell's step, from a process of its own.  Raises PlanError where that fails."""
     try:
-        return statistics.median(float(seconds) for seconds in apart(partial(blocks_of, row.config, folder)))
+        return statistics.median(
+            float(seconds) for seconds in run_in_subprocess(partial(blocks_of, row.config, folder))
+        )
     except Failed as error:
         message = f"no step of {row.label} can be measured ({error}); write another match"
         raise PlanError([Problem("match", message)]) from None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ablate.config.schema import Config
 from ablate.execution.fork import start
 from ablate.formatting import counted, duration
-from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.makespan import makespan
 from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.step_seconds import shape_of, trainer_of
@@ -102,7 +102,7 @@ def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
 def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:
     """A cell's speed from a separate process; None where it fails, or takes longer than some seconds."""
     try:
-        return Speed(*apart(partial(speed_with_others, cell, folder, others), seconds))
+        return Speed(*run_in_subprocess(partial(speed_with_others, cell, folder, others), seconds))
     except Failed:
         return None
 

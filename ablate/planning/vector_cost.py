@@ -11,7 +11,7 @@ from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.formatting import counted
 from ablate.model.build import build_model
-from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.runs import Plan
 from ablate.planning.sweep_time import runs_to_train
 from ablate.results.tables import own_name
@@ -26,7 +26,7 @@ def expected_vectors(plan: Plan) -> list[str]:
     wanted = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
     wanted = [(config, seed) for config, seed in wanted if config.embedding["_target_"] != table]
     try:
-        return [describe(*found) for found in apart(partial(sets_of, wanted), SECONDS)] if wanted else []
+        return [describe(*found) for found in run_in_subprocess(partial(sets_of, wanted), SECONDS)] if wanted else []
     except Failed as error:
         return [f"no estimate of what vectors cost: {error}"]
 

@@ -78,7 +78,7 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
         versions=versions,
         data=fingerprint,
         source=by_own_names(config.data),
-        study=config.study if config.apart else None,
+        study=config.study if config.is_private else None,
         code=used.content,
         definitions=used.definitions,
     )

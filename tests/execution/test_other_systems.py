@@ -26,7 +26,7 @@ from ablate.data import corpus
 from ablate.execution import fork
 from ablate.execution.local import run_orders
 from ablate.planning.checks import memory
-from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.results import lease
 from ablate.results.run import Run
 from ablate.training.devices import environments
@@ -100,9 +100,9 @@ def no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_call_without_fork_returns_and_dies_alike(no_fork: None) -> None:
-    assert apart(partial(divmod, 7, 2)) == [3, 1]
+    assert run_in_subprocess(partial(divmod, 7, 2)) == [3, 1]
     with pytest.raises(Failed, match="exit code 3"):
-        apart(partial(os._exit, 3))
+        run_in_subprocess(partial(os._exit, 3))
 
 
 def test_a_process_without_prctl_ends_with_its_parent(tmp_path: Path) -> None:

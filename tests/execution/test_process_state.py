@@ -17,7 +17,7 @@ from torch import nn
 
 from ablate.execution.process_state import Changed, unchanged
 from ablate.model.norm import LayerNorm
-from ablate.planning.checks.user_code import apart
+from ablate.planning.checks.user_code import run_in_subprocess
 
 CHANGES: dict[str, Callable[[], Any]] = {
     "default dtype (from torch.float32 to torch.float64)": lambda: torch.set_default_dtype(torch.float64),
@@ -45,7 +45,7 @@ def changed(change: Callable[[], Any]) -> str:
 
 
 def test_each_change_of_a_process_is_named() -> None:
-    assert [name for name, change in CHANGES.items() if name not in apart(partial(changed, change))] == []
+    assert [name for name, change in CHANGES.items() if name not in run_in_subprocess(partial(changed, change))] == []
     assert changed(lambda: torch.ones(1, 2).relu()) == ""
 
 
@@ -78,4 +78,4 @@ def test_a_run_that_changes_its_process_has_failed(plan: Callable[..., Any]) -> 
         result = run.result()
         return [status, result.error.type, run.weights_file.exists() or run.checkpoint_file.exists()]
 
-    assert apart(trained) == ["failed", "Changed", False]
+    assert run_in_subprocess(trained) == ["failed", "Changed", False]

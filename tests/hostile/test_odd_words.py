@@ -96,7 +96,7 @@ def test_what_never_ends_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(user_code, "LONG", 0.0)
     monkeypatch.setattr(user_code, "print", tell, raising=False)
-    assert user_code.apart(partial(slow, tmp_path / "said"), about="building mine.Slow") == "built"
+    assert user_code.run_in_subprocess(partial(slow, tmp_path / "said"), about="building mine.Slow") == "built"
     assert said == ["ablate: still building mine.Slow, after 0 s; Ctrl-C stops it"]
 
 

@@ -187,7 +187,7 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
     def fails(call: Any) -> None:
         raise Failed("out of memory")
 
-    monkeypatch.setattr(step_seconds, "apart", fails)
+    monkeypatch.setattr(step_seconds, "run_in_subprocess", fails)
     key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH))
     assert key == "match" and "no step of mlp" in message and "out of memory" in message
 

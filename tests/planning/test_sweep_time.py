@@ -14,7 +14,7 @@ import pytest
 from ablate.cli.preview import preview
 from ablate.execution.fork import children
 from ablate.planning import step_seconds, sweep_time
-from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.makespan import makespan
 from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
 
@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(call.args[0].label)
         return list(SPEED)
 
-    monkeypatch.setattr(sweep_time, "apart", measured)
+    monkeypatch.setattr(sweep_time, "run_in_subprocess", measured)
     monkeypatch.setattr(sweep_time, "time", SimpleNamespace(monotonic=lambda: 4.0 * len(found)))
     return found
 
@@ -65,7 +65,7 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
     def fails(call: Any, seconds: float) -> None:
         raise Failed("no step today")
 
-    monkeypatch.setattr(sweep_time, "apart", fails)
+    monkeypatch.setattr(sweep_time, "run_in_subprocess", fails)
     assert "no estimate" in expected_time(plan("norm=ln,rms"))
     planned = plan("train.device=cuda")
     monkeypatch.setattr(sweep_time, "lacks_device", lambda plan: plan is planned)
@@ -120,7 +120,7 @@ def test_a_larger_batch_takes_longer_but_for_the_optimiser(monkeypatch: pytest.M
 
 def test_a_process_that_takes_too_long_is_ended() -> None:
     with pytest.raises(Failed, match="longer than"):
-        apart(partial(time.sleep, 1000), 0.1)
+        run_in_subprocess(partial(time.sleep, 1000), 0.1)
 
 
 def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(plan, tmp_path, asked, monkeypatch):

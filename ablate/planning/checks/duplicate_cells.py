@@ -14,7 +14,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, VARIED, Config
 from ablate.data.build import build_task
 from ablate.formatting import show
-from ablate.planning.checks.user_code import Described, beside
+from ablate.planning.checks.user_code import Described, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import numbers
@@ -117,7 +117,7 @@ def _named_settings(config: Config, where: str) -> list[Any]:
         targets = [(group, node, resolve(group, node["_target_"], config.user)) for group, node in parts]
         return [[group, key, node.get(key)] for group, node, found in targets for key in getattr(found, where, ())]
 
-    return list(beside(config, settings))
+    return list(isolate_user_code(config, settings))
 
 
 def same_rates(checked: list[Checked]) -> Iterator[Pair]:
@@ -145,7 +145,7 @@ def _equal_in(
     for members in strata.values():
         seen: dict[str, int] = {}
         for i in members if len(members) > 1 else []:
-            first = seen.setdefault(beside(checked[i].config, partial(content, checked[i])), i)
+            first = seen.setdefault(isolate_user_code(checked[i].config, partial(content, checked[i])), i)
             if numbers(checked[first].config) != numbers(checked[i].config):
                 yield first, i
 

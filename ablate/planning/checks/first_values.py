@@ -15,7 +15,7 @@ from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
 from ablate.planning.checks.cache import cached
 from ablate.planning.checks.small_models import LAYERS, StandIn, facts_of
-from ablate.planning.checks.user_code import Failed, beside
+from ablate.planning.checks.user_code import Failed, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.run_key import code_of
 
@@ -31,7 +31,7 @@ def first_value_problems(cell: Checked) -> list[Problem]:
     base, facts = first_layers(base, fewest(base, LAYERS)), facts_of(cell.task)
     depends = [base.as_json(), facts, code_of(cell.config).content]
     try:
-        found = cached("first values", depends, lambda: beside(base, partial(_growing, base, facts)))
+        found = cached("first values", depends, lambda: isolate_user_code(base, partial(_growing, base, facts)))
     except Failed:  # which other checks report
         return []
     message = "has no rule for {}, whose values at first go by the width; write parametrization=standard"

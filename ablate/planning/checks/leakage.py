@@ -61,7 +61,7 @@ def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec, together: bool = Fa
 def train_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     """Whether only in training mode outputs change with later tokens.
 
-    Norms that keep running statistics say so themselves; of parts that draw nothing can be said.
+    Norms with running statistics and parts that draw random numbers are left out.
     """
     if running_norms(model):
         return False

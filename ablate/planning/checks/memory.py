@@ -23,7 +23,7 @@ from ablate.model.dropout import Dropout
 from ablate.model.objective import terms_of
 from ablate.planning.checks.cache import cached
 from ablate.planning.checks.small_models import facts_of
-from ablate.planning.checks.user_code import beside
+from ablate.planning.checks.user_code import isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
@@ -143,7 +143,7 @@ def needed(cell: Checked) -> float:
         return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
 
     try:
-        found = cached("memory", depends, lambda: beside(config, counts))
+        found = cached("memory", depends, lambda: isolate_user_code(config, counts))
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
     return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)

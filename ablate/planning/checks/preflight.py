@@ -17,7 +17,7 @@ from ablate.planning.checks.duplicate_cells import Pair, Signature
 from ablate.planning.checks.examine import examine, many_draws, many_steps
 from ablate.planning.checks.first_values import first_value_problems
 from ablate.planning.checks.memory import memory_problems
-from ablate.planning.checks.user_code import Failed, beside
+from ablate.planning.checks.user_code import Failed, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
@@ -67,7 +67,7 @@ def _duplicates(
         found: Signature = _tried(cell, [small_models.full(cell, positions, least)])["signature"]
         copied = small_models.small(cell, kept, positions)
         for more in (many_draws, *[many_steps] * any(key.startswith("step.") for key in kept)):
-            shown = beside(cell.config, partial(more, copied))
+            shown = isolate_user_code(cell.config, partial(more, copied))
             found = [*found, *shown] if found and shown else None
         return found
 
@@ -105,7 +105,7 @@ def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     data = [config.data["_target_"], *sorted(config.data)]
     depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
     try:
-        return cached("copies", depends, lambda: beside(config, partial(_first_that_runs, specs)))
+        return cached("copies", depends, lambda: isolate_user_code(config, partial(_first_that_runs, specs)))
     except Failed as error:
         return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 

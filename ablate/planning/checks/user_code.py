@@ -21,7 +21,7 @@ from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
 from ablate.results.stored_targets import is_foreign, targets_of
 
-LONG = 30.0  # seconds after which it is said what takes them
+LONG = 30.0  # seconds after which a message says what takes them
 POLL = 0.2  # seconds between two polls of whether a process has died
 FACTS = [
     *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
@@ -39,7 +39,7 @@ class Place:
     own = False
 
 
-def beside(config: Config, call: Callable[[], Any]) -> Any:
+def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
     """What `call` returns for a cell, plain data; of a cell with parts from outside, from a process of its own.
 
     Raises Failed, naming these parts, where that ends or raises; else what `call` raises.
@@ -48,12 +48,12 @@ def beside(config: Config, call: Callable[[], Any]) -> Any:
         return call()
     parts = " or ".join(sorted({target for target in targets_of(config) if is_foreign({"_target_": target})}))
     try:
-        return apart(call, about=f"building {parts}")
+        return run_in_subprocess(call, about=f"building {parts}")
     except Failed as error:
         raise Failed(f"{parts}: {error}") from None
 
 
-def apart(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:
+def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:
     """What `call` returns, plain data, from a process of its own, whose state it may change.
 
     Says what it is about where that takes long.  Raises Failed, also where nothing came within some seconds.
@@ -61,13 +61,13 @@ def apart(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -
     if Place.own:
         return call()
     child = start(partial(answer, call))
-    line, began, said = None, time.monotonic(), not about
+    line, began, reported = None, time.monotonic(), not about
     try:
         while line is None and time.monotonic() < began + seconds:
             line = child.listen(POLL)
-            if line is None and not said and time.monotonic() >= began + LONG:
+            if line is None and not reported and time.monotonic() >= began + LONG:
                 print(f"ablate: still {about}, after {LONG:.0f} s; Ctrl-C stops it", file=sys.stderr, flush=True)
-                said = True
+                reported = True
     finally:
         code = child.end(ALMOST if line == "" else 0)
     if line is None:
@@ -117,16 +117,16 @@ class Described(Task):
     """A task from outside as its own process described it: all but its examples."""
 
     def __init__(self, facts: dict[str, Any]):
-        self.inputs, self.seen, self.told = facts["inputs"], facts["seen"], facts["metric_facts"]
+        self.inputs, self.seen, self.facts = facts["inputs"], facts["seen"], facts["metric_facts"]
         self.changes = facts["changes"]
         vars(self).update({name: facts[name] for name in FACTS})
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
-        """See Task, as its own process told it."""
-        return self.told
+        """See Task, as its own process described it."""
+        return self.facts
 
     def changes_length(self, size: int, steps: int) -> bool:
-        """See Task, as its own process told it."""
+        """See Task, as its own process described it."""
         return bool(self.changes)
 
     def trained_on(self, length: int, examples: int) -> float:

@@ -35,7 +35,7 @@ from ablate.planning.checks.cache import cached
 from ablate.planning.checks.requirements import optimiser_problems, refuse_without_kernels, refuse_without_text
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.trial_step import with_passes
-from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
+from ablate.planning.checks.user_code import Described, Failed, facts_of, isolate_user_code, run_in_subprocess
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
@@ -90,7 +90,7 @@ class Validator:
             with contextlib.suppress(BadComponent):
                 self._task(resolve_auto(config))
         try:
-            plain = beside(config, found)
+            plain = isolate_user_code(config, found)
         except Failed as error:
             return [Problem("", str(error))], None
         if problems := [Problem(*row) for row in plain["problems"]]:
@@ -221,7 +221,7 @@ def _counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
             return {"problem": ["", f"the model cannot be built ({where}"]}
 
     try:
-        found = beside(config, counted)
+        found = isolate_user_code(config, counted)
     except Failed as error:
         raise BadComponent("", str(error)) from None
     if "problem" in found:
@@ -294,7 +294,7 @@ def _package_problems(package: str) -> list[Problem]:
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
-        apart(lambda: importlib.import_module(package) and None, about=f"importing {package}")
+        run_in_subprocess(lambda: importlib.import_module(package) and None, about=f"importing {package}")
     except Failed as error:
         return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
     return []
