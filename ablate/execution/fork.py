@@ -96,12 +96,12 @@ def start(body: Body, held: Iterable[int] = ()) -> Child:
     It is the leader of a group of its own, reads nothing, ignores Ctrl-C and prints to standard error; files that are
     `held` here are closed there.  A body that can be pickled works on every system.
     """
-    ours, theirs = socket.socketpair()
-    with theirs:
-        return forked(body, held, ours, theirs) if FORKS else spawned(body, ours, theirs)
+    here, there = socket.socketpair()
+    with there:
+        return forked(body, held, here, there) if FORKS else spawned(body, here, there)
 
 
-def forked(body: Body, held: Iterable[int], ours: socket.socket, theirs: socket.socket) -> Child:
+def forked(body: Body, held: Iterable[int], here: socket.socket, there: socket.socket) -> Child:
     """`start` by a copy of this process."""
     flush()  # or both would write what stands in the buffers
     parent = os.getpid()
@@ -109,26 +109,26 @@ def forked(body: Body, held: Iterable[int], ours: socket.socket, theirs: socket.
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy lacks: it needs none of them
         pid = os.fork()
     if pid == 0:
-        ours.close()
+        here.close()
         for number in held:
             os.close(number)
-        live(body, theirs, parent)
+        live(body, there, parent)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # here and there: nobody may come before it is so
-    return Child(pid, ours)
+    return Child(pid, here)
 
 
-def spawned(body: Body, ours: socket.socket, theirs: socket.socket) -> Child:
-    """`start` by an interpreter of its own, which is told over the channel what to do."""
-    os.set_inheritable(theirs.fileno(), True)
-    told = json.dumps([theirs.fileno(), os.getpid(), sys.argv])
+def spawned(body: Body, here: socket.socket, there: socket.socket) -> Child:
+    """`start` by an interpreter of its own, which receives over the channel what to do."""
+    os.set_inheritable(there.fileno(), True)
+    arguments = json.dumps([there.fileno(), os.getpid(), sys.argv])
     streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
-    command = [sys.executable, "-P", "-c", start_importing() + BEGIN, told]
+    command = [sys.executable, "-P", "-c", start_importing() + BEGIN, arguments]
     pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
     order = pickle.dumps(body)
     with contextlib.suppress(OSError):  # it has ended already, which whoever listens learns
-        ours.sendall(len(order).to_bytes(8) + order)
-    return Child(pid, ours)
+        here.sendall(len(order).to_bytes(8) + order)
+    return Child(pid, here)
 
 
 # What such an interpreter runs: like a copy of this process it finds the same modules and knows the same command line.
@@ -143,11 +143,11 @@ begin(number, parent)
 def begin(number: int, parent: int) -> None:
     """What a spawned process does first, with the file number of its channel."""
     prepare(told=False)
-    live(obey, socket.socket(fileno=number), parent)
+    live(run_pickled, socket.socket(fileno=number), parent)
 
 
-def obey(channel: socket.socket) -> None:
-    """Do the body that comes over a channel."""
+def run_pickled(channel: socket.socket) -> None:
+    """Run the pickled body that comes over a channel."""
     pickle.loads(exactly(channel, int.from_bytes(exactly(channel, 8))))(channel)
 
 
@@ -252,7 +252,7 @@ def readable(channel: socket.socket | int, seconds: float) -> bool:
 
 
 def prctl(option: int, value: int) -> bool:
-    """Tell Linux about this process: whether it was told; other systems have nobody to tell."""
+    """Set an option of this process on Linux: whether it was set; other systems have none."""
     try:
         return ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0
     except (OSError, AttributeError):

@@ -38,6 +38,6 @@ def machine(alone: bool) -> Iterator[None]:
         yield
 
 
-def tell(said: str) -> None:
+def tell(message: str) -> None:
     """Say something to whoever waits."""
-    print(f"ablate: {said}", file=sys.stderr, flush=True)
+    print(f"ablate: {message}", file=sys.stderr, flush=True)

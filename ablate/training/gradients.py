@@ -52,8 +52,10 @@ class Gradients:
             self.parts = parts
             alike = "whose gradients add up to the same"
             alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
-            told = f"out of memory: from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
-            self.said(f"{told}, {alike}")
+            change = (
+                f"out of memory: from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
+            )
+            self.said(f"{change}, {alike}")
         return losses
 
     def state_dict(self) -> dict[str, int]:

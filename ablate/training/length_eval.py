@@ -51,9 +51,9 @@ def seen_lengths(config: Config, task: Task) -> dict[str, float]:
 
 def seen_in_training(lengths: dict[str, float]) -> list[str]:
     """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
-    told = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
-    return [f"eval.lengths seen in training: {told} of the test examples: there are too few to hold any out"] * bool(
-        told
+    shares = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
+    return [f"eval.lengths seen in training: {shares} of the test examples: there are too few to hold any out"] * bool(
+        shares
     )
 
 

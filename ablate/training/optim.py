@@ -236,9 +236,9 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     """Matrices, and stacks of them, that read features of the model's own: neither kernels nor the map of its inputs,
     which Muon's author leaves to AdamW.
     """
-    apart = {id(kernel) for kernel in kernels_of(model)}
-    apart |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
-    return [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out") and id(p) not in apart]
+    excluded = {id(kernel) for kernel in kernels_of(model)}
+    excluded |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
+    return [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out") and id(p) not in excluded]
 
 
 def kernels_of(model: nn.Module) -> list[torch.Tensor]:
@@ -306,5 +306,5 @@ def optimizer_step(optimiser: torch.optim.Optimizer) -> None:
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        said = "out of memory in the optimiser's step: its state does not fit beside the model; write a smaller model"
-        raise TooLarge(f"{said} ({first_line(error)})") from None
+        reason = "out of memory in the optimiser's step: its state does not fit beside the model; write a smaller model"
+        raise TooLarge(f"{reason} ({first_line(error)})") from None

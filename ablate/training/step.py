@@ -36,9 +36,9 @@ class Step:
         step draws the same dropout masks.
         """
         losses = gradients(batch)
-        return losses, self.descend(lr)
+        return losses, self.clip_and_step(lr)
 
-    def descend(self, lr: float) -> Tensor:
+    def clip_and_step(self, lr: float) -> Tensor:
         """Clip the gradients and take the optimiser's step at a rate: the norm before clipping."""
         for group in self.optimiser.param_groups:
             group["lr"] = lr * group["lr_share"]
@@ -72,7 +72,7 @@ class SAM(Step):
         gradients(batch)
         with torch.no_grad():
             torch._foreach_copy_(moved, before)
-        return losses, self.descend(lr)
+        return losses, self.clip_and_step(lr)
 
 
 def build_step(config: Config, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float) -> Step:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT = 1  # raised when what is kept of vectors changes
 SHARED = "shared"  # in place of a seed, where all seeds have one set
 ANEW = ("init", "embedding")  # placebos whose vectors come from another stream
-APART = ("frozen", "shared", "width", "_target_", "_partial_")  # settings that no training of vectors is told
+UNUSED = ("frozen", "shared", "width", "_target_", "_partial_")  # settings that training vectors does not use
 
 
 class Vectors(NamedTuple):
@@ -97,11 +97,11 @@ def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
     depend on.
     """
     node = config.embedding
-    told: dict[str, Any] = {key: value for key, value in node.items() if key not in APART}
-    told |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, config, seed)}
-    told |= {"text": text, "code": code_of_part(node["_target_"], config.user)}
-    told |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(own_name(node["_target_"]))
-    name = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+    settings: dict[str, Any] = {key: value for key, value in node.items() if key not in UNUSED}
+    settings |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, config, seed)}
+    settings |= {"text": text, "code": code_of_part(node["_target_"], config.user)}
+    settings |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(own_name(node["_target_"]))
+    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
     return cache_folder() / "vectors" / f"{name}.npz"
 
 

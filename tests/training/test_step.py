@@ -34,7 +34,7 @@ class Half(Step):
     def update(self, batch, lr, gradients):
         rows = len(batch.targets) // 2
         part = type(batch)({name: x[:rows] for name, x in batch.inputs.items()}, batch.targets[:rows])
-        return gradients(part), self.descend(lr)
+        return gradients(part), self.clip_and_step(lr)
 
 class Fourth(Step):
     number = 0
@@ -47,12 +47,12 @@ class Fourth(Step):
             losses = gradients(batch)
             for p in self.model.parameters():
                 p.grad = None if p.grad is None else -p.grad
-        return losses, self.descend(lr)
+        return losses, self.clip_and_step(lr)
 
 class Unclipped(Step):
-    def descend(self, lr):
+    def clip_and_step(self, lr):
         self.grad_clip = float("inf")
-        return super().descend(lr)
+        return super().clip_and_step(lr)
 
 class Broken(Step):
     def update(self, batch, lr, gradients):

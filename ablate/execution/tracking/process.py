@@ -31,8 +31,8 @@ HURRY = 1.0  # seconds that it has when the command was told to stop
 def mirrored(results: Path, study: str, user: Sequence[str], tell: Callable[[str], None]) -> Iterator[None]:
     """Mirror a study while the context lasts; training never waits for it.  What it has to say is told at the end."""
     command = [*program(__name__), study, str(results), *user]
-    said = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live view)
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, start_new_session=True)
+    output = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live view)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=output, start_new_session=True)
     try:
         yield
     finally:
@@ -46,10 +46,10 @@ def mirrored(results: Path, study: str, user: Sequence[str], tell: Callable[[str
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             tell("tracking is not done yet; bring the rest over with: ablate sync")
-        said.seek(0)
-        for line in said.read().decode(errors="replace").splitlines():
+        output.seek(0)
+        for line in output.read().decode(errors="replace").splitlines():
             tell(line.removeprefix("ablate: "))
-        said.close()
+        output.close()
 
 
 def follow(mirror: Mirror) -> None:

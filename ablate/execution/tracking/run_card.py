@@ -1,4 +1,4 @@
-"""What a tracking service is told about a run besides its metrics: names, factor levels, settings, origin, duration."""
+"""What a tracking service receives of a run besides its metrics: names, factor levels, settings, origin, duration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 class Card(NamedTuple):
-    """What a tracking service is told about a run besides its metrics; `results` is where it may keep files.
+    """What a tracking service receives of a run besides its metrics; `results` is where it may keep files.
 
     `seconds` is how long the run took, None while it goes on.
     """
@@ -73,12 +73,12 @@ def variants(name: str) -> Row:
 
 def study(manifest: Manifest, cell: Cell) -> Row:
     """What only orchestrates: the study's name, its command line, and the settings that are no part of a run's key."""
-    told = {"name": manifest.study, "command": manifest.command}
+    found = {"name": manifest.study, "command": manifest.command}
     config = cell.config.as_json()
-    return told | {name: config[name] for name in STUDY_KEYS if name != "study" and name in config}
+    return found | {name: config[name] for name in STUDY_KEYS if name != "study" and name in config}
 
 
 def origin(manifest: Manifest, result: Result | None) -> Row:
     """Where a run was trained and by which code; the versions are the study's until it has ended."""
-    told = result.as_json() if result else {}
-    return {"versions": manifest.versions} | {name: told[name] for name in ORIGIN if told.get(name)}
+    found = result.as_json() if result else {}
+    return {"versions": manifest.versions} | {name: found[name] for name in ORIGIN if found.get(name)}
