@@ -200,7 +200,17 @@ def many(folder: Path) -> str:
 
 
 TWO = {"lm": TASK, "mqar": ACCURACY}
-NARROW = ("exchange", "placebos", "lengths", "solved")  # drawn for one column of two, too
+# What is drawn for one column of two, too, and of which studies the figures are drawn that every study has.
+NARROW = {
+    "exchange": {"claims", "effects", "proxy", "curves"},
+    "placebos": {"placebos", "main_effects", "interactions", "pareto", "seeds"},
+    "lengths": {"sensitivity", "depth", "extrapolation"},
+    "solved": {"solved"},
+}
+BASIC = {
+    "curves": {"exchange", "lengths", "unpaired", "none ended", "one seed", "two tasks"},
+    "seeds": {"exchange", "placebos", "solved", "tuning", "none ended", "unpaired", "two tasks", "many"},
+}
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 SHOWN: dict[str, Callable[[Path], str]] = {
     "exchange": with_exchange,
@@ -238,10 +248,11 @@ def pages(folder: Path, name: str) -> str:
     given = figures.edits(case)
     found = {"summary": summary(study, folder)}
     with matplotlib.rc_context(style.RC):
-        for width in (6.75, 3.3) if name in NARROW else (6.75,):
+        case.drawn.update(figures.tables(case, given))
+        wide = {figure for figure in case.drawn if name in BASIC.get(figure, {name})}
+        for width, shown in ((6.75, wide), (3.3, NARROW.get(name, set()))):
             page = page_of(study.manifest, dataclasses.replace(given, width=width, caption=width < 4))
-            for figure, table in figures.tables(case, given).items():
-                case.drawn[figure] = table
+            for figure, table in [(figure, table) for figure, table in case.drawn.items() if figure in shown]:
                 found[f"{figure} {width}"] = "\n".join(described(figures.KINDS[figure].draw(table, page)))
     files = [*tables.write(case, folder / "out"), *output.write_paper(case, folder / "out")]
     found |= {file.name: file.read_text() for file in files if file.suffix != ".csv"}

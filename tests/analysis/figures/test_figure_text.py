@@ -80,7 +80,7 @@ def drawn(case: Case, name: str, width: float) -> Figure:
     return figure
 
 
-@pytest.mark.parametrize("width", [3.25, 5.5, 6.9])
+@pytest.mark.parametrize("width", [3.25, 6.9])
 def test_rows_leave_their_data_room_and_no_text_leaves_the_page(tmp_path: Path, width: float) -> None:
     case = made(tmp_path, claims=CLAIMS, status=lambda v, s: "diverged" if v["ffn"] == "gelu" and s == 0 else "done")
     with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
@@ -108,7 +108,7 @@ def test_results_stand_below_their_names_on_a_narrow_page(tmp_path: Path) -> Non
 def test_entries_of_a_legend_fit_the_page_in_even_columns(tmp_path: Path) -> None:
     manifest = made(tmp_path).study.manifest
     encoding = next(iter(page_of(manifest, Edits()).encodings.values()))
-    for width in (3.25, 5.5, 6.9):
+    for width in (3.25, 6.9):
         page = page_of(manifest, Edits(width=width))
         for names in (FFN, TEXTS, [f"cell {i}" for i in range(13)]):
             made_of = legend(dict.fromkeys(names, encoding), page)

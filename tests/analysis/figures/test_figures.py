@@ -12,13 +12,14 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
-from fake_studies import a_manifest, fabricate
+from analysed_studies import case as shared_case
+from fake_studies import a_manifest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ablate import evidence
-from ablate.results.study import Study, load_study
+from ablate.results.study import Study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
@@ -33,7 +34,7 @@ FFN = ["mlp", "gelu", "silu", "glu", "bilinear", "reglu", "geglu", "swiglu"]
 
 
 def made(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Study:
-    return load_study(results, fabricate(results, factors, **options))
+    return shared_case(results, factors, **options).study
 
 
 def texts(drawn: Figure) -> str:
@@ -214,18 +215,6 @@ def test_a_dot_per_run_and_lines_only_between_equal_batches(tmp_path: Path) -> N
     assert any(np.allclose(each.get_xdata(), first) for each in joined)
 
 
-def test_lost_runs_stand_at_the_margin_and_break_the_lines(tmp_path: Path) -> None:
-    study = made(
-        tmp_path,
-        {"ffn": ["mlp", "gelu", "swiglu"]},
-        status=lambda v, s: ["done", "diverged", "running"][s] if v["ffn"] == "gelu" else "done",
-    )
-    drawn = figure("seeds", study)
-    assert "1 of 3 diverged; 1 of 3 missing" in texts(drawn)
-    joined = [len(each.get_xdata()) for each in drawn.axes[0].lines if each.get_marker() != "|"]
-    assert sorted(joined) == [2, 2, 3]  # gelu, below, has seed 0 only
-
-
 def test_a_variant_keeps_its_colour_in_every_study() -> None:
     def colour(factor: str, levels: list[str], reference: str) -> dict[tuple[str, str], str]:
         return style.colours(a_manifest(factors={factor: levels}, reference={factor: reference}))
@@ -283,20 +272,3 @@ def test_captions_say_n_and_looks(tmp_path: Path) -> None:
     assert "one seed: differences without an interval, from which nothing can be concluded" in texts(
         forest(made(tmp_path / "one", seeds=[0]))
     )
-
-
-def test_captions_say_the_margin_in_steps_and_which_rows_are_exploratory(tmp_path: Path) -> None:
-    entry = {"written": "2026-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    steps = made(tmp_path / "steps", {"norm": ["ln", "rms"]}, seeds=range(5), margin=entry | {"value": "5 %"})
-    assert "filled: decided; margin: ±5 % of the training steps" in texts(forest(steps)).replace("\n", " ")
-    both = {"norm": "rms", "ffn": "swiglu"}
-    lost = made(tmp_path / "lost", seeds=range(5), status=lambda v, s: "diverged" if v == both else "done")
-    said = texts(forest(lost)).replace("\n", " ")
-    assert "exploratory 95 % intervals (false coverage rate 5 %), 5 seeds, paired" in said and "looks better" in said
-
-
-def test_zero_finished_runs_say_so(tmp_path: Path) -> None:
-    study = made(tmp_path, status=lambda levels, seed: "missing")
-    assert "curves" not in figures.tables(case(study))
-    assert "no finished run" in texts(figure("seeds", study))
-    assert "undecided: no seed has every run it needs" in texts(forest(study))

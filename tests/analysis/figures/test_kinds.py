@@ -12,6 +12,7 @@ import matplotlib
 import numpy as np
 import pandas
 import pytest
+from analysed_studies import case
 from fake_studies import TASK, fabricate, plain_score, with_cells
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -34,10 +35,6 @@ STEPS = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "p
 FFN = ["mlp", "gelu", "silu", "swiglu"]
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
-
-
-def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(load_study(results, fabricate(results, factors, **options)), results)
 
 
 def tables(given: Case, **edits: Any) -> dict[str, pandas.DataFrame]:
@@ -234,14 +231,6 @@ def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -
     assert "(Morey 2008), 6 seeds" in texts(figure)
 
 
-def test_main_effects_of_two_levels_agree_with_the_paired_test(tmp_path: Path) -> None:
-    """With two levels the interval of the difference is √2 times that of a mean."""
-    given = case(tmp_path, seeds=range(6))
-    row = table_of("main_effects", given).query("level == 'rms'").iloc[0]
-    paired = stats.ttest_rel(score(given, norm="rms"), score(given, norm="ln")).confidence_interval(0.95)
-    assert np.isclose((row["high"] - row["low"]) * np.sqrt(2), paired.high - paired.low)
-
-
 def test_main_effects_over_other_batches_are_welchs(tmp_path: Path) -> None:
     factors = {"train.batch_size": [8, 16], "optim.lr": [1e-3, 3e-3]}
     given = case(tmp_path, factors, seeds=range(5), batches=lambda v: str(v["train.batch_size"]))
@@ -316,13 +305,6 @@ def test_the_colours_of_a_map_are_centred_at_zero(tmp_path: Path) -> None:
     assert len(faces) == 4 and sum(np.ptp(face) < 0.02 for face in faces) >= 1  # the reference has no colour
     most = max(faces, key=np.ptp)
     assert most[2] > most[0]  # swiglu is lower: blue
-
-
-def test_many_levels_are_a_map_without_numbers(tmp_path: Path) -> None:
-    factors = {"norm": [f"n{i}" for i in range(13)], "ffn": ["mlp", "swiglu"]}
-    figure = drawn("interactions", case(tmp_path, factors, seeds=range(2)))
-    assert len(figure.axes) == 2 and len(figure.axes[0].collections[0].get_array().ravel()) == 13 * 2  # and its scale
-    assert not figure.axes[0].texts
 
 
 @pytest.mark.parametrize("ending", ["diverged", "failed"])
@@ -518,12 +500,6 @@ def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
         figure = drawn(name, given, colours={("ffn", "swiglu"): "#ff00ff"})
         assert "SwiGLU" in texts(figure) and "swiglu" not in texts(figure), name
         assert name != "main_effects" or "#ff00ff" in colours(figure.axes[1])
-
-
-def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
-    given = case(tmp_path, seeds=[0])
-    assert table_of("main_effects", given)["low"].isna().all()
-    assert "one seed, no interval" in texts(drawn("main_effects", given))
 
 
 def test_a_subset_leaves_what_it_names(tmp_path: Path) -> None:

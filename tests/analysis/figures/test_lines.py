@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from analysed_studies import case as made
 from fake_studies import TASK, fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -31,10 +32,6 @@ def valley(levels: dict[str, Any], seed: int) -> float:
     """A loss that is lowest at the middle rate, higher for rms."""
     away = abs(math.log10(levels.get("optim.lr", 1e-3)) + 3)
     return 2.0 + 0.3 * away + 0.01 * seed + 0.1 * (levels.get("norm") == "rms")
-
-
-def made(results: Path, factors: dict[str, list[Any]], **options: Any) -> Case:
-    return case_of(load_study(results, fabricate(results, factors, **options)), results)
 
 
 def table_of(name: str, case: Case) -> pandas.DataFrame:

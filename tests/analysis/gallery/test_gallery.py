@@ -62,6 +62,12 @@ def train(root: Path, tmp_path: Path) -> Callable[..., Path]:
     return trained
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and tables alone: drawing takes longer than all the rest."""
+    monkeypatch.setattr("analysis.gallery.write._draw", lambda trained, pictures: [])
+
+
 def gallery(root: Path, capsys: Capture) -> tuple[int, str]:
     code = main(["gallery", str(root)])
     said = capsys.readouterr()
@@ -116,7 +122,7 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsy
     assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
 
 
-def test_a_criterion_leads_in_the_gallery_in_the_findings_and_in_the_readme(root, train, capsys, monkeypatch):
+def test_a_criterion_leads_in_the_gallery_in_the_findings_and_in_the_readme(root, train, capsys, monkeypatch, undrawn):
     worse = CLAIM | {"claim": {"greater": CLAIM["claim"]["less"]}}
     criterion = {"value": {"of": ["gated", "worse"]}, "registered": True, "remark": "in words"}
     train(figure="curves", claims={"gated": CLAIM, "worse": worse}, replicated=criterion)
@@ -165,7 +171,7 @@ def test_a_figure_is_drawn_anew_only_for_other_data_or_other_drawing_code(root, 
     assert "effects.png" in gallery(root, capsys)[1] and file.read_bytes() != of_another_machine
 
 
-def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train, capsys):
+def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train, capsys, undrawn):
     lost = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("gelu", 0) else "done"  # noqa: E731
     late, everything = CLAIM | {"registered": False}, {"value": "all", "registered": True}
     train(status=lost, claims={"gated": CLAIM, "late": late}, effects=everything)
@@ -183,7 +189,7 @@ def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train
     assert "1 run diverged" in text and "In words: nothing yet" in text
 
 
-def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(root, train, capsys, monkeypatch):
+def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(root, train, capsys, monkeypatch, undrawn):
     train(claims={"gated": CLAIM})
     train("alone")
     monkeypatch.setattr(evidence, "given", lambda manifest: "tuned" * (manifest.study == "alone"))
@@ -194,14 +200,14 @@ def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(root, train
     assert "Left out of that sum: 1 decided verdict of studies that were tuned." in text and "in 10 to 36 % of" in text
 
 
-def test_seeds_that_were_added_after_a_look_are_not_promised_for(root, train, capsys):
+def test_seeds_that_were_added_after_a_look_are_not_promised_for(root, train, capsys, undrawn):
     train(looks=[{"seeds": [0, 1, 2], "when": "2025-01-01"}])
     gallery(root, capsys)
     text = findings(root)
     assert "are to be expected" not in text and "1 decided verdict of studies that went on after" in text
 
 
-def test_of_many_effects_the_answer_names_those_that_are_better(root, train, capsys):
+def test_of_many_effects_the_answer_names_those_that_are_better(root, train, capsys, undrawn):
     ffn = {"ffn": ["mlp", "swiglu", *(f"f{i}" for i in range(9))]}
     train(factors=ffn)
     gallery(root, capsys)
@@ -209,21 +215,21 @@ def test_of_many_effects_the_answer_names_those_that_are_better(root, train, cap
     assert re.search(r"^of 10 effects 1 better and 9 undecided; better: ffn: swiglu − mlp\.$", page, re.MULTILINE)
 
 
-def test_a_study_that_the_command_line_changed_is_told_with_its_own_command(root, train, capsys):
+def test_a_study_that_the_command_line_changed_is_told_with_its_own_command(root, train, capsys, undrawn):
     train("glu_variants-1a2b3c", experiment="glu_variants", command="ablate +experiment=glu_variants optim.lr=1e-2")
     gallery(root, capsys)
     assert "**Command**: `ablate +experiment=glu_variants optim.lr=1e-2`" in findings(root)
     assert "FINDINGS.md#glu_variants-1a2b3c" in (root / "docs" / "gallery.md").read_text()
 
 
-def test_a_file_of_an_earlier_version_of_a_study_goes(root: Path, train: Callable[..., Path], capsys: Capture) -> None:
+def test_a_file_of_an_earlier_version_of_a_study_goes(root, train, capsys, undrawn):
     old = train() / "figures" / "sensitivity.png"
     old.parent.mkdir()
     old.write_bytes(b"")
     assert f"removed {old}" in gallery(root, capsys)[1] and not old.exists()
 
 
-def test_the_noise_of_every_study_comes_with_the_package(root, train, capsys):
+def test_the_noise_of_every_study_comes_with_the_package(root, train, capsys, undrawn):
     train(seeds=range(8))
     gallery(root, capsys)
     table = pandas.read_csv(root / "ablate" / "evidence" / "noise_atlas.csv")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from analysed_studies import analysed
 from fake_studies import TASK, fabricate
 
 from ablate import formatting
@@ -66,15 +67,9 @@ def written(results: Path, study: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study, analysed by the command."""
-    results = tmp_path_factory.mktemp("results")
-    looks = [{"seeds": [0, 1], "when": "2025-01-02T03:04:05+00:00"}]
-    status = lambda levels, seed: "failed" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
-    fabricate(results, GRID, range(4), status=status, looks=looks, question="Do gates help a narrow model?")
-    assert main(["--results-dir", str(results)]) == 0
-    return results / "figures" / "fabricated"
+@pytest.fixture(scope="module", name="analysed")
+def analysed_folder() -> Path:
+    return analysed()
 
 
 def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:

@@ -7,21 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analysed_studies import case
 from claimed_studies import entry
-from fake_studies import fabricate
 
 from ablate import evidence, formatting
-from ablate.results.study import load_study
-from analysis.case import Case, case_of
+from analysis.case import Case
 from analysis.writing import latex, latex_macros, tables
 
 NORMAL = "if differences are roughly normal"  # which fewer than twelve seeds cannot show
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 COMMAND = re.compile(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}")
-
-
-def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
 
 
 def commands(found: Case) -> dict[str, str]:
@@ -120,11 +115,10 @@ def test_values_are_set_alike_in_text_and_in_formulas() -> None:
 
 def test_names_that_would_be_equal_are_told_apart_in_the_order_of_the_tables(tmp_path: Path) -> None:
     factors = {"ffn": ["mlp", "a-b", "a_b", "a b"]}
-    first = [macro.name for macro in latex_macros.macros(case(tmp_path, factors)) if macro.field == "Delta"]
-    assert first == ["ablFfnABDelta", "ablFfnABBDelta", "ablFfnABCDelta"]
-    again = [macro.name for macro in latex_macros.macros(case_of(load_study(tmp_path, "fabricated"), tmp_path))]
-    assert again == [macro.name for macro in latex_macros.macros(case_of(load_study(tmp_path, "fabricated"), tmp_path))]
-    assert len(set(again)) == len(again)
+    found = case(tmp_path, factors)
+    names = [macro.name for macro in latex_macros.macros(found)]
+    deltas = [macro.name for macro in latex_macros.macros(found) if macro.field == "Delta"]
+    assert deltas == ["ablFfnABDelta", "ablFfnABBDelta", "ablFfnABCDelta"] and len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analysed_studies import analysed, case
 from fake_studies import fabricate, whole, with_cells
 
 from ablate.config.typed_json import stored
 from ablate.results.records import Cell
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
-from analysis.cli.main import main
 from analysis.writing import markdown, sections
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 TITLES = ["Question", "Verdicts", "Plan", "Tables", "Runs", "Configuration differences", "What was left out, and why"]
 TITLES += ["Methods", "Provenance"]
-
-
-def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
 
 
 def report(found: Case) -> dict[str, str]:
@@ -31,10 +27,8 @@ def report(found: Case) -> dict[str, str]:
     return {part.split("\n")[0]: part for part in re.split(r"(?m)^## ", text)[1:]}
 
 
-def test_the_command_writes_it_with_links_to_the_figures_beside_it(tmp_path: Path) -> None:
-    fabricate(tmp_path, GRID, seeds=range(5))
-    assert main(["--results-dir", str(tmp_path)]) == 0
-    folder = tmp_path / "figures" / "fabricated"
+def test_the_command_writes_it_with_links_to_the_figures_beside_it() -> None:
+    folder = analysed()
     text = (folder / "report.md").read_text()
     links = re.findall(r"!\[(\w+)\]\(([^)]+)\)", text)
     assert {name for name, _ in links} >= {"effects", "seeds", "curves"} and len(links) == len(
@@ -99,13 +93,6 @@ def test_one_seed_looks_and_withdrawn_claims_are_said(tmp_path: Path) -> None:
     found = report(case(tmp_path, study="late", seeds=range(5), looks=looks, **claims))
     assert "unadjusted" in found["Verdicts"] and "- 2026-01-03: 3 seeds, in other" in found["Looks at results"]
     assert "lower (registered): " in found["Claims"] and "old (registered): withdrawn" in found["Claims"]
-
-
-def test_placebos_say_what_noise_makes(tmp_path: Path) -> None:
-    fabricate(tmp_path, {"seed.placebo": [None, "ffn", "chaos"]}, study="main-aa", seeds=range(8))
-    found = case(tmp_path, study="main", placebos="main-aa")
-    assert sections.noise(found).items and "placebos (placebo_seeds=8" in sections.noise(found).items[0]
-    assert not sections.noise(case(tmp_path, study="plain")).items
 
 
 HOSTILE = "<img src=x onerror=alert(1)>[l](javascript:x)*b*`c`"

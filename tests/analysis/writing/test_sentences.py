@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import fabricate
+from analysed_studies import case
 
 from ablate.formatting import p_text
-from ablate.results.study import load_study
-from analysis.case import Case, case_of
+from analysis.case import Case
 from analysis.writing.sentences import p_words, sentence, sentences
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-
-
-def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
 
 
 def about(found: Case, label: str, **changed: Any) -> str:
@@ -44,12 +39,10 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
 
 
 def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> None:
-    manifest = case(tmp_path).study.manifest
-    params = {tuple(cell.levels.values()): cell.params for cell in manifest.cells}
+    found = case(tmp_path)
+    params = {tuple(cell.levels.values()): cell.params for cell in found.study.manifest.cells}
     ratio = (params["ln", "swiglu"] + params["rms", "swiglu"]) / (params["ln", "mlp"] + params["rms", "mlp"])
-    assert (
-        f"{100 * (ratio - 1):+.1f} % parameters" in sentences(case_of(load_study(tmp_path, "fabricated"), tmp_path))[1]
-    )
+    assert f"{100 * (ratio - 1):+.1f} % parameters" in sentences(found)[1]
 
 
 @pytest.mark.parametrize(

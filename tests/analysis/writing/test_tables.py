@@ -89,13 +89,6 @@ def test_one_seed_and_later_looks_are_said(tmp_path: Path) -> None:
     assert "unadjusted: seeds were added after a look at 2 of the 5" in (folder / "effects.md").read_text()
 
 
-def test_nothing_done_is_missing_not_a_number(tmp_path: Path) -> None:
-    _, folder = written(tmp_path, status=lambda levels, seed: "missing")
-    page = (folder / "cells.md").read_text()
-    assert cell(page, "ln + swiglu")[1:6] == ["–", "0 of 3", "none ended", "0", "3"]
-    assert "nan" not in page + (folder / "effects.md").read_text()
-
-
 def test_a_bar_in_a_name_does_not_break_the_table(tmp_path: Path) -> None:
     _, folder = written(tmp_path, {"ffn": ["mlp", "a|b"]})
     lines = [line for line in (folder / "cells.md").read_text().splitlines() if line.startswith("|")]

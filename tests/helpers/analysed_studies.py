@@ -1,0 +1,49 @@
+"""Fabricated studies that several tests look at and none changes: each is made once in a process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import io
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fake_studies import fabricate
+
+from ablate.results.study import load_study
+from analysis.case import Case, case_of
+from analysis.cli.main import main
+
+GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+@functools.cache
+def analysed() -> Path:
+    """The folder of what `ablate analyse` wrote of a study; what it printed is in printed.txt of the results."""
+    results = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, results)
+    looks = [{"seeds": [0, 1], "when": "2025-01-02T03:04:05+00:00"}]
+    status = lambda levels, seed: "failed" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
+    fabricate(results, GRID, range(4), status=status, looks=looks, question="Do gates help a narrow model?")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main(["--results-dir", str(results)]) == 0
+    (results / "printed.txt").write_text(printed.getvalue())
+    return results / "figures" / "fabricated"
+
+
+def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
+    """The case of a fabricated study; made in `results` where its options are functions or other studies are there."""
+    told = repr((factors, options))
+    if "<" in told or (results.exists() and any(results.iterdir())):
+        return case_of(load_study(results, fabricate(results, factors, **options)), results)
+    return _case(told)
+
+
+@functools.cache
+def _case(told: str) -> Case:
+    factors, options = eval(told)
+    with tempfile.TemporaryDirectory() as folder:
+        return case_of(load_study(Path(folder), fabricate(Path(folder), factors, **options)), Path(folder))
