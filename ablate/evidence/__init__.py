@@ -12,19 +12,17 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 from ablate.config.claims import applicable, read_claims
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims import claims
-from ablate.evidence.claims.replication import Replication, replication
-from ablate.evidence.claims.sentences import claim_lines, sized, spread
+from ablate.evidence.claims.sentences import Replication, claim_lines, replication, sized, spread
 from ablate.evidence.collapse import unseen_line
 from ablate.evidence.confounds import also_lines, also_words
-from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
+from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.effects import Noise, effects, headline, noise, speed
 from ablate.evidence.equivalence import margin_line, margin_of, margin_words
-from ablate.evidence.expected_noise import noise_lines
 from ablate.evidence.family import ALPHA, described, families, registered
+from ablate.evidence.noise_atlas import noise_lines
 from ablate.evidence.noise_floor import Floor, floors, placebo_lines
 from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, footnoted, own_assumption
-from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.scores import (
     cells,
     endpoint,
@@ -33,13 +31,14 @@ from ablate.evidence.scores import (
     lower_is_better,
     matched,
     measures,
+    overfit,
+    overfitting,
     scores,
     unadjusted,
     validated,
     values_of,
 )
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, standing, undecided
-from ablate.evidence.setting_interactions import crossings
 from ablate.evidence.solved import counted, interval_kind, is_solved
 from ablate.evidence.statistics import (
     Estimate,
@@ -52,6 +51,5 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.step_equivalents import exchange_lines
-from ablate.evidence.step_wording import worth_places, worth_told, worth_words
+from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_told, worth_words
 from ablate.evidence.tuned import common, common_rows, given, tuned, tuning_seeds

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ablate.config.depth import is_patterned, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.formatting import counted, setting
 from ablate.formatting.settings import flat
-from ablate.results.records import Cell, Manifest
+from ablate.results.records import Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # Widths follow from a variant's rule, and their cost is shown; the others change no run's numbers.
@@ -31,14 +30,22 @@ def also(manifest: Manifest, contrast: Contrast) -> list[str]:
 
 def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str]]:
     """`also` of several contrasts: what takes time, to read the settings of a cell, is done once."""
-    settings = {cell.id: _settings(cell) for cell in manifest.cells}
+    settings = {}
+    for cell in manifest.cells:
+        config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
+        patterned = {
+            name: node | {LAYERS: spelled(node[LAYERS])} for name, node in config.items() if is_patterned(node)
+        }
+        filled_in = {**cell.defaults, **flat(config | patterned)}
+        settings[cell.id] = {key: setting(value) for key, value in filled_in.items()}
     return [_also(manifest, contrast, settings) for contrast in found]
 
 
 def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, str]]) -> list[str]:
     cells = {cell.id: cell for cell in manifest.cells}
     sides = [[cells[name] for name in contrast.side(sign)] for sign in (-1, 1)]
-    changed = [name for name in manifest.factors if _unlike([cell.levels.get(name) for cell in side] for side in sides)]
+    levels = [{name: {repr(cell.levels.get(name)) for cell in side} for name in manifest.factors} for side in sides]
+    changed = [name for name in manifest.factors if levels[0][name] != levels[1][name]]
     own = {key for name in changed for key in name.split("+")}
     values = [_values(settings[cell.id] for cell in side) for side in sides]
     aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
@@ -54,23 +61,7 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
             found.append((group in own, key))
     order = {name: place for place, name in enumerate(SECTIONS)}
     found.sort(key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1]))
-    return [_said(key, mine, *(side[key] for side in values)) for mine, key in found]
-
-
-def _unlike(sides: Iterable[list[Any]]) -> bool:
-    one, other = ({repr(value) for value in side} for side in sides)
-    return one != other
-
-
-def _settings(cell: Cell) -> dict[str, str]:
-    """The value of each setting, arguments that the constructors fill in included, as people read it."""
-    config = {name: _spelled(node) for name, node in cell.config.as_json().items() if name in SECTIONS}
-    return {key: setting(value) for key, value in {**cell.defaults, **flat(config)}.items()}
-
-
-def _spelled(node: Any) -> Any:
-    """A section with the variants of its layers as people write them."""
-    return node | {LAYERS: spelled(node[LAYERS])} if is_patterned(node) else node
+    return [_change(key, mine, *(side[key] for side in values)) for mine, key in found]
 
 
 def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
@@ -82,7 +73,7 @@ def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
     return {key: sorted(values) for key, values in found.items()}
 
 
-def _said(key: str, mine: bool, before: list[str], after: list[str]) -> str:
+def _change(key: str, mine: bool, before: list[str], after: list[str]) -> str:
     group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
     plain = [
         ", ".join(value.rpartition(".")[2] if name == "_target_" else value for value in side)

@@ -7,15 +7,18 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ablate.evidence.setting_interactions import crossings, slope
-from ablate.formatting import MINUS, show
+import numpy as np
+
+from ablate.formatting import MINUS, PER, show
+from ablate.formatting.settings import is_number
 from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 
 ALIASED = "aliased with"  # how the note begins of an effect that is the sum of several
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
+TREND = 3  # levels; of two a trend is the difference between them
 Levels = dict[str, Any]
 
 
@@ -110,7 +113,9 @@ def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[
             if weights and _clear(own, weights, [name for name in factors if names != (name,)]):
                 several = any(len(others[name]) > 1 for name in names)
                 effect = _effect(manifest, names, levels, stratum, several, weights)
-                chains.setdefault(_unsigned(weights), []).append(effect)
+                first, *_ = ordered = sorted(weights.items())  # without their common sign
+                sign = math.copysign(1.0, first[1])
+                chains.setdefault(tuple((cell, round(sign * each, 12)) for cell, each in ordered), []).append(effect)
     yield from map(_together, chains.values())
     if len(factors) > 1:
         yield from _cells(cells, stratum)
@@ -148,17 +153,23 @@ def _trend(
     """The slope of a factor's effect over the levels of a setting, where these are numbers and cells have each."""
     factor, setting = names
     first, values = manifest.reference[factor], manifest.factors[setting]
-    told, corners, weights = slope(values), _corners(own, names), dict[str, float]()
-    for value, part in zip(values, told[0] if told else (), strict=False):
+    trend, corners, weights = slope(values), _corners(own, names), dict[str, float]()
+    if trend is None:
+        return
+    for value, part in zip(values, trend[0], strict=True):
         sides = [corners.get(_key({factor: each, setting: value}, names), []) for each in (level, first)]
         if not all(sides):
             return
         weights |= {cell: sign * part / len(side) for sign, side in zip((1, -1), sides, strict=True) for cell in side}
     weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
-    if told and _clear(own, weights, list(manifest.factors)):
-        keys = " x ".join(names), f"{show(level)}, {told[1]}", show(first)
-        label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {told[1]}"
-        yield Contrast("trend", *keys, stratum, label + f" at {stratum}" * bool(stratum), weights)
+    if _clear(own, weights, list(manifest.factors)):
+        keys = " x ".join(names), f"{show(level)}, {trend[1]}", show(first)
+        label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {trend[1]}"
+        yield Contrast("trend", *keys, stratum, label + _at(stratum), weights)
+
+
+def _at(stratum: str) -> str:
+    return f" at {stratum}" * bool(stratum)
 
 
 def _corners(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:
@@ -202,19 +213,12 @@ def _clear(own: dict[str, Levels], weights: dict[str, float], factors: list[str]
     return True
 
 
-def _unsigned(weights: dict[str, float]) -> tuple[tuple[str, float], ...]:
-    """Weights without their common sign."""
-    ordered = sorted(weights.items())
-    sign = math.copysign(1.0, ordered[0][1])
-    return tuple((cell, round(sign * weight, 12)) for cell, weight in ordered)
-
-
 def _together(chain: list[Contrast]) -> Contrast:
     """One contrast for those of equal weights, called by what it estimates: their sum, A + B, or A − B."""
     first = chain[0]
     if len(chain) == 1:
         return first
-    where = f" at {first.stratum}" * bool(first.stratum)
+    where = _at(first.stratum)
     names = [other.label.removesuffix(where) for other in chain]
     signs = ["+" if other.weights == first.weights else MINUS for other in chain]
     label = names[0] + "".join(f" {sign} {name}" for sign, name in zip(signs[1:], names[1:], strict=True))
@@ -229,7 +233,7 @@ def _effect(
     several: bool,
     weights: dict[str, float],
 ) -> Contrast:
-    base, where = [manifest.reference[name] for name in names], f" at {stratum}" * bool(stratum)
+    base, where = [manifest.reference[name] for name in names], _at(stratum)
     keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))
     factor = " × ".join(named(manifest, name) for name in names)
     level, other = (", ".join(named(manifest, each) for each in those) for those in (levels, base))
@@ -242,7 +246,7 @@ def _cells(cells: list[Cell], stratum: str) -> Iterator[Contrast]:
     reference = next((cell for cell in cells if cell.reference), None)
     for cell in cells:
         if reference and cell is not reference:
-            label = f"{cell.label} against {reference.label}" + f" at {stratum}" * bool(stratum)
+            label = f"{cell.label} against {reference.label}{_at(stratum)}"
             weights = {cell.id: 1.0, reference.id: -1.0}
             yield Contrast("cell", "", cell.label, reference.label, stratum, label, weights)
 
@@ -253,14 +257,12 @@ def _changed(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Co
     for cell in cells:
         if base and cell.id in found:
             name, level = found[cell.id]
-            weights = {cell.id: 1.0, base.id: -1.0}
-            yield _effect(manifest, (name,), (level,), stratum, True, weights)
+            yield _effect(manifest, (name,), (level,), stratum, True, {cell.id: 1.0, base.id: -1.0})
 
 
 def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
     """Each cell against the one before it, and where there are several steps the last against the first."""
-    found, ordered = _changes(manifest, cells), _ordered(manifest, cells)
-    where = f" at {stratum}" * bool(stratum)
+    found, ordered, where = _changes(manifest, cells), _ordered(manifest, cells), _at(stratum)
     for i, (before, cell) in enumerate(itertools.pairwise(ordered)):
         name, level = found[cell.id]
         after = before.label.removeprefix("+ ") if i else "the first values"
@@ -269,9 +271,8 @@ def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Cont
         yield Contrast("step", name, show(level), show(before.levels[name]), stratum, label, weights)
     if len(ordered) > 2:
         first, last = ordered[0], ordered[-1]
-        weights = {last.id: 1.0, first.id: -1.0}
         label = f"all steps together against {first.label}{where}"
-        yield Contrast("cell", "", last.label, first.label, stratum, label, weights)
+        yield Contrast("cell", "", last.label, first.label, stratum, label, {last.id: 1.0, first.id: -1.0})
 
 
 ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] = {
@@ -281,3 +282,57 @@ ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] 
     "leave_one_out": _changed,
     "cumulative": _steps,
 }
+
+
+class Crossing(NamedTuple):
+    """A setting that splits the comparison of components, with the cells of all its levels; stratum as in Contrast."""
+
+    stratum: str
+    cells: list[Cell]
+    setting: str
+
+
+def crossings(manifest: Manifest) -> list[Crossing]:
+    """Each setting with cells that differ in it and have one task; none where its levels are other tasks.
+
+    Other settings are averaged over, but for those that change the task, which are kept separate.
+    """
+    found = []
+    outside = [name for name in manifest.factors if name not in manifest.reference]
+    for setting in (name for name in outside if len(manifest.factors[name]) > 1):
+        others = [name for name in outside if name != setting]
+        alike, blocks = dict[str, list[Cell]](), dict[str, list[Cell]]()
+        for cell in manifest.cells:
+            alike.setdefault(str([cell.levels[name] for name in others]), []).append(cell)
+        for cells in alike.values():
+            if len(tasks := {cell.task for cell in cells}) == 1:
+                blocks.setdefault(tasks.pop(), []).extend(cells)
+        varied = [name for name in others if len(manifest.factors[name]) > 1]
+        for cells in blocks.values():
+            fixed = [name for name in varied if len({show(cell.levels[name]) for cell in cells}) == 1]
+            stratum = ", ".join(assigned(manifest, name, cells[0].levels[name]) for name in fixed)
+            found.append(Crossing(stratum, cells, setting))
+    return found
+
+
+def slope(levels: list[Any]) -> tuple[np.ndarray, str] | None:
+    """The weights of values at these levels whose sum is their least-squares slope, (x − x̄) / Σ(x − x̄)², and its unit.
+
+    x is log₂ of the levels, "per doubling", where that spaces them more evenly than the levels themselves do; else x
+    counts the smallest gap between two of them, "per 20 more".  None of fewer than three levels, and of no numbers.
+    """
+    if len(levels) < TREND or not all(map(is_number, levels)):
+        return None
+    values = np.array(levels, float)
+    gap = float(np.diff(np.sort(values)).min())
+    if not (np.isfinite(values).all() and gap > 0):
+        return None
+
+    def unevenness(values: np.ndarray) -> float:
+        gaps = np.diff(np.sort(values))
+        return math.log(gaps.max() / gaps.min())
+
+    doubling = bool((values > 0).all()) and unevenness(np.log2(values)) < unevenness(values)
+    x = np.log2(values) if doubling else values / gap
+    centred = x - x.mean()
+    return centred / np.sum(centred**2), PER + ("doubling" if doubling else f"{show(gap)} more")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ def divergence(study: Study) -> pandas.DataFrame:
     found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _lost(study)
     rows = [
         contrast.names
-        | _compared(study, lost, list(contrast.side(1)), list(contrast.side(-1)))
+        | divergence_of(study, [*contrast.side(1)], [*contrast.side(-1)], lost)
         | {"family": contrast.kind != "cell"}
         for contrast in found
     ]
@@ -40,17 +40,12 @@ def divergence(study: Study) -> pandas.DataFrame:
     table["p_holm"], table["p_bh"] = np.full((2, len(table)), math.nan)
     table.loc[family, "p_holm"] = holm(p[family], ALPHA)  # over all, also those in which nothing diverged
     table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
-    table["verdict"] = [_verdict(row) for row in table.itertuples()]
+    more = table["diverged"] * table["ended_reference"] > table["diverged_reference"] * table["ended"]
+    clear = table["p_holm"].where(family, table["p_bh"]) <= ALPHA
+    words = np.where(clear, np.where(more, "more", "less"), "undecided")
+    table["verdict"] = [worded(str(word), bool(each)) for word, each in zip(words, family, strict=True)]
     seen = table["diverged"].astype(int) + table["diverged_reference"].astype(int) > 0
     return table[seen].reset_index(drop=True)
-
-
-def divergence_of(study: Study, level: Collection[str], reference: Collection[str]) -> dict[str, Any]:
-    """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.
-
-    n counts the seeds in which all cells of both sides ended with a number or diverged; unpaired, of the smaller side.
-    """
-    return _compared(study, _lost(study), list(level), list(reference))
 
 
 def _lost(study: Study) -> pandas.DataFrame:
@@ -64,7 +59,15 @@ def _lost(study: Study) -> pandas.DataFrame:
     return table.reindex(columns=[cell.id for cell in study.manifest.cells]).astype(float)
 
 
-def _compared(study: Study, lost: pandas.DataFrame, level: list[str], reference: list[str]) -> dict[str, Any]:
+def divergence_of(
+    study: Study, level: Sequence[str], reference: Sequence[str], lost: pandas.DataFrame | None = None
+) -> dict[str, Any]:
+    """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.
+
+    n counts the seeds in which all cells of both sides ended with a number or diverged; unpaired, of the smaller side.
+    """
+    lost = _lost(study) if lost is None else lost
+    level, reference = list(level), list(reference)
     sides = [lost[level], lost[reference]]
     counts = [(int(side.sum().sum()), int(side.notna().sum().sum())) for side in sides]
     weights = {cell: 1 / len(level) for cell in level} | {cell: -1 / len(reference) for cell in reference}
@@ -99,14 +102,20 @@ def sign_flips(differences: Iterable[int]) -> float:
     given = list(differences)
     if not given:
         return math.nan
-    chances = {0: 1.0}
-    for difference in given:
-        after: dict[int, float] = {}
-        for total, chance in chances.items():
-            for moved in (total + difference, total - difference):
-                after[moved] = after.get(moved, 0.0) + chance / 2
-        chances = after
+    chances = _sums([(difference, 0.5), (-difference, 0.5)] for difference in given)
     return min(1.0, math.fsum(chance for total, chance in chances.items() if abs(total) >= abs(sum(given))))
+
+
+def _sums(steps: Iterable[list[tuple[int, float]]]) -> dict[int, float]:
+    """The chance of each sum of independent steps, given the values of each step with their chances."""
+    chances = {0: 1.0}
+    for values in steps:
+        after: dict[int, float] = {}
+        for value, chance in values:
+            for total, before in chances.items():
+                after[total + value] = after.get(total + value, 0.0) + before * chance
+        chances = after
+    return chances
 
 
 def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
@@ -117,15 +126,13 @@ def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
     """
     if not len(one):
         return math.nan
-    chances = {0: 1.0}
-    for a, b in zip(map(int, one), map(int, other), strict=True):
-        after: dict[int, float] = {}
-        for k in range(max(0, a + b - n), min(m, a + b) + 1):
-            chance = math.comb(m, k) * math.comb(n, a + b - k) / math.comb(m + n, a + b)
-            for total, before in chances.items():
-                moved = total + k * n - (a + b - k) * m
-                after[moved] = after.get(moved, 0.0) + before * chance
-        chances = after
+    chances = _sums(
+        [
+            (k * n - (a + b - k) * m, math.comb(m, k) * math.comb(n, a + b - k) / math.comb(m + n, a + b))
+            for k in range(max(0, a + b - n), min(m, a + b) + 1)
+        ]
+        for a, b in zip(map(int, one), map(int, other), strict=True)
+    )
     found = int(np.sum(one)) * n - int(np.sum(other)) * m
     tails = (math.fsum(p for total, p in chances.items() if (total - found) * sign >= 0) for sign in (1, -1))
     return min(1.0, 2 * min(tails))
@@ -153,11 +160,3 @@ def _ways(values: tuple[int, ...], take: int) -> dict[int, int]:
     for value in values:
         ways[1:, value:] = ways[1:, value:] + ways[:-1, : ways.shape[1] - value]
     return {int(total): int(ways[take, total]) for total in np.flatnonzero(ways[take])}
-
-
-def _verdict(row: Any) -> str:
-    p = row.p_holm if row.family else row.p_bh
-    if not p <= ALPHA:
-        return "undecided"
-    more = row.diverged * row.ended_reference > row.diverged_reference * row.ended
-    return worded("more" if more else "less", row.family)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from ablate.evidence.claims.step_units import fits_in_steps
 from ablate.evidence.collapse import collapse_of, seen_words, unseen, within_margin
 from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
@@ -21,7 +20,7 @@ from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
-from ablate.evidence.step_equivalents import WORTH, worths
+from ablate.evidence.step_equivalents import WORTH, fits_in_steps, worths
 from ablate.evidence.tuned import given
 from ablate.formatting import CROSSED, OPEN, SPEED, counted
 from ablate.results.naming import no_evidence
@@ -133,28 +132,22 @@ def _correct(table: pandas.DataFrame) -> None:
     found = max(1, int((table["p_bh"] <= ALPHA).sum()))
     together = np.where(family, ALPHA / max(1, family.sum()), ALPHA * found / max(1, (~family).sum()))
     table["alpha"] = [nominal(row.looks, level) for row, level in zip(rows, together, strict=True)]
-    spans = [
-        (math.nan, math.nan) if _withheld(row) else interval(row.estimate, level)
-        for row, level in zip(rows, table["alpha"], strict=True)
-    ]
-    # nan stays nan; what is cut off cannot be, so that intervals hold the truth as often.
-    table["low"] = [max(low, -row.reach) for (low, _), row in zip(spans, rows, strict=True)]
-    table["high"] = [min(high, row.reach) for (_, high), row in zip(spans, rows, strict=True)]
+    leveled = list(zip(rows, table["alpha"], strict=True))
+    spans = np.array([interval(row.estimate, level) for row, level in leveled], float).reshape(-1, 2)
+    # What lies beyond a share's reach cannot be, so that intervals hold the truth as often.
+    table["low"], table["high"] = np.maximum(spans[:, 0], -table["reach"]), np.minimum(spans[:, 1], table["reach"])
     # What survivors differ in is no effect: of sides that lost unequally many runs only ranks are shown.
-    for name in ("mean", "sd", "d_z"):
-        table[name] = [math.nan if _withheld(row) else getattr(row, name) for row in rows]
-    table["smallest"] = [
-        detectable(row.estimate, level) if _tested(row) else math.nan
-        for row, level in zip(rows, table["alpha"], strict=True)
-    ]
+    table.loc[[withheld(row) for row in rows], ["low", "high", "mean", "sd", "d_z"]] = math.nan
+    table["smallest"] = [detectable(row.estimate, level) if _tested(row) else math.nan for row, level in leveled]
 
 
-def _withheld(row: Any) -> bool:
+def withheld(row: Any) -> bool:
+    """Whether nothing but ranks can be said of a row: of different tasks, clumps, unequal divergence, odd shapes."""
     return bool(row.different or row.clumps or row.uneven or alarmed(row.p_normal))
 
 
 def _tested(row: Any) -> bool:
-    return not _withheld(row) and row.n >= (PAIRS if row.paired else SEEDS)
+    return not withheld(row) and row.n >= (PAIRS if row.paired else SEEDS)
 
 
 def barred(row: Any) -> tuple[str, str] | None:

@@ -28,11 +28,11 @@ class Margin(NamedTuple):
 
 def margin_of(manifest: Manifest) -> Margin:
     """The margin of a study; both NaN without one."""
-    return _given(manifest.margin) if manifest.margin else Margin()
+    return _margin(manifest.margin)
 
 
-def _given(entry: MarginText) -> Margin:
-    if entry.value is None:
+def _margin(entry: MarginText | None) -> Margin:
+    if entry is None or entry.value is None:
         return Margin()
     share = fraction_of(entry.value)
     return Margin(math.nan if share else float(entry.value), share or math.nan, entry.registered)
@@ -55,7 +55,7 @@ def inside(row: Any) -> bool:
 
 def margin_words(manifest: Manifest) -> str:
     """The margin of a study as it is read: "±0.01", "±2 % of the training steps"; nothing without one."""
-    return _value(manifest.margin) if manifest.margin else ""
+    return _value(manifest.margin)
 
 
 def margin_line(study: Study) -> str:
@@ -75,8 +75,8 @@ def margin_line(study: Study) -> str:
     return f"margin: {'; '.join(parts)}"
 
 
-def _value(entry: MarginText) -> str:
-    found = _given(entry)
+def _value(entry: MarginText | None) -> str:
+    found = _margin(entry)
     return formatting.bounds(found.size, found.steps)
 
 

@@ -100,7 +100,9 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     estimate, exact = estimate_of(values, together), all(is_solved(found.metrics[name]) for name in names)
     different = len({cells[name].task for name in names}) > 1
     lost = _diverged(found, contrast)
-    looked = sizes(found.study.manifest, [_complete(found, w) for w in parts])
+    seeds = found.values.index.to_numpy()
+    complete = [seeds[~np.isnan(value).any(axis=1)].astype(int).tolist() for value in map(found.of, parts)]
+    looked = sizes(found.study.manifest, complete)
     if exact:  # what diverged did not solve it; looks share the level, as no t would
         counts = counted(map(found.of, parts), [w.values() for w in parts], planned_looks(found.study.manifest))
         estimate, looked, lost["uneven"] = estimate._replace(exact=counts), (estimate.n,), False
@@ -140,11 +142,6 @@ def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
     return sum(contrast.side(1).values())
 
 
-def _complete(found: Scored, cells: Iterable[str]) -> list[int]:
-    """The seeds that have a number for all of these cells."""
-    return [int(seed) for seed in found.values.index[~np.isnan(found.of(cells)).any(axis=1)]]
-
-
 def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
     """The weights of each independent group of cells, and whether seeds pair: each batch's weights sum to zero."""
     batches = {cell.id: cell.batches for cell in manifest.cells}
@@ -175,20 +172,16 @@ def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
     Of an interaction, a difference of differences, the share has to be that of each of its corners: where all runs
     with one norm diverged, each side has lost as many, and what is left compares nothing.
     """
-    sides = [contrast.side(sign) for sign in (1, -1)]
-    a, b = (_count(found, side, "diverged") for side in sides)
-    compared = _corners(found, contrast) if contrast.kind in CROSSED else sides
+    compared = [list(contrast.side(sign)) for sign in (1, -1)]
+    a, b = (_count(found, side, "diverged") for side in compared)
+    if contrast.kind in CROSSED:
+        corners: dict[str, list[str]] = {}
+        for name in contrast.weights:
+            levels = found.cells[name].levels
+            corners.setdefault(str([levels[factor] for factor in contrast.factor.split(" x ")]), []).append(name)
+        compared = [*corners.values()]
     shares = {Fraction(_count(found, cells, "diverged"), len(cells)) for cells in compared}
     return {"diverged": a, "diverged_reference": b, "uneven": len(shares) > 1}
-
-
-def _corners(found: Scored, contrast: Contrast) -> list[list[str]]:
-    """The cells at each combination of levels of the factors that an interaction crosses."""
-    corners: dict[str, list[str]] = {}
-    for name in contrast.weights:
-        levels = found.cells[name].levels
-        corners.setdefault(str([levels[factor] for factor in contrast.factor.split(" x ")]), []).append(name)
-    return list(corners.values())
 
 
 def _count(found: Scored, side: Iterable[str], status: str) -> int:

@@ -10,11 +10,10 @@ import numpy as np
 import pandas
 
 from ablate import formatting
-from ablate.evidence.distributions import chi2_quantile
 from ablate.evidence.effects import ALPHA, noise
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.scores import endpoint, scores
-from ablate.evidence.statistics import POWER, bounded, power
+from ablate.evidence.statistics import POWER, bounded, chi2_quantile, power
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -39,13 +38,13 @@ def floors(study: Study) -> list[Floor]:
     values = scores(study, endpoint(study.manifest))
     cells = {cell.levels[KEY]: cell.id for cell in study.manifest.cells}
     plain = values[cells[None]]
-    return [_floor(str(kind), (values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind]
-
-
-def _floor(kind: str, differences: np.ndarray) -> Floor:
-    n = len(differences)
-    sd = float(np.std(differences, ddof=1)) if n > 1 else math.nan
-    return Floor(kind, n, sd, upper_bound(sd, n))
+    found = []
+    for kind, cell in cells.items():
+        if kind:
+            differences = (values[cell] - plain).dropna().to_numpy()
+            n, sd = len(differences), float(np.std(differences, ddof=1)) if len(differences) > 1 else math.nan
+            found.append(Floor(str(kind), n, sd, upper_bound(sd, n)))
+    return found
 
 
 def upper_bound(sd: float, n: int) -> float:
@@ -92,16 +91,14 @@ def _fewest(chance: Callable[[int], float]) -> int | None:
 
 def round_differences(effects: Iterable[float], floor: float) -> list[float]:
     """Three round sizes (1, 2, 5 times a power of ten): near the largest effect, or `floor` without any, and below."""
-    seen = [abs(effect) for effect in effects if math.isfinite(effect) and effect]
-    sizes = [_round(max(seen, default=floor))]
-    while len(sizes) < 3:
-        sizes.append(_round(sizes[-1] / 2.2))
+    sizes: list[float] = []
+    size = max((abs(effect) for effect in effects if math.isfinite(effect) and effect), default=floor)
+    for _ in range(3):
+        base = 10.0 ** math.floor(math.log10(size))
+        rounds = base * np.array([1, 2, 5, 10])
+        sizes.append(float(f"{rounds[np.argmin(np.abs(np.log(size / rounds)))]:.3g}"))
+        size = sizes[-1] / 2.2
     return sizes
-
-
-def _round(size: float) -> float:
-    base = 10.0 ** math.floor(math.log10(size))
-    return float(f"{min((1, 2, 5, 10), key=lambda m: abs(math.log(size / (m * base)))) * base:.3g}")
 
 
 def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
@@ -119,28 +116,22 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     if not any(row.sd for row in known):
         return [f"{head}: no placebo moved anything"]
     own = [row for row in known if row.kind not in SOURCES] + [row for row in known if row.kind == "chaos"]
-    floor = _undrawn(manifest, table, [row.kind for row in own])
-    spreads = ", ".join(_spread(manifest, row) for row in own)
+    kinds = [row.kind for row in own]
+    undrawn = [name for name in table.loc[table["kind"].isin(SINGLE), "factor"].unique() if name not in kinds]
+    names = ", ".join(naming.named(manifest, name) for name in undrawn)
+    floor = f"; nothing of {names} is drawn, so that chaos is the floor there" * bool(undrawn and "chaos" in kinds)
+    spreads = ", ".join(
+        f"{_short(row.sd)} ({drawn_anew(manifest, row.kind)}; 95 % upper bound {_short(row.upper)})" for row in own
+    )
     lines = [f"{head}: pure noise makes differences of SD {spreads}{floor}"] * bool(own)
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
     alike = table[table["metric"] == endpoint(placebos.manifest)]  # placebos say nothing of another task's metric
     return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(manifest, alike, own)]
 
 
-def _undrawn(manifest: Manifest, table: pandas.DataFrame, kinds: list[str]) -> str:
-    """Which factors have no placebo of their own, since nothing of them is drawn at the start."""
-    left = [name for name in table.loc[table["kind"].isin(SINGLE), "factor"].unique() if name not in kinds]
-    named = ", ".join(naming.named(manifest, name) for name in left)
-    return f"; nothing of {named} is drawn, so that chaos is the floor there" * bool(left and "chaos" in kinds)
-
-
 def drawn_anew(manifest: Manifest, kind: str) -> str:
     """What a kind of placebo changes of a run: "ffn drawn anew", "chaos"."""
     return SOURCES.get(kind, f"{naming.named(manifest, kind)} drawn anew")
-
-
-def _spread(manifest: Manifest, row: Floor) -> str:
-    return f"{_short(row.sd)} ({drawn_anew(manifest, row.kind)}; 95 % upper bound {_short(row.upper)})"
 
 
 def _short(value: float) -> str:

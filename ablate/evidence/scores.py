@@ -16,7 +16,7 @@ from ablate.evidence.sequential import planned
 from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
-from ablate.formatting import SPEED
+from ablate.formatting import SPEED, counted, few
 from ablate.results.naming import measured_as
 from ablate.results.records import SOLVED, Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
@@ -198,3 +198,24 @@ def _correlation(values: pandas.DataFrame, cell: Cell, reference: Cell | None) -
     one, other = values[cell.id].to_numpy(), values[reference.id].to_numpy()
     both = ~np.isnan(one) & ~np.isnan(other)
     return correlated(one[both], other[both])
+
+
+def overfit(study: Study) -> pandas.Series:
+    """By run, how many times its lowest validation loss it ended with, while its training loss fell; NaN for others."""
+    runs = study.runs
+    if "overfits" not in runs:
+        return pandas.Series(float("nan"), runs.index)
+    return pandas.to_numeric(runs["overfits"], errors="coerce").where(runs["status"] == "done")
+
+
+def overfitting(study: Study) -> str:
+    """The runs that overfit, in one sentence; "" where none does."""
+    times = overfit(study).dropna()
+    if times.empty:
+        return ""
+    counts = study.runs.loc[times.index, "label"].value_counts(sort=False)
+    which = few((f"{label} ({count})" for label, count in counts.items()), 4)
+    return (
+        f"overfits: {counted(len(times), 'run')}: {which}: val/loss ends up to {times.max():.2f} times its lowest "
+        "while train/loss fell; a note, the numbers stand"
+    )

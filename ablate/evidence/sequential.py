@@ -17,8 +17,8 @@ import math
 import numpy as np
 import pandas
 
-from ablate.evidence.distributions import t_limit
 from ablate.evidence.normality import alarmed
+from ablate.evidence.statistics import t_limit
 from ablate.formatting import counted
 from ablate.results.records import Look, Manifest
 from ablate.results.study import Study

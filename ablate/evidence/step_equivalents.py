@@ -9,21 +9,22 @@ D − g·b is not different from zero at the row's own level.  It holds g = 0 ex
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 
 from ablate import formatting
-from ablate.evidence.collapse import best_run, spread_of, without_collapsed
+from ablate.evidence.collapse import Fits, best_run, spread_of, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
-from ablate.evidence.distributions import t_limit
-from ablate.evidence.estimates import groups, scored
+from ablate.evidence.equivalence import SEEDS, within
+from ablate.evidence.estimates import Scored, groups, scored
 from ablate.evidence.family import ALPHA
 from ablate.evidence.scores import endpoints
 from ablate.evidence.solved import is_solved
-from ablate.evidence.statistics import interval, p_value, paired
-from ablate.evidence.step_wording import BEYOND
+from ablate.evidence.statistics import interval, p_value, paired, t_limit
+from ablate.formatting import MINUS, SPEED, plus
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 
@@ -31,6 +32,7 @@ LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
 SOUND = 4  # times from the best run to the median: so far from the best 1 % of 8 sound seeds end (normal noise)
 BENT = 0.05  # level at which the curve's two halves differ clearly
+BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 Parts = list[np.ndarray]
 
 
@@ -247,3 +249,87 @@ def exchange_lines(study: Study) -> list[str]:
         said = "; ".join(filter(None, [f"{text} {n}", left, bent(curve)]))
         lines.append(f"exchange rate: 25 % more steps of {reference.label}: {said}")
     return lines
+
+
+def worth_of(study: Study, contrast: Contrast, found: Scored, row: Any) -> Callable[[float], Worth] | None:
+    """What a difference is worth at a level of its interval; None without exchange runs that have its metric."""
+    curves = _curves(study, row.metric)
+    if not curves or math.isnan(row.mean):
+        return None
+    return lambda level: worth(study.manifest, contrast.weights, found.values, curves, row.lower_is_better, level)
+
+
+def _curves(study: Study, metric: str) -> dict[str, Slope]:
+    exchange = None if metric in SPEED else study.beside.get("exchange")  # steps are what they compare
+    return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
+
+
+def fits_in_steps(study: Study, contrast: Contrast, found: Scored, row: Any, share: float) -> Fits:
+    """Whether the seeds that trained, five at least, are worth less than a share of the steps at a level.
+
+    Fieller's interval, moved by a cost to either side, has to lie within: the slope is of these seeds, too, and taken
+    as known it would make false equals of every third study of which a run collapsed.
+    """
+    trained, _ = without_collapsed(found, list(contrast.weights))
+    of_row, curves = (study.manifest, contrast.weights, trained.values), _curves(study, row.metric)
+
+    def fits(level: float, cost: float) -> bool:
+        ends = [worth(*of_row, curves, row.lower_is_better, level, move, SEEDS) for move in {cost, -cost}]
+        return all(within(told.worth_low, told.worth_high, share) for told in ends)
+
+    return fits
+
+
+def outside(told: Worth, share: float) -> bool:
+    """Whether all of a worth is more than a share of the steps."""
+    return told.worth_low > share or told.worth_high < 1 / (1 + share) - 1
+
+
+def in_units(study: Study, contrast: Contrast, row: Any, share: float) -> float:
+    """A share of the steps in the metric's unit, |mean slope|·log(1 + share); NaN without exchange runs.
+
+    Of several strata the slope is a mean by how much of the contrast is in each, as in `step_equivalents`.
+    """
+    curves, parts = _curves(study, row.metric), shares(study.manifest, contrast.weights)
+    if not parts.keys() <= curves.keys():
+        return math.nan
+    slope = sum(part * float(curves[name].all.mean()) for name, part in parts.items())
+    return abs(slope) * math.log1p(share)
+
+
+def worth_words(row: Any, steps: str = "training steps") -> str:
+    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
+
+    What was measured ends at 0.8 and 1.25 times the steps: beyond, only that is said.
+    """
+    share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
+    if not (math.isfinite(share) and low <= high):
+        return ""
+    if low == -1 and high == math.inf:
+        return f"not bounded in {steps}" if steps else "not bounded"
+    fewer = share < 0
+    ends = sorted((-low, -high) if fewer else (low, high))
+    places = worth_places(low, high)
+    least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
+    bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
+    inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
+    size = abs(share)
+    over = size > top
+    span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
+    shown = f"more than {100 * top:.0f}" if over else _share(size, places)
+    return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
+
+
+def worth_told(row: Any, steps: str = "training steps") -> str:
+    """What an effect is worth in steps of its reference, and what must be known of that number and it does not say."""
+    notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
+    return ", ".join(filter(None, (worth_words(row, steps), *notes)))
+
+
+def worth_places(low: float, high: float) -> int:
+    """Decimal places of what an effect is worth, in per cent: one where its interval is narrow."""
+    return int((high - low) / 2 < 0.02)
+
+
+def _share(fraction: float, places: int) -> str:
+    return plus(100 * fraction, f".{places}f").removeprefix("+")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from ablate import formatting
@@ -48,18 +49,10 @@ def common(manifest: Manifest) -> dict[str, list[float]]:
     task = {cell.id: cell.task for cell in manifest.cells}
     for contrast in contrasts(manifest):
         if contrast.kind != "cell" and len({task[cell] for cell in contrast.weights}) == 1:
-            sides = [(weight, tuning.cells[cell].scores) for cell, weight in contrast.weights.items()]
-            columns = zip(*(scores for _, scores in sides), strict=True)
-            weights = [weight for weight, _ in sides]
-            found[contrast.label] = [_sum(weights, column) for column in columns]
+            scores = zip(*(tuning.cells[cell].scores for cell in contrast.weights), strict=True)
+            known = ([math.nan if score is None else score for score in column] for column in scores)
+            found[contrast.label] = [math.fsum(map(operator.mul, contrast.weights.values(), each)) for each in known]
     return found
-
-
-def _sum(weights: list[float], scores: tuple[float | None, ...]) -> float:
-    known = [score for score in scores if score is not None]
-    if len(known) < len(scores):
-        return math.nan
-    return math.fsum(weight * score for weight, score in zip(weights, known, strict=True))
 
 
 def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:

@@ -13,8 +13,7 @@ from ablate import evidence
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis import stats
-from analysis.case import labels as names
-from analysis.case.figures_yaml import FILE, edits_of
+from analysis.case.figures_yaml import FILE, edits_of, relabelled
 
 
 class Case(NamedTuple):
@@ -41,7 +40,7 @@ def case_of(study: Study, folder: Path) -> Case:
     """
     labels = edits_of(folder / FILE, study.manifest).labels
     plain = _computed(study, folder)
-    return _computed(names.shown(study, labels), folder)._replace(plain=plain) if labels else plain
+    return _computed(relabelled(study, labels), folder)._replace(plain=plain) if labels else plain
 
 
 def _computed(study: Study, folder: Path) -> Case:

@@ -1,14 +1,18 @@
 """figures.yaml: what a user changes for the paper; written once with the defaults, read on every run.
 
-Labels reach all that people read, see `analysis.case.labels`; the rest is about figures.
+Labels of factors and levels are put into a study once, where all that people read finds them: what is shown asks
+`naming.named`, and cells carry their labels.  Keys stay: factors, levels, columns, ids.  The rest is about figures.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +27,8 @@ from ablate.config.regular_files import read_regular
 from ablate.formatting.settings import is_number
 from ablate.formatting.suggest import instead
 from ablate.results.atomic import write_atomic
-from ablate.results.records import Manifest
-from analysis.case.labels import cell_label, written
+from ablate.results.records import Cell, Manifest
+from ablate.results.study import Study
 from analysis.escape import ACTING, visible
 
 FILE = "figures.yaml"
@@ -32,6 +36,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: a column of two, a text, both columns
 NARROWEST, WIDEST = 2.5, 12.0
 KEYS = ("width", "caption", "labels", "order", "colours", "subset")
+EDGES = r"(?:^|(?<=^\+ )|(?<= \+ )|(?<=, )){}(?=$| \+ |, )"  # between the levels that a cell is called by
 SUBSET = ("figures", "levels", "cells")
 
 
@@ -70,14 +75,15 @@ def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> 
 
 def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
     entries = _mapping(given, "the file")
-    _known(entries, KEYS, "")
     subset = _mapping(entries.get("subset"), "subset")
-    _known(subset, SUBSET, "subset.")
+    for keys, allowed, where in ((entries, KEYS, ""), (subset, SUBSET, "subset.")):
+        if unknown := [key for key in keys if key not in allowed]:
+            raise ValueError(f"unknown {where}{unknown[0]}; {instead(str(unknown[0]), allowed)}")
     cells = [written(cell) for cell in manifest.cells]
     if not isinstance(caption := entries.get("caption", False), bool):
         raise ValueError(f"caption is {_shown(caption)}; write true or false")
     edits = Edits(
-        _width(entries.get("width")),
+        _width("text" if entries.get("width") is None else entries["width"]),
         _labels(_mapping(entries.get("labels"), "labels"), manifest),
         _levels(entries.get("order"), "order", manifest),
         _colours(_mapping(entries.get("colours"), "colours"), manifest),
@@ -111,21 +117,12 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _known(entries: Iterable[Any], allowed: Iterable[str], where: str) -> None:
-    for key in entries:
-        if key not in allowed:
-            raise ValueError(f"unknown {where}{key}; {instead(str(key), allowed)}")
-
-
 def _width(value: Any) -> float:
-    if value is None:
-        return WIDTHS["text"]
-    if isinstance(value, str) and value in WIDTHS:
-        return WIDTHS[value]
-    if is_number(value) and NARROWEST <= value <= WIDEST:
-        return float(value)
-    allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
-    raise ValueError(f"width is {_shown(value)}; {allowed}")
+    width = WIDTHS.get(value, value) if isinstance(value, str) else value
+    if not is_number(width) or not NARROWEST <= width <= WIDEST:
+        allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
+        raise ValueError(f"width is {_shown(value)}; {allowed}")
+    return float(width)
 
 
 def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
@@ -157,33 +154,27 @@ def _levels(value: Any, where: str, manifest: Manifest) -> dict[str, list[str]]:
 
 
 def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
-    there = [name for factor, levels in manifest.factors.items() for name in (factor, *map(formatting.show, levels))]
-    found = {}
-    for name, text in entries.items():
-        if formatting.show(name) not in there:
-            raise ValueError(f"labels names {name}, which is no factor or level; {instead(str(name), there)}")
-        if not isinstance(text, str | int | float) or isinstance(text, bool):
-            raise ValueError(f"labels.{formatting.show(name)} must be a text, not {_shown(text)}")
-        if not str(text).strip():
-            raise ValueError(f"labels.{formatting.show(name)} is empty; write a name")
-        if hidden := ACTING.search(plain := " ".join(str(text).split())):
-            raise ValueError(
-                f"labels.{formatting.show(name)} holds {visible(hidden[0])}, which nobody sees; leave it out"
-            )
-        found[formatting.show(name)] = plain
-    _alike(found, manifest)
-    return {name: text for name, text in found.items() if name != text}
-
-
-def _alike(labels: dict[str, str], manifest: Manifest) -> None:
-    """Refuse labels by which two factors, two levels of one factor, or two cells could not be told apart."""
+    """The labels by name; refuses those by which two factors, levels of a factor, or cells would look the same."""
     groups = [list(manifest.factors), *(list(map(formatting.show, levels)) for levels in manifest.factors.values())]
+    there, labels = list(itertools.chain(*groups)), dict[str, str]()
+    for key, text in entries.items():
+        name = formatting.show(key)
+        if name not in there:
+            raise ValueError(f"labels names {key}, which is no factor or level; {instead(str(key), there)}")
+        if not isinstance(text, str | int | float) or isinstance(text, bool):
+            raise ValueError(f"labels.{name} must be a text, not {_shown(text)}")
+        labels[name] = " ".join(str(text).split())
+        if not labels[name]:
+            raise ValueError(f"labels.{name} is empty; write a name")
+        if hidden := ACTING.search(labels[name]):
+            raise ValueError(f"labels.{name} holds {visible(hidden[0])}, which nobody sees; leave it out")
     named = [[(name, labels.get(name, name)) for name in group] for group in groups]
     for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest.cells]]:
         first: dict[str, str] = {}
         for name, text in group:
             if first.setdefault(text, name) != name:
                 raise ValueError(f"labels give {first[text]} and {name} the same name, {text}; write different ones")
+    return {name: text for name, text in labels.items() if name != text}
 
 
 def _colours(entries: dict[Any, Any], manifest: Manifest) -> dict[tuple[str, str], str]:
@@ -193,9 +184,8 @@ def _colours(entries: dict[Any, Any], manifest: Manifest) -> dict[tuple[str, str
         for value, colour in _mapping(colours, f"colours.{factor}").items():
             level = _level(value, factor, manifest, f"colours.{factor}")
             if not is_color_like(colour):
-                raise ValueError(
-                    f"colours.{factor}.{level} is {_shown(colour)}; write '#0072B2' or a name such as teal"
-                )
+                text = f"colours.{factor}.{level} is {_shown(colour)}"
+                raise ValueError(f"{text}; write '#0072B2' or a name such as teal")
             found[factor, level] = to_hex(colour).upper()
     return found
 
@@ -230,3 +220,64 @@ def _yaml(text: str) -> str:
     """A text as YAML reads it back as that text, on one line."""
     plain = yaml.safe_dump(text, width=10**6, allow_unicode=True, default_flow_style=True).split("\n")[0]
     return json.dumps(text) if any(mark in text for mark in ",[]{}#\n") else plain
+
+
+def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
+    """The study as it is shown by these labels of factors and levels.
+
+    Each cell keeps the label that it was planned with as `written`.
+    """
+    cells = [replace(cell, label=cell_label(cell, labels), written=written(cell)) for cell in study.manifest.cells]
+    by_id = {cell.id: cell.label for cell in cells}
+    by_label = {written(cell): cell.label for cell in cells}
+    siblings = {name: _sibling(each, labels, by_label) for name, each in study.beside.items()}
+    manifest = replace(study.manifest, shown=dict(labels), cells=cells)
+    runs, curves = (
+        table.assign(label=table["cell"].map(by_id).fillna(table["label"])) if "label" in table else table
+        for table in (study.runs, study.curves)
+    )
+    return replace(study, manifest=manifest, runs=runs, curves=curves, beside=siblings)
+
+
+def written(cell: Cell) -> str:
+    """A cell's label as it was planned, by which a user names it."""
+    return cell.written or cell.label
+
+
+def _sibling(study: Study, labels: Mapping[str, str], by_label: Mapping[str, str]) -> Study:
+    """Placebos and exchange runs, whose cells are called by a cell of the study and by what is changed of it."""
+    cells = []
+    for cell in study.manifest.cells:
+        whose = [name for name in by_label if cell.label == name or cell.label.startswith(f"{name}, ")]
+        name = max(whose, key=len, default="")
+        changed = cell.label.removeprefix(name)
+        for kind in cell.levels.values():  # of a placebo, what is drawn anew
+            changed = f", {labels.get(str(kind), kind)} drawn anew" if changed == f", {kind} drawn anew" else changed
+        cells.append(replace(cell, label=by_label.get(name, "") + changed))
+    return replace(study, manifest=replace(study.manifest, shown=dict(labels), cells=cells))
+
+
+def cell_label(cell: Cell, labels: Mapping[str, str]) -> str:
+    """A cell's label with the names of its own levels, and of their factors, replaced, each as a whole."""
+    parts: dict[str, str] = {}
+    for factor, level in cell.levels.items():
+        parts |= _parts(factor, formatting.show(level), labels)
+        plain, text = formatting.show(level), str(level)  # a label may spell it as Python does: True, 1e-05
+        spellings = {plain: text, f"{factor}={plain}": f"{factor}={text}"} if text != plain else {}
+        parts |= {text: parts[key] for key, text in spellings.items() if key in parts}
+    if not parts:
+        return str(cell.label)
+    either = "|".join(map(re.escape, sorted(parts, key=len, reverse=True)))
+    return re.sub(EDGES.format(f"({either})"), lambda found: parts[found[1]], str(cell.label))
+
+
+def _parts(factor: str, level: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """How a level can stand in a label, alone or with its factor, and what stands there instead."""
+    found, name = {}, labels.get(level, level)
+    if name != level or factor in labels:
+        found = {level: name, f"{factor}={level}": f"{labels.get(factor, factor)}={name}"}
+    members, values = factor.split("+"), level.split("+")
+    if level in labels and 1 < len(members) == len(values):  # of factors that change together: any mix of the two forms
+        forms = [(value, f"{member}={value}") for member, value in zip(members, values, strict=True)]
+        found |= {", ".join(mix): name for mix in itertools.product(*forms)}
+    return found

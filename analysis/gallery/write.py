@@ -18,7 +18,7 @@ from analysis.figures.draw.page import Page, page_of
 from analysis.figures.stamp import Stamp, drawing_hash, metadata, read_stamp, stamp_of
 from analysis.gallery import pages
 from analysis.gallery.studies import FIGURES, StudyFile, Trained, study_files
-from analysis.sources.recorded_seeds import recorded_study
+from analysis.sources import recorded_study
 from analysis.writing.sheet import markdown
 
 BEGIN = "<!-- what follows is written by `make figures` from experiments/results/, up to the next such line -->"

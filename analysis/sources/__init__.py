@@ -9,10 +9,17 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pandas
+
+from ablate.config.typed_json import parse
+from ablate.results.atomic import read_json
 from ablate.results.choose import choose_study, refusing, studies
 from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.manifest import study_folder
+from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
+
+RECORDED = Path(__file__).parents[2] / "tests" / "recorded"  # of the checkout, whose sweep the README shows
 
 
 def is_kept(results: Path, name: str) -> bool:
@@ -43,3 +50,13 @@ def read_kept(folder: Path) -> Study:
     """The study whose tables are kept in a folder.  Raises `Refused`."""
     with refusing(folder):
         return read_tables(folder)
+
+
+def recorded_study(folder: Path = RECORDED) -> Study:
+    """The study that norm_ffn_tiny.csv is of, without curves: its manifest names cells, and no runs."""
+    manifest = parse(Manifest, read_json(folder / "norm_ffn_tiny.manifest.json"))
+    table = pandas.read_csv(folder / "norm_ffn_tiny.csv")
+    cells = {tuple(cell.levels.values()): cell for cell in manifest.cells}
+    whose = [cells[each] for each in zip(*(table[name] for name in manifest.factors), strict=True)]
+    runs = table.assign(cell=[cell.id for cell in whose], label=[cell.label for cell in whose])
+    return Study(manifest, runs, pandas.DataFrame(columns=["cell", "seed", "step"]), [])

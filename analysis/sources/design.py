@@ -68,15 +68,14 @@ def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], asked: 
     wanted = _wanted(factors, asked)
     fitting = [each for each in every if all(each[name] == level for name, level in wanted.items())]
     if not fitting:
-        told = ",".join(f"{name}={show(level)}" for name, level in wanted.items())
-        raise Refused(f"{_where(asked, '')} {told}: no run has all of these levels")
+        levels_asked = ",".join(f"{name}={show(level)}" for name, level in wanted.items())
+        raise Refused(f"{_where(asked, '')} {levels_asked}: no run has all of these levels")
     if asked.described.design == "cumulative":
         ordered = [name for name in factors if name in asked.described.factors]
         fitting.sort(key=lambda each: sum(factors[name].index(each[name]) for name in ordered))
-    compared = [[name for name in each if name not in asked.within] for each in fitting]
-    if not compared[0]:
+    found = [{name: level for name, level in each.items() if name not in asked.within} for each in fitting]
+    if not found[0]:
         raise Refused(f"--within {','.join(asked.within)}: no factor is left to compare")
-    found = [{name: each[name] for name in names} for each, names in zip(fitting, compared, strict=True)]
     around = (each for each in found if asked.described.design in AROUND and _shown(levels, each) == "one_at_a_time")
     return next(around, found[0])
 

@@ -27,35 +27,28 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
         runs = first.merge(grouped.last().reset_index(), on=["cell", "seed"])
     else:
         runs = table[[*kept, *metrics]].assign(ended=0.0).reset_index(drop=True)
-    runs["status"], notes = _counted(runs, metrics[0])
+    notes, value = list[str](), runs[metrics[0]]
+    early = f"that stopped before the last step of their cell and so have no final {metrics[0]}"
+    # To leave these out would compare the luck of one side with all of the other.
+    infinite = f"with a last {metrics[0]} that is not finite and a status that does not say diverged"
+    for lost, why, counts_as in (
+        (value.isna(), f"without {metrics[0]}", "missing"),
+        (np.isinf(value), infinite, "diverged"),
+        (runs["ended"] < runs.groupby("cell")["ended"].transform("max"), early, "missing"),
+    ):
+        found = runs[lost & (runs["status"] == "done")]
+        if len(found):
+            named = few(f"{run.label} seed {run.seed}" for run in found.itertuples())
+            notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
+            runs.loc[found.index, "status"] = counts_as
     last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
     if last.nunique() > 1:  # what is compared was not trained equally long
-        told = few(f"{label} {step:.15g}" for label, step in last.items())
-        notes.append(f"cells end at different steps, and are compared there: {told}")
+        named = few(f"{label} {step:.15g}" for label, step in last.items())
+        notes.append(f"cells end at different steps, and are compared there: {named}")
     finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
     runs[metrics] = runs[metrics].where(finite)
     columns = list(dict.fromkeys([*kept, "path", "error", *metrics]))
     return runs.drop(columns="ended").reindex(columns=columns), notes
-
-
-def _counted(runs: pandas.DataFrame, metric: str) -> tuple[pandas.Series, list[str]]:
-    """What each run counts as, and notes on those of which their status does not say it."""
-    notes, status = list[str](), runs["status"].copy()
-    value, last = runs[metric], runs.groupby("cell")["ended"].transform("max")
-    early = f"that stopped before the last step of their cell and so have no final {metric}"
-    # To leave these out would compare the luck of one side with all of the other.
-    unsaid = f"with a last {metric} that is not finite and a status that does not say diverged"
-    for lost, why, counts_as in (
-        (value.isna(), f"without {metric}", "missing"),
-        (np.isinf(value), unsaid, "diverged"),
-        (runs["ended"] < last, early, "missing"),
-    ):
-        found = runs[lost & (status == "done")]
-        if len(found):
-            named = few(f"{run.label} seed {run.seed}" for run in found.itertuples())
-            notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
-            status[found.index] = counts_as
-    return status, notes
 
 
 def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:

@@ -21,7 +21,7 @@ from analysis.sources.columns import SHAPE, STEPS, choose_factors, choose_metric
 from analysis.sources.design import arrange, label_of, labels_of, outside
 from analysis.sources.endpoints import CARRIED, ends, with_missing
 from analysis.sources.request import Asked
-from analysis.sources.study_file import judged
+from analysis.sources.study_file import claim_fields
 
 STATUSES = ("done", "diverged", "failed", "missing")
 AXES = ("step", "tokens", "seconds")
@@ -86,7 +86,7 @@ def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
     given = given.assign(**{name: pandas.Series([*own[name]], given.index, dtype=object) for name in own})
     newest, again = _newest(given, logged.created, factors)
     table = _joined(given, logged.curves[logged.curves.index.isin(newest)], factors, metrics)
-    lower = asked.lower if asked.lower is not None else direction(metrics[0])
+    lower = direction(metrics[0]) if asked.lower is None else asked.lower
     if lower is None:
         raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
     rows = list(zip(*(table[name] for name in factors), strict=True))
@@ -107,6 +107,16 @@ def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
     runs, missing = with_missing(runs)
     runs = _whole(runs, cells, by_cell)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
+    measured: dict[str, Way] = {
+        measured_as(name): "min" if way else "max" for name, way in reversed(ways.items()) if way is not None
+    }
+    base = ", ".join(f"{name}={show(level)}" for name, level in plan.reference.items())
+    better = f"{metrics[0]}, {'lower' if lower else 'higher'} is better"
+    remarks = [f"runs from {origin.source}: {better}; reference {base}; {pairing}"]
+    if len(factors) > 1 and not set(factors) & set(plan.factors) and not asked.factors:
+        # Columns that nobody named became one factor: one of them may be a host, or a user.
+        whole = f"{first_of(factors, NAMED)} lay out no design, so that cells are compared whole"
+        remarks.append(f"{whole}; --factors names those that are compared")
     manifest = dataclasses.replace(
         plan,
         study=origin.study,
@@ -115,16 +125,17 @@ def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
         updated=origin.created,
         command=origin.command,
         seeds=sorted({int(seed) for seed in runs["seed"]}),
-        tasks={TASK: _task(origin, ways)},
+        # What a target stands for is not known, nor the unit of a loss.
+        tasks={TASK: TaskFacts(name=origin.study, title=origin.source, kind="foreign", metrics=measured)},
         cells=cells,
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in runs.itertuples()],
-        remarks=[_remark(origin, metrics[0], lower, plan.reference, pairing), *_as_one(plan, factors, asked)],
+        remarks=remarks,
         endpoint=metrics[0],
-        **judged(asked.described, factors, plan.factors, cells, ways),
+        **claim_fields(asked.described, factors, plan.factors, cells, ways),
     )
     axes = [name for name in ("path", *AXES) if name in table]
-    told = dict.fromkeys(["cell", "label", "seed", *axes, *metrics, *factors])  # a factor may be the cell itself
-    curves = table[[*told]] if "step" in table else table[["cell", "seed"]][:0]
+    columns = dict.fromkeys(["cell", "label", "seed", *axes, *metrics, *factors])  # a factor may be the cell itself
+    curves = table[[*columns]] if "step" in table else table[["cell", "seed"]][:0]
     return Study(manifest, runs, curves.reset_index(drop=True), [*logged.notes, *left, *again, *lost, *missing])
 
 
@@ -138,8 +149,8 @@ def _newest(runs: pandas.DataFrame, created: Sequence[str], factors: list[str]) 
     keys = list(zip(*(runs[name] for name in (*factors, "seed")), strict=True))
     newest = set({keys[row]: row for row in order}.values())
     lost = few(runs.index[row] for row in sorted(every - newest))
-    told = f"{counted(len(every - newest), 'run')} left out, whose cell and seed were run again: {lost}"
-    return newest, [told] * bool(lost)
+    note = f"{counted(len(every - newest), 'run')} left out, whose cell and seed were run again: {lost}"
+    return newest, [note] * bool(lost)
 
 
 def _joined(
@@ -208,11 +219,8 @@ def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any
 def _refuse_long(table: pandas.DataFrame, rows: list[tuple[Any, ...]], names: list[str]) -> None:
     """Raise Refused for a column's name, or a level of a run, of which no figure could be drawn in a lifetime."""
     labels = table["label"] if "label" in table else [""] * len(rows)
-    told = [
-        ("", names),
-        *((f"{at}: ", (*row, label)) for at, row, label in zip(table.index, rows, labels, strict=True)),
-    ]
-    for at, texts in told:
+    by_run = ((f"{at}: ", (*row, label)) for at, row, label in zip(table.index, rows, labels, strict=True))
+    for at, texts in [("", names), *by_run]:
         if long := next((text for text in map(str, texts) if len(text) > LONGEST), ""):
             raise Refused(f"{at}“{long[:20]}…” has {len(long):,} characters; names and levels have at most {LONGEST}")
 
@@ -235,27 +243,23 @@ def _refuse_repeated(table: pandas.DataFrame, logged: Iterable[str]) -> None:
 def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:
     """Of each cell what tells which saw equal batches, and how runs pair, in words.
 
-    Runs pair by their seed: cells with equal `batches` in each seed that both have, all cells where nothing is said.
+    Runs pair by their seed: cells with equal `batches` in each seed that both have, all cells where none are given.
     """
     names = list(dict.fromkeys(runs["cell"]))
     if unpaired:
         return {name: name for name in names}, "unpaired, as asked"
     if "batches" in runs and runs["batches"].notna().any():
-        return _alike(runs), "paired by seed where batches are equal"
+        by_cell = runs.astype({"batches": str}).groupby("cell", sort=False)
+        own = {str(cell): dict(zip(rows["seed"], rows["batches"], strict=True)) for cell, rows in by_cell}
+        found: dict[str, str] = {}
+        for cell, seen in own.items():
+            alike = (name for name in found if all(own[name].get(seed, batch) == batch for seed, batch in seen.items()))
+            found[cell] = found.get(next(alike, ""), cell)
+        return found, "paired by seed where batches are equal"
     shared = runs.groupby("seed")["cell"].nunique().max() > 1
     if not shared:
         return {name: name for name in names}, "unpaired: no two cells have a seed in common"
     return dict.fromkeys(names, "seed"), "paired by seed, which is valid whatever runs of one seed share"
-
-
-def _alike(runs: pandas.DataFrame) -> dict[str, str]:
-    by_cell = runs.astype({"batches": str}).groupby("cell", sort=False)
-    own = {str(cell): dict(zip(rows["seed"], rows["batches"], strict=True)) for cell, rows in by_cell}
-    found: dict[str, str] = {}
-    for cell, mine in own.items():
-        alike = (name for name in found if all(own[name].get(seed, batch) == batch for seed, batch in mine.items()))
-        found[cell] = found.get(next(alike, ""), cell)
-    return found
 
 
 def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown: dict[str, str]) -> list[Cell]:
@@ -273,23 +277,3 @@ def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown
         dataclasses.replace(cell, params_vs_reference=cell.params / start - 1 if start else math.nan)
         for cell, start in zip(cells, starts, strict=True)
     ]
-
-
-def _task(origin: Origin, known: dict[str, bool | None]) -> TaskFacts:
-    ways: dict[str, Way] = {
-        measured_as(name): "min" if way else "max" for name, way in reversed(known.items()) if way is not None
-    }
-    # What a target stands for is not known, nor the unit of a loss.
-    return TaskFacts(name=origin.study, title=origin.source, kind="foreign", metrics=ways)
-
-
-def _remark(origin: Origin, metric: str, lower: bool, reference: Levels, pairing: str) -> str:
-    way, base = "lower" if lower else "higher", ", ".join(f"{name}={show(level)}" for name, level in reference.items())
-    return f"runs from {origin.source}: {metric}, {way} is better; reference {base}; {pairing}"
-
-
-def _as_one(plan: Manifest, factors: list[str], asked: Asked) -> list[str]:
-    """What to say where columns that nobody named became one factor: one of them may be a host, or a user."""
-    together = len(factors) > 1 and not set(factors) & set(plan.factors) and not asked.factors
-    told = f"{first_of(factors, NAMED)} lay out no design, so that cells are compared whole"
-    return [f"{told}; --factors names those that are compared"] * together

@@ -24,8 +24,8 @@ class Described(NamedTuple):
     def metrics(self) -> list[str]:
         """The metrics that claims name, whatever else they say."""
         claims = self.claims.values() if isinstance(self.claims, dict) else ()
-        said = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
-        named = [metric for each in said for metric in (each if isinstance(each, list) else [each])]
+        given = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
+        named = [metric for each in given for metric in (each if isinstance(each, list) else [each])]
         return [metric for metric in named if isinstance(metric, str)]
 
 

@@ -138,8 +138,8 @@ def _margin(text: Any) -> float | None:
 
 
 def _share(text: Any) -> str:
-    told = f"{text} is a share of the training steps, whose worth only the exchange runs of a sweep of ours measure"
-    return f"{told}; write a number in the metric's unit: 0.01"
+    what = f"{text} is a share of the training steps, whose worth only the exchange runs of a sweep of ours measure"
+    return f"{what}; write a number in the metric's unit: 0.01"
 
 
 def _number(text: Any) -> Any:
@@ -164,7 +164,7 @@ def level_of(text: Any, known: list[Any]) -> Any:
     return next((found[0] for found in (by_text, equal, unlike) if len(found) == 1), text)
 
 
-def judged(
+def claim_fields(
     described: Described,
     columns: list[str],
     factors: dict[str, list[Any]],
@@ -177,10 +177,10 @@ def judged(
     factor, `variant`; `metrics` says of each whether less is better.  Raises `Refused` for the first claim that is none
     about these cells.
     """
-    given = {} if described.claims is None else _meant(described.claims, factors)
-    claims, problems = evidence.read_claims(given, factors, _meant(described.at, factors))
+    given = {} if described.claims is None else _typed(described.claims, factors)
+    claims, problems = evidence.read_claims(given, factors, _typed(described.at, factors))
     if not problems:
-        problems = [told for name, claim in claims.items() for told in _unmeasured(name, claim, metrics)]
+        problems = [problem for name, claim in claims.items() for problem in _unmeasured(name, claim, metrics)]
     if not problems:
         claims, problems = evidence.applicable(claims, cells, tasks=[cell.task for cell in cells])
     if problems:
@@ -200,17 +200,17 @@ def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> lis
         if metric not in metrics:
             return [Problem(key, f"metric: no column {metric}: {instead(metric, list(metrics))}")]
         if metrics[metric] is None:
-            told = f"metric: the name of {metric} does not say whether less of it is better"
-            return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
+            open_ = f"metric: the name of {metric} does not say whether less of it is better"
+            return [Problem(key, f"{open_}; make it the endpoint, with --metric {metric} and --lower or --higher")]
     if len({metrics[metric] for metric in claim.metrics}) > 1:
         return [Problem(key, f"metric: of {' and '.join(claim.metrics)} less is better of one, and more of the other")]
     return [Problem(key, f"margin: {_share(margin)}")] if evidence.fraction_of(margin) is not None else []
 
 
-def _meant(said: Any, factors: dict[str, list[Any]], key: str = "") -> Any:
+def _typed(content: Any, factors: dict[str, list[Any]], key: str = "") -> Any:
     """What a study file says of claims, with levels as the runs have them and its numbers as numbers."""
-    if isinstance(said, dict):
-        return {name: _meant(part, factors, name) for name, part in said.items()}
-    if isinstance(said, list):
-        return [_meant(part, factors, key) for part in said]
-    return level_of(said, factors[key]) if key in factors else _number(said)
+    if isinstance(content, dict):
+        return {name: _typed(part, factors, name) for name, part in content.items()}
+    if isinstance(content, list):
+        return [_typed(part, factors, key) for part in content]
+    return level_of(content, factors[key]) if key in factors else _number(content)

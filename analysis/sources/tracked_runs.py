@@ -40,44 +40,39 @@ class Tracked(NamedTuple):
 
 def logged_runs(runs: list[Tracked], group: str, notes: list[str]) -> Logged:
     """Tracked runs as two tables; `notes` say what was left out before.  Raises `Refused`."""
-    runs = _of_group([_seen(run) for run in runs], group)
+    runs = _of_group([_visible(run) for run in runs], group)
     read = _mirrored if all(map(_is_mirrored, runs)) else _plain
-    told = [(run, read(run)) for run in runs]
-    kept = [(run, row) for run, row in told if row["seed"] is not None]
-    if not kept:
+    rows = [(run, read(run)) for run in runs]
+    seeded = [(run, row) for run, row in rows if row["seed"] is not None]
+    if not seeded:
         raise Refused(f"no run has a seed in its configuration; needed is one of {', '.join(SEEDS)}")
-    settings = [{name: _text(value) for name, value in row.items()} for _, row in kept]
-    table = pandas.DataFrame(settings, [f"{run.name} ({run.id})" for run, _ in kept]).fillna("")
-    table = table.assign(**{name: [row[name] for _, row in kept] for name in FACTS if name in table})
-    steps = [(row, *each) for row, (run, _) in enumerate(kept) for each in enumerate(_steps(run))]
-    curves = pandas.DataFrame([_logged(step, place) for _, place, step in steps], [row for row, _, _ in steps])
-    return Logged(table, curves, [run.created for run, _ in kept], [*notes, *_left_out(told)])
+    settings = [{name: _text(value) for name, value in row.items()} for _, row in seeded]
+    table = pandas.DataFrame(settings, [f"{run.name} ({run.id})" for run, _ in seeded]).fillna("")
+    table = table.assign(**{name: [row[name] for _, row in seeded] for name in FACTS if name in table})
+    steps = [(row, *each) for row, (run, _) in enumerate(seeded) for each in enumerate(_steps(run))]
+    curves = pandas.DataFrame([_numbers(step, place) for _, place, step in steps], [row for row, _, _ in steps])
+    notes = list(notes)
+    if unseeded := [run.name for run, row in rows if row["seed"] is None]:
+        notes.append(f"{counted(len(unseeded), 'run')} without a seed left out: {few(unseeded)}")
+    for state in sorted({run.state for run, _ in seeded} - {*STATES, "running", "pending"}):
+        names = [run.name for run, _ in seeded if run.state == state]
+        notes.append(f"{counted(len(names), 'run')} in the state {state}, counted as missing: {few(names)}")
+    return Logged(table, curves, [run.created for run, _ in seeded], notes)
 
 
-def _logged(step: Row, place: int) -> dict[str, float]:
+def _numbers(step: Row, place: int) -> dict[str, float]:
     """A row of the history as numbers, with its step, or else its place."""
     names = [name for name in step if not name.startswith("_") and visible(name) == name]
     known = _number(step.get("_step"))
     return {name: _number(step[name]) for name in names} | {"step": known if math.isfinite(known) else float(place)}
 
 
-def _seen(run: Tracked) -> Tracked:
-    """A run whose names, which people read, hold nothing that acts."""
+def _visible(run: Tracked) -> Tracked:
+    """A run whose names, which people read, hold nothing that a terminal would act on."""
     names = ("id", "name", "group", "job_type", "state", "created")
-    told: dict[str, Any] = {name: visible(getattr(run, name)) for name in names}
+    texts: dict[str, Any] = {name: visible(getattr(run, name)) for name in names}
     config = {visible(str(key)): value for key, value in run.config.items()}
-    return run._replace(**told, tags=[visible(tag) for tag in run.tags], config=config)
-
-
-def _left_out(told: list[tuple[Tracked, Row]]) -> list[str]:
-    """What to say of runs without a seed, and of those in a state that is not known."""
-    lost = [run.name for run, row in told if row["seed"] is None]
-    notes = [f"{counted(len(lost), 'run')} without a seed left out: {few(lost)}"] * bool(lost)
-    states = [(run.state, run.name) for run, row in told if row["seed"] is not None]
-    for state in sorted({state for state, _ in states} - {*STATES, "running", "pending"}):
-        names = [name for own, name in states if own == state]
-        notes.append(f"{counted(len(names), 'run')} in the state {state}, counted as missing: {few(names)}")
-    return notes
+    return run._replace(**texts, tags=[visible(tag) for tag in run.tags], config=config)
 
 
 def _of_group(runs: list[Tracked], group: str) -> list[Tracked]:
@@ -117,19 +112,22 @@ def _plain(run: Tracked) -> Row:
     """Settings of any run, flat, with its seed and status."""
     config = flat(run.config)
     seeds = [seed for seed in (_whole(config.get(name)) for name in SEEDS) if seed is not None]
-    settings = {name: value for name, value in config.items() if name not in SEEDS and not name.startswith("_")}
     taken = {*KEYS, *AXES} - {"cell"}  # columns of the table that this becomes
-    settings = {f"config.{name}" if name in taken else name: value for name, value in settings.items()}
-    status = STATES.get(run.state, "missing")
-    return settings | {"seed": next(iter(seeds), None), "status": status, "params": math.nan}
+    settings = {
+        f"config.{name}" if name in taken else name: value
+        for name, value in config.items()
+        if name not in SEEDS and not name.startswith("_")
+    }
+    return settings | {"seed": next(iter(seeds), None), "status": STATES.get(run.state, "missing"), "params": math.nan}
 
 
 def _mirrored(run: Tracked) -> Row:
     """What our own mirror says of a run: its factors are its tags, its group and job type the study and the cell."""
     config, budget = run.config, run.config["budget"]
     shared = [config.get("data"), (config.get("train") or {}).get("batch_size"), config.get("seed_data")]
-    said = run.summary.get("status")
-    status = said if said in ("done", "diverged", "failed") else STATES.get(run.state, "missing")
+    status = run.summary.get("status")
+    if status not in ("done", "diverged", "failed"):
+        status = STATES.get(run.state, "missing")
     found: Row = {name: level for name, _, level in (tag.partition("=") for tag in run.tags) if level}
     found |= {"seed": _whole(config.get("seed")), "status": status, "params": budget.get("params")}
     return found | {"batches": json.dumps(shared, sort_keys=True)}

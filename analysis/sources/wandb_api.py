@@ -1,7 +1,11 @@
-"""Runs from Weights & Biases: a project online, each finished run fetched once, or a folder of offline runs."""
+"""Runs from Weights & Biases: a project online, each finished run fetched once, or a folder of offline runs.
+
+Offline runs are `offline-run-*/run-*.wandb`, records in the framing of LevelDB's log.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import queue
@@ -12,18 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt, Refused, one_line
+from ablate.config.regular_files import read_regular
 from ablate.config.wandb_login import nowhere, wandb_credentials
+from ablate.formatting import counted
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
 from analysis.sources.logged import Origin, command, study_of
 from analysis.sources.request import Asked
 from analysis.sources.tracked_runs import Tracked, logged_runs
-from analysis.sources.wandb_offline import read_offline
 
 TIMEOUT = 30  # seconds that one answer of W&B may take
 SILENCE = 90.0  # seconds without any answer after which it counts as unreachable
 OVER = ("finished", "crashed", "failed", "killed")
+HEAD, BLOCK = 7, 32768  # bytes of the file's and of each record's head; of a block, which no record's head crosses
+DEEP = re.compile(r"(?:[\[{][^\[\]{}]*){50}")  # that many brackets opened in a row
+DIGITS = 300  # of a whole number
+WHOLE, FIRST, LAST = 1, 2, 4  # kinds of a piece of a record; 3 is one between
 Answers = queue.Queue[Tracked | Exception | None]  # runs, then None, or what went wrong
 
 
@@ -81,20 +90,22 @@ def _ask(project: str, cache: Path, answers: Answers) -> None:
         for run in api.runs(project, per_page=100):
             answers.put(cached(cache, run))
         answers.put(None)
-    except Exception as error:  # whatever W&B raises is said in one line
+    except Exception as error:  # whatever W&B raises becomes one line
         answers.put(error)
 
 
 def cached(cache: Path, run: Any) -> Tracked:
     """A run of the API with its full history, from `cache` where it has ended and not changed since."""
-    file, mark = cache / f"{run.id}.json", _updated(run)
+    attributes: Callable[[str], Any] = getattr(run, "_attrs", {}).get
+    times = (attributes("updatedAt"), attributes("heartbeatAt"), getattr(run, "heartbeat_at", None))
+    last = next((str(time) for time in times if time), "")
+    file, mark = cache / f"{run.id}.json", f"{run.state} {last}" if last else ""
     try:
-        kept = read_json(file)
-        if kept.pop("updated", "") == mark and mark and set(kept) == set(Tracked._fields):
-            return Tracked(**kept)
+        stored = read_json(file)
+        if stored.pop("updated", "") == mark and mark and set(stored) == set(Tracked._fields):
+            return Tracked(**stored)
     except (FileNotFoundError, Corrupt):
         pass
-    config = {key: value for key, value in dict(run.config).items() if not key.startswith("_")}
     found = Tracked(
         id=run.id,
         name=run.name or run.id,
@@ -103,7 +114,7 @@ def cached(cache: Path, run: Any) -> Tracked:
         state=run.state,
         created=str(run.created_at),
         tags=list(run.tags or []),
-        config=config,
+        config={key: value for key, value in dict(run.config).items() if not key.startswith("_")},
         summary=_numbers(dict(run.summary)),
         history=[_numbers(row) for row in run.scan_history(page_size=1000)],
     )
@@ -112,15 +123,95 @@ def cached(cache: Path, run: Any) -> Tracked:
     return found
 
 
-def _updated(run: Any) -> str:
-    """When a run was last written, as far as W&B says it, with its state."""
-    attributes: Callable[[str], Any] = getattr(run, "_attrs", {}).get
-    times = (attributes("updatedAt"), attributes("heartbeatAt"), getattr(run, "heartbeat_at", None))
-    last = next((str(time) for time in times if time), "")
-    return f"{run.state} {last}" if last else ""
-
-
 def _numbers(row: dict[str, Any]) -> dict[str, Any]:
     """Numbers and texts of a row; numbers that are not finite as W&B's texts for them, images and the like left out."""
-    kept = {key: value for key, value in row.items() if isinstance(value, int | float | str)}
-    return {key: "NaN" if isinstance(v, float) and not math.isfinite(v) else v for key, v in kept.items()}
+    plain = {key: value for key, value in row.items() if isinstance(value, int | float | str)}
+    return {key: "NaN" if isinstance(v, float) and not math.isfinite(v) else v for key, v in plain.items()}
+
+
+def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
+    """The runs in a folder, in the order of their start, and notes on what is none.  Raises `Refused`."""
+    files = sorted(folder.glob("run-*.wandb")) or sorted(folder.glob("*run-*/run-*.wandb"))
+    files = files or sorted(folder.glob("wandb/*run-*/run-*.wandb"))
+    if not files:
+        raise Refused(f"{folder} holds no runs of W&B; name the folder that holds offline-run-* folders")
+    runs, notes = [], []
+    for file in files:
+        try:
+            runs.append(_run(read_regular(file)))
+        except Exception:  # of bytes that anybody wrote: no record, no JSON, a time that is none, digits without end
+            notes.append(f"{file.parent.name}/{file.name} is no run that can be read; left out")
+    if not runs:
+        raise Refused(f"none of the {counted(len(files), 'run')} in {folder} can be read")
+    return runs, notes
+
+
+def _run(data: bytes) -> Tracked:
+    from wandb.proto import wandb_internal_pb2 as proto
+
+    run: Any = None
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    history, state = [], "running"
+    for piece in records(data):
+        record = proto.Record()
+        record.ParseFromString(piece)
+        if record.HasField("run"):
+            run = record.run
+            config |= _items(run.config.update)
+        elif record.HasField("config"):
+            config |= _items(record.config.update)
+        elif record.HasField("history"):
+            row = _items(record.history.item)
+            history.append({"_step": record.history.step.num} | row)
+        elif record.HasField("summary"):
+            summary |= _items(record.summary.update)
+        elif record.HasField("exit"):
+            state = "failed" if record.exit.exit_code else "finished"
+    return Tracked(
+        id=run.run_id,
+        name=run.display_name or run.run_id,
+        group=run.run_group,
+        job_type=run.job_type,
+        state=state,
+        created=run.start_time.ToJsonString(),
+        tags=list(run.tags),
+        config={name: value for name, value in config.items() if not name.startswith("_")},
+        summary=summary,
+        history=history,
+    )
+
+
+def _items(items: Any) -> dict[str, Any]:
+    return {item.key or ".".join(item.nested_key): _value(item.value_json) for item in items}
+
+
+def _value(text: str) -> Any:
+    """What a text of JSON holds.  Raises ValueError, also for what is too long or too deep to compute with."""
+    if DEEP.search(text):
+        raise ValueError("nested too deep")
+    return json.loads(text, parse_int=_whole)
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError("more digits than a number has")
+    return int(digits)
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a file; a torn end is passed over."""
+    at, whole = HEAD, b""
+    while at + HEAD <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < HEAD:
+            at += left
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        piece = data[at + HEAD : at + HEAD + size]
+        if len(piece) < size or not WHOLE <= kind <= LAST:
+            return
+        whole = piece if kind in (WHOLE, FIRST) else whole + piece
+        if kind in (WHOLE, LAST):
+            yield whole
+        at += HEAD + size

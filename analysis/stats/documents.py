@@ -48,24 +48,17 @@ def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[flo
     miss over that range; with error² by G/(G − 1) and G − 1 degrees of freedom 6.4 to 8.1 % did.
     """
     size = float(tokens.sum())
-    mean, model = float(totals.sum() / size), tokens**1.5
-    scale = model / _residual(tokens / size, model)
+    mean, model, share = float(totals.sum() / size), tokens**1.5, tokens / size
+    residual = model - 2 * share * model + share**2 * model.sum()  # c_dd
+    scale = model / residual
     error = math.sqrt(float(np.sum(scale * (totals - mean * tokens) ** 2))) / size
-    half = float(stats.t.isf(alpha / 2, _satterthwaite(tokens / size, model, scale))) * error
-    return mean, mean - half, mean + half
-
-
-def _residual(share: np.ndarray, model: np.ndarray) -> np.ndarray:
-    """The variance of each residual, c_dd."""
-    return np.asarray(model - 2 * share * model + share**2 * model.sum())
-
-
-def _satterthwaite(share: np.ndarray, model: np.ndarray, scale: np.ndarray) -> float:
-    """tr(P)² / tr(P²), P_de = c_de·√(s_d·s_e), in sums over documents: C − diag(φ) is B·M·Bᵀ with B = (w, φ)."""
+    # tr(P)² / tr(P²), P_de = c_de·√(s_d·s_e), in sums over documents: C − diag(φ) is B·M·Bᵀ with B = (w, φ).
     both, middle = np.stack([share, model], axis=1), np.array([[model.sum(), -1.0], [-1.0, 0.0]])
     product = both.T @ (scale[:, None] * both) @ middle
-    own = scale**2 * model * (2 * _residual(share, model) - model)
-    return float(model.sum() ** 2 / (own.sum() + np.trace(product @ product)))
+    own = scale**2 * model * (2 * residual - model)
+    df = float(model.sum() ** 2 / (own.sum() + np.trace(product @ product)))
+    half = float(stats.t.isf(alpha / 2, df)) * error
+    return mean, mean - half, mean + half
 
 
 class Kept(NamedTuple):

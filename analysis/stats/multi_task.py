@@ -25,13 +25,14 @@ LEAST = 3  # tasks that are worth a mean
 
 
 class Crossed(NamedTuple):
-    """Variants by tasks: names of both, the ids of their cells, and scores (seeds by cells), better is higher."""
+    """Variants by tasks: names of both, ids of their cells, scores (seeds by cells), better is higher, runs lost."""
 
     variants: list[str]
     tasks: list[str]
     cells: dict[tuple[str, str], str]
     scores: pandas.DataFrame
     reference: str
+    diverged: dict[str, int]
 
 
 def crossed(study: Study) -> Crossed | None:
@@ -53,7 +54,9 @@ def crossed(study: Study) -> Crossed | None:
         return None
     values = evidence.scores(study)
     scaled = {cell: slope * values[cell] + offset for cell, (slope, offset) in scales.items()}
-    return Crossed(variants, tasks, cells, pandas.DataFrame(scaled), reference or variants[0])
+    lost = study.runs.loc[study.runs["status"] == "diverged", "cell"].value_counts()
+    diverged = {cell: int(lost.get(cell, 0)) for cell in scales}
+    return Crossed(variants, tasks, cells, pandas.DataFrame(scaled), reference or variants[0], diverged)
 
 
 def task_factors(manifest: Manifest) -> list[str]:
@@ -93,12 +96,12 @@ def interactions(study: Study) -> pandas.DataFrame | None:
     found = crossed(study)
     if found is None:
         return None
-    rows, lost = [], _diverged(study)
+    rows = []
     level = evidence.ALPHA / (len(found.tasks) * (len(found.variants) - 1))
     for variant in found.variants:
         if variant == found.reference:
             continue
-        gains = {task: _gain(found, variant, task, lost) for task in found.tasks}
+        gains = {task: _gain(found, variant, task) for task in found.tasks}
         for task in found.tasks:
             share = -1 / (len(found.tasks) - 1)
             groups = [gain if name == task else share * gain for name, gain in gains.items()]
@@ -113,18 +116,12 @@ def interactions(study: Study) -> pandas.DataFrame | None:
     return table.assign(p_holm=evidence.holm(table["p"].to_numpy(float), evidence.ALPHA))
 
 
-def _diverged(study: Study) -> dict[str, int]:
-    """By cell, how many runs diverged."""
-    lost = study.runs.loc[study.runs["status"] == "diverged", "cell"].value_counts()
-    return {cell.id: int(lost.get(cell.id, 0)) for cell in study.manifest.cells}
-
-
-def _gain(found: Crossed, variant: str, task: str, lost: dict[str, int]) -> np.ndarray:
+def _gain(found: Crossed, variant: str, task: str) -> np.ndarray:
     """A variant's scaled gain over the reference variant, seeds that have both; empty where they diverged unequally."""
-    if lost[found.cells[variant, task]] != lost[found.cells[found.reference, task]]:
+    one, other = found.cells[variant, task], found.cells[found.reference, task]
+    if found.diverged[one] != found.diverged[other]:
         return np.array([])
-    difference = found.scores[found.cells[variant, task]] - found.scores[found.cells[found.reference, task]]
-    return np.asarray(difference.dropna().to_numpy())
+    return np.asarray((found.scores[one] - found.scores[other]).dropna().to_numpy())
 
 
 def ranks(study: Study) -> pandas.DataFrame | None:
@@ -136,10 +133,10 @@ def ranks(study: Study) -> pandas.DataFrame | None:
     found = crossed(study)
     if found is None:
         return None
-    means, lost, columns = found.scores.mean(), _diverged(study), {}
+    means, columns = found.scores.mean(), {}
     for task in found.tasks:
         cells = [found.cells[variant, task] for variant in found.variants]
-        keys = [(math.isnan(means[cell]), lost[cell], -np.nan_to_num(means[cell])) for cell in cells]
+        keys = [(math.isnan(means[cell]), found.diverged[cell], -np.nan_to_num(means[cell])) for cell in cells]
         columns[task] = stats.rankdata([sorted(set(keys)).index(key) for key in keys])
     table = pandas.DataFrame({"variant": found.variants} | columns)
     ordered = table.assign(mean_rank=table[found.tasks].mean(axis=1)).sort_values("mean_rank", kind="stable")
@@ -155,7 +152,6 @@ def aggregate(study: Study, rng: np.random.Generator) -> pandas.DataFrame | None
     found = crossed(study)
     if found is None or len(found.tasks) < LEAST:
         return None
-    diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
     rows = []
     for variant in found.variants:
         cells = [found.cells[variant, task] for task in found.tasks]
@@ -166,7 +162,7 @@ def aggregate(study: Study, rng: np.random.Generator) -> pandas.DataFrame | None
             row["iqm"] = float(stats.trim_mean(np.concatenate(groups), 0.25))
         if all(len(group) > 1 for group in groups):
             row["low"], row["high"] = bootstrap(groups, rng)
-        rows.append(row | {"diverged": int(diverged.isin(cells).sum())})
+        rows.append(row | {"diverged": sum(found.diverged[cell] for cell in cells)})
     return pandas.DataFrame(rows)
 
 

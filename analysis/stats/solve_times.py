@@ -48,7 +48,10 @@ def solved(study: Study) -> pandas.DataFrame | None:
             row = {"label": cell.label, "stratum": stratum, **_alone(times[cell.id], within)}
             rows.append(row | _against(times, cell, reference, within))
     table = pandas.DataFrame(rows)
-    return table.assign(p_bh=_corrected(table["logrank"].to_numpy(float)))
+    p = table["logrank"].to_numpy(float)
+    table["p_bh"], known = math.nan, ~np.isnan(p)
+    table.loc[known, "p_bh"] = evidence.benjamini_hochberg(p[known])  # over the comparisons that were made
+    return table
 
 
 def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
@@ -110,7 +113,15 @@ def paired_logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
     seeds = own.index.intersection(base.index)
     scores = _scores(own.loc[seeds], base.loc[seeds])
     differences = np.round(scores[: len(seeds)] - scores[len(seeds) :], 12)
-    return _over_signs(differences[differences != 0]) if len(seeds) > 1 else math.nan
+    differences = differences[differences != 0]
+    if len(seeds) < 2 or not len(differences):
+        return math.nan
+    if len(differences) > EXACT:
+        return float(2 * stats.norm.sf(abs(differences.sum()) / math.sqrt(np.sum(differences**2))))
+    sums = np.zeros(1)
+    for each in differences:
+        sums = np.concatenate([sums + each, sums - each])
+    return float(np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9))
 
 
 def logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
@@ -142,21 +153,3 @@ def _scores(own: pandas.DataFrame, base: pandas.DataFrame) -> np.ndarray:
     at = np.unique(step[reached])
     hazards = np.array([np.sum((step == when) & reached) / np.sum(step >= when) for when in at])
     return np.asarray(reached - (at <= step[:, None]) @ hazards)
-
-
-def _over_signs(differences: np.ndarray) -> float:
-    """The share of signs with |Σ ±dₛ| >= |Σ dₛ|; NaN of none."""
-    if len(differences) > EXACT:
-        return float(2 * stats.norm.sf(abs(differences.sum()) / math.sqrt(np.sum(differences**2))))
-    sums = np.zeros(1)
-    for each in differences:
-        sums = np.concatenate([sums + each, sums - each])
-    return float(np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9)) if len(differences) else math.nan
-
-
-def _corrected(p: np.ndarray) -> np.ndarray:
-    """Benjamini & Hochberg over the comparisons that were made."""
-    known = ~np.isnan(p)
-    adjusted = np.full(len(p), math.nan)
-    adjusted[known] = evidence.benjamini_hochberg(p[known])
-    return adjusted

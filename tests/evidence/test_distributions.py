@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from ablate.evidence.distributions import chi2_quantile, t_above, t_limit
+from ablate.evidence.statistics import chi2_quantile, t_above, t_limit
 
 DRAWN = np.random.default_rng(0)
 P = np.concatenate([DRAWN.uniform(0, 1, 20_000) ** 4, [1e-9, 1.0, 1e-300, 0.5, np.nan]])

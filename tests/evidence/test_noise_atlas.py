@@ -15,7 +15,7 @@ from scipy import stats
 from ablate import evidence
 from ablate.evidence.noise_atlas import COLUMNS, atlas, read_atlas
 from ablate.results.study import Study, load_study
-from analysis.sources.recorded_seeds import recorded_study
+from analysis.sources import recorded_study
 
 FACTORS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 

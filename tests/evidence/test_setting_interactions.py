@@ -14,7 +14,7 @@ from simulate import error, paired_intervals, scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.evidence import nominal
-from ablate.evidence.setting_interactions import slope
+from ablate.evidence.contrasts import slope
 from ablate.planning.rounds.sequential import decided
 from ablate.results.study import Study, load_study
 from analysis import figures

@@ -20,10 +20,9 @@ from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
-from ablate.evidence.claims.step_units import outside
 from ablate.evidence.equivalence import within
 from ablate.evidence.statistics import welch
-from ablate.evidence.step_equivalents import Worth, fieller
+from ablate.evidence.step_equivalents import Worth, fieller, outside
 from ablate.planning.plan import PlanError, check_study
 from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
 from ablate.results import run_key

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.claim_relations import Claim
 from ablate.evidence.claims.rules import FINDERS, Finding
 from ablate.evidence.claims.sentences import claim_says, claim_sentence
 from ablate.evidence.family import corrected, worded
@@ -40,47 +39,46 @@ def claims(study: Study) -> pandas.DataFrame:
     only, where too many may collapse: see evidence.collapse.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.claims or {}
-    found = {name: _found(study, name, entry.claim) for name, entry in entries.items()}
+    found = {
+        # The same numbers for a claim of the same name, whatever other claims there are.
+        name: FINDERS[entry.claim.relation](study, entry.claim, np.random.default_rng([*name.encode()]))
+        for name, entry in entries.items()
+    }
     family = np.array([bool(entry.registered) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
     holm, bh, levels = corrected(p, family, study.manifest)
     rows = [
-        finding.columns | (kind := _kind(name, entries[name])) | {"p": finding.p} | _judged(finding, level, kind)
+        {"name": name} | _row(entries[name], finding, level)
         for (name, finding), level in zip(found.items(), levels, strict=True)
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = bool(unadjusted(study.manifest))
-    table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in _rows(table)]
-    table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]
+    table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in table.itertuples()]
+    table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in table.itertuples()]
     return table
 
 
-def _rows(table: pandas.DataFrame) -> list[Any]:
-    return list(table.itertuples(index=False))
-
-
-def _found(study: Study, name: str, claim: Claim) -> Finding:
-    # The same numbers for a claim of the same name, whatever other claims there are.
-    return FINDERS[claim.relation](study, claim, np.random.default_rng([*name.encode()]))
-
-
-def _kind(name: str, entry: ClaimEntry) -> dict[str, Any]:
-    which = {"name": name, "relation": entry.claim.relation}
-    return which | {"registered": entry.registered, "family": entry.registered, "edited": bool(entry.earlier)}
-
-
-def _judged(finding: Finding, level: float, kind: dict[str, Any]) -> dict[str, Any]:
+def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
     """Interval, verdict and its reasons at the level that is left for one claim."""
     low, high = finding.span(level)
     outcome = finding.outcome(level)
-    told = finding.worth(level) if finding.worth else Worth()
+    worth = finding.worth(level) if finding.worth else Worth()
     whom, why = finding.unless(level) if finding.unless and outcome > 0 else ("", "")
-    return told._asdict() | {
-        "low": low,
-        "high": high,
-        "verdict": worded(f"{VERDICTS[outcome]} {whom}".strip(), kind["family"]),
-        "assumes": finding.assumes * bool(outcome),
-        "note": "; ".join(filter(None, [why, finding.reason, *finding.notes])),
-        "waits": bool(whom) or (not outcome and not finding.final),
-    }
+    return (
+        finding.columns
+        | worth._asdict()
+        | {
+            "relation": entry.claim.relation,
+            "registered": entry.registered,
+            "family": entry.registered,
+            "edited": bool(entry.earlier),
+            "p": finding.p,
+            "low": low,
+            "high": high,
+            "verdict": worded(f"{VERDICTS[outcome]} {whom}".strip(), entry.registered),
+            "assumes": finding.assumes * bool(outcome),
+            "note": "; ".join(filter(None, [why, finding.reason, *finding.notes])),
+            "waits": bool(whom) or (not outcome and not finding.final),
+        }
+    )

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ablate.evidence.distributions import t_above
-from ablate.evidence.statistics import paired
+from ablate.evidence.statistics import paired, t_above
 
 EXACT = 8  # levels; the orders of more are drawn
 DRAWN = 99_999

@@ -15,18 +15,17 @@ from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, plain_met
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
-from ablate.evidence.claims.step_units import fits_in_steps, in_units, outside, worth_of
 from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
-from ablate.evidence.effects import barred, too_few
+from ablate.evidence.effects import barred, too_few, withheld
 from ablate.evidence.equivalence import SEEDS
-from ablate.evidence.estimates import Scored, beside, estimate_row, scored, scored_by_two
-from ablate.evidence.normality import alarmed, assumed
+from ablate.evidence.estimates import beside, estimate_row, scored, scored_by_two
+from ablate.evidence.normality import assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.solved import least_level
-from ablate.evidence.statistics import Estimate, interval, p_value, paired
-from ablate.evidence.step_equivalents import Worth
+from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.step_equivalents import Worth, fits_in_steps, in_units, outside, worth_of
 from ablate.formatting import counted, number, p_words, ranks, said_metric
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -90,18 +89,23 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each, of which `not_greater`
     and `not_less` are one; `less` and `greater` with a margin test Δ against it instead of zero.
     """
-    contrast, all_scores = contrast_of(claim, study.manifest), scores_of(claim, study)
+    contrast = contrast_of(claim, study.manifest)
+    all_scores = (scored_by_two if len(claim.metrics) > 1 else scored)(study, *claim.metrics)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
-    told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
+    worth, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
     given = math.nan if claim.margin is None else claim.margin
     margin = float(given) if share is None else in_units(study, contrast, row, share)
-    why, final = _blocked(row, claim, told is None)
-    fallen = collapse_of(all_scores, contrast)
+    why, final = _blocked(row, claim, worth is None)
+    collapse = collapse_of(all_scores, contrast)
+    names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
+    columns: dict[str, Any] = {name: getattr(row, name) for name in names}
+    if withheld(row):  # a mean of sides that lost unequally many runs would be taken for a finding
+        columns |= {"mean": math.nan, "sd": math.nan}
     estimate, relation = row.estimate, claim.relation
-    tested = estimate._replace(mean=apart_from(estimate.mean, relation, margin))
+    tested = estimate._replace(mean=distance_from(estimate.mean, relation, margin))
     rule = rule_of(relation, margin)
     # Of differences that hold collapsed seeds no interval says that they are small.
-    most = 0 if relation in BOUNDED and fallen.seen else 1
+    most = 0 if relation in BOUNDED and collapse.seen else 1
 
     def span(level: float) -> Span:
         if barred(row):
@@ -109,11 +113,11 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         low, high = interval(estimate, nominal(row.looks, level))
         return max(low, -row.reach), min(high, row.reach)  # shares differ by 1 at most, as in effects
 
-    in_steps = fits_in_steps(study, contrast, all_scores, row, share) if share is not None and told else None
+    in_steps = fits_in_steps(study, contrast, all_scores, row, share) if share is not None and worth else None
 
     def judged_in_steps(level: float) -> int:
-        assert in_steps and told and share is not None
-        return most if in_steps(level, 0.0) else -int(outside(told(level), share))
+        assert in_steps and worth and share is not None
+        return most if in_steps(level, 0.0) else -int(outside(worth(level), share))
 
     def outcome(level: float) -> int:
         if why:
@@ -126,32 +130,29 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     def unless(level: float) -> tuple[str, str]:
         far = reach(span(level), relation)
         fits = in_steps or (lambda _, cost: far + cost < margin)
-        return condition(fallen, nominal(row.looks, level), fits, row.lower_is_better)
+        return condition(collapse, nominal(row.looks, level), fits, row.lower_is_better)
 
     halved = judged_in_steps if in_steps else outcome if estimate.exact else None
-    p = least_level(halved) if halved else _p(row, tested, relation)
-    p = 1.0 if not most and tested.mean < 0 else p
+    # Too few seeds, and seeds that collapsed, bar the only verdict that there could be.
+    if relation in BOUNDED and tested.mean < 0 and (not most or (row.n < SEEDS and not halved)):
+        p = 1.0
+    else:
+        p = least_level(halved) if halved else p_value(tested)
     return Finding(
-        _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
+        columns | {"margin": margin, "side": contrast.level, "against": contrast.reference},
         math.nan if why else overall(row.looks, p),
         span,
         outcome,
         why,
         final,
-        [*_fallen(fallen, contrast) * (not row.diverged), *_notes(row, relation)],
-        None if why or told is None else lambda level: told(nominal(row.looks, level)),
+        _notes(row, relation, collapse, contrast),
+        None if why or worth is None else lambda level: worth(nominal(row.looks, level)),
         unless if relation in BOUNDED else None,
         "" if estimate.exact else assumed(row.n),
     )
 
 
-def _fallen(fallen: Collapse, contrast: Contrast) -> list[str]:
-    """Which side collapsed, and in how many seeds."""
-    n, sides = max(n for _, n in fallen.counts), zip(fallen.sides, (contrast.level, contrast.reference), strict=True)
-    return [f"{name} collapsed in {count} of {counted(n, 'seed')}" for count, name in sides if count]
-
-
-def apart_from(mean: float, relation: str, margin: float) -> float:
+def distance_from(mean: float, relation: str, margin: float) -> float:
     """How far a mean difference lies from where the verdict turns; below zero inside the margin of those `BOUNDED`."""
     if math.isnan(margin):
         return mean
@@ -166,12 +167,6 @@ def reach(span: Span, relation: str) -> float:
     return {"equivalent": max(-low, high), "not_greater": high, "not_less": -low}[relation]
 
 
-def _p(row: SimpleNamespace, tested: Estimate, relation: str) -> float:
-    """Student's p of what is tested; 1 where too few seeds bar the only verdict that there could be."""
-    few = relation in BOUNDED and row.n < SEEDS and tested.mean < 0
-    return 1.0 if few else p_value(tested)
-
-
 def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, bool]:
     """Why nothing can be said of a difference, and whether no more seeds would change that."""
     reason = barred(row)
@@ -184,11 +179,17 @@ def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, boo
     return "", False
 
 
-def _notes(row: SimpleNamespace, relation: str) -> list[str]:
-    few = relation in WITHIN and 1 < row.n < SEEDS
-    even = row.diverged and not row.uneven
-    found = [f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"] * bool(even)
-    return [*found, f"fewer than {SEEDS} seeds cannot show {WITHIN[relation]}"] if few else found
+def _notes(row: SimpleNamespace, relation: str, collapse: Collapse, contrast: Contrast) -> list[str]:
+    notes = []
+    if not row.diverged:
+        n, names = max(n for _, n in collapse.counts), (contrast.level, contrast.reference)
+        sides = zip(collapse.sides, names, strict=True)
+        notes += [f"{name} collapsed in {count} of {counted(n, 'seed')}" for count, name in sides if count]
+    elif not row.uneven:
+        notes.append(f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two")
+    if relation in WITHIN and 1 < row.n < SEEDS:
+        notes.append(f"fewer than {SEEDS} seeds cannot show {WITHIN[relation]}")
+    return notes
 
 
 def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
@@ -212,22 +213,6 @@ def way(metric: str) -> str:
     name, _, length = metric.partition("@")
     statistics = name.removeprefix(plain_metric(metric)).removeprefix("_") or "running"
     return f"length {length}" if length else f"{statistics} statistics" if "loss" in name else "the training length"
-
-
-def scores_of(claim: Claim, study: Study) -> Scored:
-    """What the sides of a difference are scored by."""
-    if len(claim.metrics) > 1:
-        return scored_by_two(study, *claim.metrics)
-    return scored(study, *claim.metrics)
-
-
-def _columns(row: SimpleNamespace) -> dict[str, Any]:
-    names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
-    # Of sides of which one lost more runs to divergence a mean says nothing, and would be taken for a finding.
-    withheld = (
-        {"mean": math.nan, "sd": math.nan} if row.uneven or row.different or row.clumps or alarmed(row.p_normal) else {}
-    )
-    return {name: getattr(row, name) for name in names} | withheld
 
 
 def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
@@ -270,10 +255,13 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
     levels = [side_words(study.manifest, side) for side in claim.sides]
     published = np.array(claim.published, float)
-    lone = [all_scores.metrics[cell] for side in sides for cell in side]
+    metrics = dict.fromkeys(all_scores.metrics[cell] for side in sides for cell in side)
     uneven = len(set(diverged)) > 1
-    reason = _unranked(all_scores, sides, published, rng) if uneven else ""
-    reason = reason or ("" if n >= SEEDS else f"n = {n}, fewer than {SEEDS} seeds show no ranking")
+    reason = "" if n >= SEEDS else f"n = {n}, fewer than {SEEDS} seeds show no ranking"
+    if uneven:
+        reason, ranked = "levels diverged unequally often", _level_scores(all_scores.ranked, sides).to_numpy()
+        if len(ranked):
+            reason += f"; diverged ranked worst: {number(rank_correlation(ranked, published, rng).mean, 2)}"
     found = rank_correlation(values.to_numpy(), published, rng) if n else None
     estimate = paired(found.by_seed) if found else paired(np.array([]))
     p = math.nan if reason or not found else min(1.0, looks * max(found.p_seeds, found.p_orders))
@@ -285,7 +273,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         return max(low, -1.0), min(high, 1.0)
 
     return Finding(
-        {"n": n, "mean": estimate.mean, "sd": estimate.sd, "metric": ", ".join(dict.fromkeys(lone)), "paired": True}
+        {"n": n, "mean": estimate.mean, "sd": estimate.sd, "metric": ", ".join(metrics), "paired": True}
         | ({"mean": math.nan, "sd": math.nan} if uneven else {})
         | {"margin": math.nan, "side": ", ".join(levels), "against": "published numbers"},
         p,
@@ -303,15 +291,6 @@ def _leaning(found: Ranked, levels: list[str]) -> list[str]:
     i = int(np.argmin(found.without * (1 if found.mean >= 0 else -1)))
     chance = [f"as good an order by chance: {p_words(found.p_orders)}"] * (found.p_orders > found.p_seeds)
     return [f"Spearman without {levels[i]} {number(float(found.without[i]), 2)}", *chance]
-
-
-def _unranked(found: Scored, sides: list[dict[str, float]], published: np.ndarray, rng: np.random.Generator) -> str:
-    """Why unequal divergence withholds a ranking, with that of the diverged runs as the worst."""
-    ranked = _level_scores(found.ranked, sides).to_numpy()
-    worst = (
-        f"; diverged ranked worst: {number(rank_correlation(ranked, published, rng).mean, 2)}" if len(ranked) else ""
-    )
-    return f"levels diverged unequally often{worst}"
 
 
 def _level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pandas.DataFrame:

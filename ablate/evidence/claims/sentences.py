@@ -5,35 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas
 
-from ablate.config.claim_relations import BOUNDED, Claim, Side, levels_of, weighed
+from ablate import formatting
+from ablate.config.claim_relations import BOUNDED, Claim, Criterion, Side, levels_of, weighed
 from ablate.config.margin import fraction_of
-from ablate.evidence.claims.replication import replication
+from ablate.evidence.family import worded
 from ablate.evidence.normality import FOOTNOTE, footnoted, own_assumption
 from ablate.evidence.scores import lower_is_better
-from ablate.evidence.step_wording import worth_told
-from ablate.formatting import (
-    MINUS,
-    SPEED,
-    bounds,
-    counted,
-    decimals,
-    ends,
-    leaning,
-    number,
-    over,
-    p_words,
-    plain,
-    plus,
-    said_metric,
-    show,
-    span,
-)
+from ablate.evidence.step_equivalents import worth_told
+from ablate.formatting import SPEED, counted, leaning, listed, number, p_words, plain, plus, said_metric, show, span
 from ablate.results.naming import named, no_evidence, scope, unit
-from ablate.results.records import ClaimEntry, ClaimText, Manifest
+from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
 
 OPPOSITE, UNEQUAL = "opposite sign here", "not so at this scale"  # of a difference, and of the lack of one
 
@@ -45,7 +30,10 @@ def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
     overall = replication(manifest, table)
     lines = [overall.sentence] if overall else []
     for row in table.itertuples(index=False):
-        lines += [row.sentence, *(f"  {_earlier(old)}" for old in manifest.claims[row.name].earlier)]
+        lines.append(row.sentence)
+        for old in manifest.claims[row.name].earlier:
+            known = "registered" if old.registered else "post hoc"
+            lines.append(f"  edited: from {_day(old.written)} on ({known}) it said {claim_words(old.claim)}")
     lines += [FOOTNOTE] * footnoted(table)
     for name, entry in manifest.withdrawn.items():
         when = f" {_day(entry.withdrawn)}" if entry.withdrawn else ""
@@ -53,11 +41,6 @@ def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
         late = ", after its results could be seen" if entry.seen is not False else ", before any result"
         lines.append(f"{name} ({known}): withdrawn{when}{late}; it said {claim_words(entry.claim)}")
     return lines
-
-
-def _earlier(old: ClaimText) -> str:
-    known = "registered" if old.registered else "post hoc"
-    return f"edited: from {_day(old.written)} on ({known}) it said {claim_words(old.claim)}"
 
 
 def _day(when: str) -> str:
@@ -104,9 +87,13 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     """One claim: "gated (registered): supported. swiglu is 0.053 [0.027, 0.079] nats per byte better in …  (…)."""
     verdict, among, _ = row.verdict.partition(" among ")
     bound, _, rest = row.note.partition("; ") if among else ("", "", row.note)
-    grounds = "; ".join(filter(None, [", ".join(_grounds(row)), rest, _where(manifest, entry.claim)]))
+    sides = weighed(entry.claim, manifest.cells)
+    where = scope(manifest, [cell for side in sides for cell in side], sides[-1])
+    grounds = "; ".join(filter(None, [", ".join(_grounds(row)), rest, where]))
     verdict += f" ({bound})" * bool(bound)
-    return f"{row.name} ({_standing(entry)}): {verdict}. {row.says} ({grounds})."
+    written, seen = ("registered", "before any result") if entry.registered else ("post hoc", "after results")
+    status = written + f", edited {seen}" * bool(entry.earlier)
+    return f"{row.name} ({status}): {verdict}. {row.says} ({grounds})."
 
 
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -115,33 +102,21 @@ def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     fixed = f"at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
     other = other * (leaning(row.verdict) == "contradicted")
     before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
-    return before + SAID[row.relation](manifest, claim, row)
-
-
-def _standing(entry: ClaimEntry) -> str:
-    edited = bool(entry.earlier)
-    if entry.registered:
-        return "registered" + ", edited before any result" * edited
-    return "post hoc" + ", edited after results" * edited
-
-
-def _where(manifest: Manifest, claim: Claim) -> str:
-    sides = weighed(claim, manifest.cells)
-    return scope(manifest, [cell for side in sides for cell in side], sides[-1])
+    return before + SENTENCES[row.relation](manifest, claim, row)
 
 
 def _grounds(row: Any) -> list[str]:
-    seeds = counted(row.n, "seed") if row.paired else over(row)
+    seeds = counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
     parts = [seeds, own_assumption(row), p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)]
-    return [part for part in parts if part]
+    return list(filter(None, parts))
 
 
 def sized(manifest: Manifest, row: Any) -> str:
     """A difference without its sign: "0.053 [0.027, 0.079] nats per byte"."""
     places = _places(row)
     near, far = sorted((abs(row.low), abs(row.high)))
-    return f"{number(abs(row.mean), places)} [{ends(near, far, places)}]{_unit(manifest, row)}"
+    return f"{number(abs(row.mean), places)} [{formatting.ends(near, far, places)}]{_unit(manifest, row)}"
 
 
 def spread(manifest: Manifest, row: Any) -> str:
@@ -154,7 +129,7 @@ def _signed(manifest: Manifest, row: Any) -> str:
 
 
 def _places(row: Any) -> int:
-    return decimals([(row.high - row.low) / 2])
+    return formatting.decimals([(row.high - row.low) / 2])
 
 
 def _unit(manifest: Manifest, row: Any) -> str:
@@ -195,16 +170,16 @@ def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
     if opposite and row.mean < 0:
         edge, low, high, side = -edge, -high, -low, "above" if side == "below" else "below"
     if opposite and edge < 0:
-        asked = f": {'more' if side == 'below' else 'less'} than {plain(-edge)} {opposite}"
+        limit = f": {'more' if side == 'below' else 'less'} than {plain(-edge)} {opposite}"
     else:
-        asked = f" {'<' if side == 'below' else '>'} {plain(edge) if opposite else plus(edge, 'g')}"
+        limit = f" {'<' if side == 'below' else '>'} {plain(edge) if opposite else plus(edge, 'g')}"
     if leaning(row.verdict) != "undecided" or not math.isfinite(low):
-        return f" (criterion{asked})"
+        return f" (criterion{limit})"
     if (high < edge) if side == "below" else (low > edge):
-        return f" (criterion{asked}: inconclusive)"
+        return f" (criterion{limit}: inconclusive)"
     which, misses, end = ("upper", "exceeds", high) if side == "below" else ("lower", "is below", low)
     bound = f"{which} bound {number(end, _places(row), signed=not opposite)} {misses} it"
-    return f" (criterion{asked}; {bound}: inconclusive)"
+    return f" (criterion{limit}; {bound}: inconclusive)"
 
 
 def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -212,22 +187,22 @@ def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
     if not math.isfinite(row.low):  # withheld, or of one seed: a number alone would be taken for a finding
         return between
     of_two = len(claim.metrics) > 1  # which its sides name
-    between = f"{row.side} {MINUS} {row.against}" if of_two and claim.sides[0] == claim.sides[1] else between
+    between = f"{row.side} {formatting.MINUS} {row.against}" if of_two and claim.sides[0] == claim.sides[1] else between
     return f"{between}: {_signed(manifest, row) if of_two else spread(manifest, row)}"
 
 
 def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
-    asked = claim.margin
-    share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
-    known = bounds(float(f"{row.margin:.3g}"), math.nan)
-    margin = f"{known} ({share})" if known and share else known or f"±{share}"
+    margin = claim.margin
+    share = f"{margin} of the training steps" if fraction_of(margin) is not None else ""
+    known = formatting.bounds(float(f"{row.margin:.3g}"), math.nan)
+    within = f"{known} ({share})" if known and share else known or f"±{share}"
     held = leaning(row.verdict).partition(" ")[0]  # whom it holds for stands beside
     if held == "supported" and len(claim.metrics) < 2:
         verb = "are" if row.verdict == leaning(row.verdict) else "seem"
-        return f"{row.side} and {row.against} {verb} equivalent within {margin}: {spread(manifest, row)}"
+        return f"{row.side} and {row.against} {verb} equivalent within {within}: {spread(manifest, row)}"
     how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[held]
     how = how if math.isfinite(row.low) else "to be inside"
-    return f"{_differs(manifest, claim, row)}, {how} {margin}"
+    return f"{_differs(manifest, claim, row)}, {how} {within}"
 
 
 def _diverges(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -246,9 +221,65 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
 
 # The sign of the margin that a relation is about, and on which side of it the difference is claimed to lie.
 EDGES = {"less": (-1, "below"), "greater": (1, "above"), "not_greater": (1, "below"), "not_less": (-1, "above")}
-SAID: dict[str, Callable[[Manifest, Claim, Any], str]] = {
+SENTENCES: dict[str, Callable[[Manifest, Claim, Any], str]] = {
     **dict.fromkeys(EDGES, _directed),
     "equivalent": _equivalent,
     "diverges_more": _diverges,
     "rank_correlates": _ranks,
 }
+
+
+class Replication(NamedTuple):
+    """What became of a study's criterion: met, partly met or not met, why, and both in a sentence."""
+
+    verdict: str
+    why: str
+    sentence: str
+
+
+def replication(manifest: Manifest, claims: pandas.DataFrame) -> Replication | None:
+    """The overall verdict of a study by its claims; None of a study without a criterion, or that is no evidence.
+
+    With s of the claims supported and k needed: met where s ≥ k, not met where s = 0, else partly met.  A criterion, or
+    a claim of it, that was written after results makes the verdict exploratory.
+    """
+    entry = manifest.replicated
+    if entry is None or no_evidence(manifest):
+        return None
+    if entry.value is None:
+        return Replication("none", "withdrawn", f"replicated: withdrawn {entry.written}{_before(entry)}.")
+    rows = claims.set_index("name").loc[entry.value.of]
+    found = {name: leaning(verdict).partition(" ") for name, verdict in rows["verdict"].items()}
+    yes = [name for name, (word, _, _) in found.items() if word == "supported"]
+    word = "met" if len(yes) >= entry.value.needed else "partly met" if yes else "not met"
+    verdict = worded(word, entry.registered and bool(rows["family"].all()))
+    why = _basis(entry.value, len(yes), found)
+    known = "registered" if entry.registered else "post hoc" + ", edited after results" * bool(entry.earlier)
+    grounds = f"{why[0].upper()}{why[1:]}" + f" ({entry.remark})" * bool(entry.remark) + _before(entry)
+    return Replication(verdict, why, f"replicated ({known}): {verdict}. {grounds}.")
+
+
+def _basis(criterion: Criterion, yes: int, found: dict[str, tuple[str, str, str]]) -> str:
+    """How many claims are supported, which are not, and which only of some seeds."""
+    if len(found) == 1:
+        ((name, (word, _, whom)),) = found.items()
+        return f"the claim that it rests on, {name}, is {word} {whom}".rstrip()
+    rests = f"of the {len(found)} claims that it rests on"
+    verbs = ["is" if count < 2 else "are" for count in (yes, criterion.needed)]
+    enough = f", and {criterion.needed} {verbs[1]} enough" * (criterion.needed < len(found))
+    groups: dict[str, list[str]] = {"contradicted: {}": [], "undecided: {}": [], "withheld: {}": []}
+    for name, (word, _, whom) in found.items():
+        if word != "supported" or whom:
+            groups.setdefault(f"{{}} {whom} only" if word == "supported" else f"{word}: {{}}", []).append(name)
+    others = [group.format(listed(names)) for group, names in groups.items() if names]
+    return "; ".join([f"{rests} {yes or 'none'} {verbs[0]} supported{enough}", *others])
+
+
+def _before(entry: CriterionEntry) -> str:
+    """What it said before, with when that was written."""
+    notes = [
+        f"; from {old.written or 'an unknown time'} on ({'registered' if old.registered else 'post hoc'}) it rested on "
+        + (f"{old.value.needed} of {listed(old.value.of)}" if old.value else "nothing")
+        for old in entry.earlier
+    ]
+    return "".join(notes)

@@ -15,8 +15,7 @@ from ablate.results.records import Manifest
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.case.figures_yaml import WIDTHS, edits_of, write_defaults
-from analysis.case.labels import cell_label
+from analysis.case.figures_yaml import WIDTHS, cell_label, edits_of, write_defaults
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
 

@@ -22,7 +22,6 @@ from analysis.cli.main import main
 from analysis.sources import wandb_api
 from analysis.sources.request import Asked
 from analysis.sources.study_file import read_study_file
-from analysis.sources.wandb_offline import records
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "wandb_runs.json"
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -272,9 +271,9 @@ def test_records_that_cross_blocks_and_torn_ends() -> None:
     data = b":W&B123"
     for piece in pieces:
         data = framed(data, piece)
-    assert list(records(data)) == pieces
-    assert list(records(data[:-2])) == pieces[:-1]
-    assert list(records(b"")) == []
+    assert list(wandb_api.records(data)) == pieces
+    assert list(wandb_api.records(data[:-2])) == pieces[:-1]
+    assert list(wandb_api.records(b"")) == []
 
 
 def framed(data: bytes, piece: bytes) -> bytes:
