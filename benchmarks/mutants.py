@@ -60,7 +60,7 @@ MAPPING = {
         "tests/analysis/case/test_figures_yaml.py",
         "tests/analysis/test_from_python.py",
     ],
-    "ablate/execution/tracking": ["tests/execution/test_tracking.py", "tests/analysis/sources/test_tracked_runs.py"],
+    "ablate/execution/tracking": ["tests/execution/test_tracking.py", "tests/analysis/sources/test_wandb.py"],
     "ablate/planning/rounds": [
         "tests/planning/test_tuning.py",
         "tests/planning/test_tuning_per_seed.py",
@@ -72,7 +72,6 @@ MAPPING = {
 }
 PROCESSES = "ablate/execution/tracking"  # whose tests start processes that run its code
 LONG = [
-    "tests/evidence/test_families.py::test_false_verdicts_stay_within_5_per_cent_with_and_without_claims",
     "tests/test_recorded.py::test_numbers_are_those_that_were_recorded[components]",
 ]
 OPTIONS = ["-p", "no:cacheprovider", "--assert=plain", "-m", "not slow"]

@@ -71,12 +71,13 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     values, fallen, room = _fallen_runs(found, names)
     left = np.where(fallen, math.nan, values)
     parts, together = found.groups(weights)
-    at = [[names.index(name) for name in part] for part in parts]
+    at, known = [[names.index(name) for name in part] for part in parts], ~np.isnan(values)
+    sides = [int(fallen[:, [names.index(n) for n in contrast.side(sign)]].any(1).sum()) for sign in (1, -1)]
     solved = [sums(left[:, i], part) for i, part in zip(at, parts, strict=True)]
     return Collapse(
-        tuple(_counted(values[:, i], fallen[:, i]) for i in at),
-        tuple(room * _reach(part) for part in parts),
-        (_fallen(fallen, names, contrast.side(1)), _fallen(fallen, names, contrast.side(-1))),
+        tuple((int((fallen[:, i].any(1) & known[:, i].all(1)).sum()), int(known[:, i].all(1).sum())) for i in at),
+        tuple(room * max(sum(max(0.0, sign * w) for w in part.values()) for sign in (1, -1)) for part in parts),
+        (sides[0], sides[1]),
         estimate_of(solved, together),
         normality(solved),
     )
@@ -122,29 +123,11 @@ def _fallen_runs(
     values = found.of(names, ranked=True)  # what diverged has collapsed, too
     if all(is_solved(found.metrics[name]) for name in names):  # which counts what did not get there
         return values, np.zeros_like(values, dtype=bool), 0.0
-    best, guess = of(sign * values), sign * _guess(found, names)
+    tasks = found.study.manifest.tasks
+    guesses = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
+    best, guess = of(sign * values), sign * (guesses.pop() if len(guesses) == 1 else math.nan)
     room = guess - best if guess > best else math.inf
     return values, np.isinf(values) | (sign * values > best + max(LOST * room, least)), room
-
-
-def _guess(found: Scored, names: Sequence[str]) -> float:
-    """What a guess scores, of all the cells' tasks the same; NaN where it is not."""
-    tasks = found.study.manifest.tasks
-    known = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
-    return known.pop() if len(known) == 1 else math.nan
-
-
-def _reach(weights: dict[str, float]) -> float:
-    return max(sum(max(0.0, sign * weight) for weight in weights.values()) for sign in (1, -1))
-
-
-def _counted(values: np.ndarray, fallen: np.ndarray) -> tuple[int, int]:
-    complete = ~np.isnan(values).any(axis=1)
-    return int((fallen.any(axis=1) & complete).sum()), int(complete.sum())
-
-
-def _fallen(fallen: np.ndarray, names: list[str], side: dict[str, float]) -> int:
-    return int(fallen[:, [names.index(name) for name in side]].any(axis=1).sum())
 
 
 def bounds(collapse: Collapse, level: float) -> list[float]:

@@ -65,7 +65,6 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
 
 
 def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
-    """The values that cells have of each setting."""
     found: dict[str, set[str]] = {}
     for settings in cells:
         for key, value in settings.items():

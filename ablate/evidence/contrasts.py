@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +89,6 @@ def _changes(manifest: Manifest, cells: list[Cell]) -> dict[str, tuple[str, Any]
 
 
 def _ordered(manifest: Manifest, cells: list[Cell]) -> list[Cell]:
-    """Cells by how far they are from the first values: the order of the steps."""
     factors = manifest.factors
     return sorted(cells, key=lambda cell: sum(factors[name].index(level) for name, level in cell.levels.items()))
 
@@ -173,7 +172,6 @@ def _at(stratum: str) -> str:
 
 
 def _corners(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:
-    """The cells at each combination of levels of these factors."""
     found: dict[tuple[Any, ...], list[str]] = {}
     for cell, levels in own.items():
         found.setdefault(_key(levels, names), []).append(cell)
@@ -181,7 +179,6 @@ def _corners(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, 
 
 
 def _key(levels: Levels, names: tuple[str, ...]) -> tuple[Any, ...]:
-    """The levels of these factors, which may be lists, as something to look up by."""
     return tuple(tuple(levels[name]) if isinstance(levels[name], list) else levels[name] for name in names)
 
 
@@ -236,9 +233,10 @@ def _effect(
     base, where = [manifest.reference[name] for name in names], _at(stratum)
     keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))
     factor = " × ".join(named(manifest, name) for name in names)
-    level, other = (", ".join(named(manifest, each) for each in those) for those in (levels, base))
     if len(names) == 1:
+        level, other = (named(manifest, those[0]) for those in (levels, base))
         return Contrast("main", *keys, stratum, f"{factor}: {level} − {other}{where}", weights)
+    level = ", ".join(named(manifest, each) for each in levels)
     return Contrast("interaction", *keys, stratum, factor + f": {level}" * several + where, weights)
 
 
@@ -252,7 +250,6 @@ def _cells(cells: list[Cell], stratum: str) -> Iterator[Contrast]:
 
 
 def _changed(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
-    """Each cell against the reference, as the effect of the one factor in which it differs."""
     base, found = next((cell for cell in cells if cell.reference), None), _changes(manifest, cells)
     for cell in cells:
         if base and cell.id in found:
@@ -267,10 +264,10 @@ def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Cont
         name, level = found[cell.id]
         after = before.label.removeprefix("+ ") if i else "the first values"
         label = f"+ {cell.label.removeprefix('+ ')} (after {after}){where}"
-        weights = {cell.id: 1.0, before.id: -1.0}
-        yield Contrast("step", name, show(level), show(before.levels[name]), stratum, label, weights)
+        reference, weights = show(before.levels[name]), {cell.id: 1.0, before.id: -1.0}
+        yield Contrast("step", name, show(level), reference, stratum, label, weights)
     if len(ordered) > 2:
-        first, last = ordered[0], ordered[-1]
+        first, *_, last = ordered
         label = f"all steps together against {first.label}{where}"
         yield Contrast("cell", "", last.label, first.label, stratum, label, {last.id: 1.0, first.id: -1.0})
 
@@ -284,16 +281,8 @@ ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] 
 }
 
 
-class Crossing(NamedTuple):
-    """A setting that splits the comparison of components, with the cells of all its levels; stratum as in Contrast."""
-
-    stratum: str
-    cells: list[Cell]
-    setting: str
-
-
-def crossings(manifest: Manifest) -> list[Crossing]:
-    """Each setting with cells that differ in it and have one task; none where its levels are other tasks.
+def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:
+    """Stratum, cells and name of each setting with cells that differ in it and have one task; none across tasks.
 
     Other settings are averaged over, but for those that change the task, which are kept separate.
     """
@@ -311,7 +300,7 @@ def crossings(manifest: Manifest) -> list[Crossing]:
         for cells in blocks.values():
             fixed = [name for name in varied if len({show(cell.levels[name]) for cell in cells}) == 1]
             stratum = ", ".join(assigned(manifest, name, cells[0].levels[name]) for name in fixed)
-            found.append(Crossing(stratum, cells, setting))
+            found.append((stratum, cells, setting))
     return found
 
 

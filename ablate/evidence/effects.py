@@ -122,7 +122,6 @@ def speed(study: Study) -> pandas.DataFrame:
 
 
 def _correct(table: pandas.DataFrame) -> None:
-    """Fill in p, its corrections and the intervals, for the family and for the exploratory rows."""
     family = table["family"].to_numpy()
     rows = list(table.itertuples())
     p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])

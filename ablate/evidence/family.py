@@ -45,9 +45,8 @@ def registered(manifest: Manifest) -> int:
     A claim that was edited or withdrawn once its results could be seen counts all the same: to take back what failed
     would make what is left look better than it is.
     """
-    standing = sum(any(_texts(entry)) for entry in manifest.claims.values())
-    left = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
-    return standing + sum(any(_texts(entry)) for entry in left)
+    seen = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
+    return sum(any(_texts(entry)) for entry in [*manifest.claims.values(), *seen])
 
 
 def exploratory(manifest: Manifest) -> int:
@@ -69,11 +68,11 @@ def corrected(p: np.ndarray, family: np.ndarray, manifest: Manifest) -> tuple[np
     """
     m, others = registered(manifest), exploratory(manifest)
     first, second = np.full(len(p), np.nan), np.full(len(p), np.nan)
-    first[family] = holm(_padded(p[family], m), ALPHA)[: family.sum()]
-    second[~family] = benjamini_hochberg(_padded(p[~family], others))[: (~family).sum()]
+
+    def padded(known: np.ndarray, size: int) -> np.ndarray:
+        return np.pad(known, (0, max(0, size - len(known))), constant_values=np.nan)
+
+    first[family] = holm(padded(p[family], m), ALPHA)[: family.sum()]
+    second[~family] = benjamini_hochberg(padded(p[~family], others))[: (~family).sum()]
     found = max(1, int((second <= ALPHA).sum()))
     return first, second, np.where(family, ALPHA / max(1, m), ALPHA * found / max(1, others))
-
-
-def _padded(p: np.ndarray, size: int) -> np.ndarray:
-    return np.pad(p, (0, max(0, size - len(p))), constant_values=np.nan)

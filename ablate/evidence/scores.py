@@ -156,9 +156,14 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
         reference = next((cell for cell in members if cell.reference), None)
         for cell in members:
             name = cell.label + " (reference)" * (cell.reference and not alone)
-            correlation = _correlation(values, cell, reference)
             found = _cell(study.manifest, cell, stratum, values[cell.id], ends)
-            found |= vectors(study.runs, cell)
+            if "vectors_seconds" in study.runs:
+                own_runs = study.runs["cell"] == cell.id
+                found["vectors_seconds"] = float(study.runs.loc[own_runs, "vectors_seconds"].mean())
+            correlation = math.nan
+            if reference and cell is not reference and cell.batches == reference.batches:
+                both = values[[cell.id, reference.id]].dropna().to_numpy()
+                correlation = correlated(both[:, 0], both[:, 1])
             rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell.id]})
     return pandas.DataFrame(rows)
 
@@ -183,21 +188,6 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
     found = {"match": how, "chosen": chosen, "chosen_value": chosen_at(cell.config.as_json(), chosen.split("."))}
     return found | {"match_difference": cell.matched.difference}
-
-
-def vectors(runs: pandas.DataFrame, cell: Cell) -> dict[str, float]:
-    """The mean CPU-seconds that training the vectors of a cell's runs took; nothing in a study without any."""
-    if "vectors_seconds" not in runs:
-        return {}
-    return {"vectors_seconds": float(runs.loc[runs["cell"] == cell.id, "vectors_seconds"].mean())}
-
-
-def _correlation(values: pandas.DataFrame, cell: Cell, reference: Cell | None) -> float:
-    if reference is None or cell is reference or cell.batches != reference.batches:
-        return math.nan
-    one, other = values[cell.id].to_numpy(), values[reference.id].to_numpy()
-    both = ~np.isnan(one) & ~np.isnan(other)
-    return correlated(one[both], other[both])
 
 
 def overfit(study: Study) -> pandas.Series:

@@ -1,4 +1,4 @@
-"""Differences told in training steps of the reference, from its runs at 0.8, 1 and 1.25 times its steps.
+"""Differences in training steps of the reference, from its runs at 0.8, 1 and 1.25 times its steps.
 
 Of each seed, b is the slope of the reference's metric in log(steps), and D the row's difference: g = D / b is the
 logarithm of the factor by which the reference's steps would have to grow for the same gain, and exp(g) − 1 what the
@@ -16,6 +16,7 @@ import numpy as np
 import pandas
 
 from ablate import formatting
+from ablate.config.margin import fraction_of
 from ablate.evidence.collapse import Fits, best_run, spread_of, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.equivalence import SEEDS, within
@@ -39,7 +40,7 @@ Parts = list[np.ndarray]
 class Worth(NamedTuple):
     """A difference in steps of the reference, as a fraction: +0.09 is 9 % more; [−1, inf] where nothing bounds it.
 
-    NaN where it cannot be told; the note says what to know.
+    NaN where it is not known; the note says what to know.
     """
 
     worth: float = math.nan
@@ -71,8 +72,7 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
         return found
     for stratum, members in strata(exchange.manifest):
         cells = sorted(members, key=lambda cell: cell.config.train.steps)
-        x = np.log([cell.config.train.steps for cell in cells])
-        names = [cell.id for cell in cells]
+        x, names = np.log([cell.config.train.steps for cell in cells]), [cell.id for cell in cells]
         complete = len(values.values[names].dropna())
         sound = SOUND * spread_of(values, names)
         for name in names:  # by its own best run: few steps do not make a collapse
@@ -132,15 +132,11 @@ def worth(
         return Worth(worth_note="more steps make its reference worse, so nothing can be told in steps")
     if not logs.bounded:
         notes.append("these seeds do not show what more steps do")
-    found, low, high = (_fraction(log) for log in (logs.ratio, logs.low, logs.high))
+    found, low, high = (math.expm1(log) if log < 700 else math.inf for log in (logs.ratio, logs.low, logs.high))
     if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
         notes.append(f"{BEYOND}, {LEAST:g} to {MOST:g} times the steps")
     notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in inside)
     return Worth(found, low, high, "; ".join(notes))
-
-
-def _fraction(log: float) -> float:
-    return math.expm1(log) if log < 700 else math.inf
 
 
 class Ratio(NamedTuple):
@@ -179,7 +175,6 @@ def fieller(parts: Parts, alpha: float) -> Ratio | None:
 
 
 def _df(direction: np.ndarray, covariances: Parts, sizes: list[int]) -> float:
-    """Welch's degrees of freedom of a combination of D and b; NaN where it has no spread."""
     variances = np.array([direction @ covariance @ direction for covariance in covariances])
     below = float(np.sum(variances**2 / (np.array(sizes) - 1)))
     return float(np.sum(variances)) ** 2 / below if below > 0 else math.nan
@@ -244,10 +239,9 @@ def exchange_lines(study: Study) -> list[str]:
         change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
         low, high = interval(change, ALPHA)
         text = formatting.span(change.mean, low, high, formatting.decimals([(high - low) / 2]))
-        n = f"{metrics[reference.id]} (n = {change.n})"
         left = f"{formatting.counted(curve.collapsed, 'seed')} with a collapsed run left out" * bool(curve.collapsed)
-        said = "; ".join(filter(None, [f"{text} {n}", left, bent(curve)]))
-        lines.append(f"exchange rate: 25 % more steps of {reference.label}: {said}")
+        notes = filter(None, [f"{text} {metrics[reference.id]} (n = {change.n})", left, bent(curve)])
+        lines.append(f"exchange rate: 25 % more steps of {reference.label}: {'; '.join(notes)}")
     return lines
 
 
@@ -275,21 +269,24 @@ def fits_in_steps(study: Study, contrast: Contrast, found: Scored, row: Any, sha
 
     def fits(level: float, cost: float) -> bool:
         ends = [worth(*of_row, curves, row.lower_is_better, level, move, SEEDS) for move in {cost, -cost}]
-        return all(within(told.worth_low, told.worth_high, share) for told in ends)
+        return all(within(end.worth_low, end.worth_high, share) for end in ends)
 
     return fits
 
 
-def outside(told: Worth, share: float) -> bool:
+def outside(found: Worth, share: float) -> bool:
     """Whether all of a worth is more than a share of the steps."""
-    return told.worth_low > share or told.worth_high < 1 / (1 + share) - 1
+    return found.worth_low > share or found.worth_high < 1 / (1 + share) - 1
 
 
-def in_units(study: Study, contrast: Contrast, row: Any, share: float) -> float:
-    """A share of the steps in the metric's unit, |mean slope|·log(1 + share); NaN without exchange runs.
+def in_units(study: Study, contrast: Contrast, row: Any, margin: str | float) -> float:
+    """A margin in the metric's unit; of a share of the steps |mean slope|·log(1 + share), NaN without exchange runs.
 
     Of several strata the slope is a mean by how much of the contrast is in each, as in `step_equivalents`.
     """
+    share = fraction_of(margin)
+    if share is None:
+        return float(margin)
     curves, parts = _curves(study, row.metric), shares(study.manifest, contrast.weights)
     if not parts.keys() <= curves.keys():
         return math.nan
@@ -300,7 +297,7 @@ def in_units(study: Study, contrast: Contrast, row: Any, share: float) -> float:
 def worth_words(row: Any, steps: str = "training steps") -> str:
     """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
 
-    What was measured ends at 0.8 and 1.25 times the steps: beyond, only that is said.
+    What was measured ends at 0.8 and 1.25 times the steps: beyond, only this is reported.
     """
     share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
     if not (math.isfinite(share) and low <= high):
@@ -309,12 +306,10 @@ def worth_words(row: Any, steps: str = "training steps") -> str:
         return f"not bounded in {steps}" if steps else "not bounded"
     fewer = share < 0
     ends = sorted((-low, -high) if fewer else (low, high))
-    places = worth_places(low, high)
-    least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
-    bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
+    bottom, top, places = *((0.25, 0.2) if fewer else (0.2, 0.25)), worth_places(low, high)
+    least, most = f"<{MINUS}{100 * bottom:.0f}", f">{100 * top:.0f}"
     inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
-    size = abs(share)
-    over = size > top
+    size, over = abs(share), abs(share) > top
     span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
     shown = f"more than {100 * top:.0f}" if over else _share(size, places)
     return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"

@@ -161,6 +161,7 @@ def _merged(manifest: Manifest) -> Manifest:
 
 def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], reference: Levels, design: str) -> Manifest:
     """The manifest of cells of which no more than their levels is known: what contrasts are made of."""
+    unknown: dict[str, Any] = dict.fromkeys(("params", "params_vs_reference", "flops_per_token", "shared_draws"), math.nan)
     cells = [
         Cell(
             id=name,
@@ -168,13 +169,10 @@ def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], referenc
             label=label_of(own),
             levels=own,
             reference=all(own[factor] == level for factor, level in reference.items()),
-            params=math.nan,
-            params_vs_reference=math.nan,
-            flops_per_token=math.nan,
-            shared_draws=math.nan,
             batches="",
             task="",
             config=Config(),
+            **unknown,
         )
         for name, own in levels.items()
     ]
@@ -195,12 +193,11 @@ def distinct(rows: list[Levels]) -> list[str]:
     called: dict[str, set[tuple[Any, ...]]] = {}
     for row in rows:
         called.setdefault(label_of(row), set()).add(tuple(row.values()))
-    spelled = [
-        ", ".join(f"{name}={json.dumps(level, ensure_ascii=False)}" for name, level in row.items()) for row in rows
-    ]
-    return [
-        plain if len(called[plain]) == 1 else full for plain, full in zip(map(label_of, rows), spelled, strict=True)
-    ]
+
+    def spelled(row: Levels) -> str:
+        return ", ".join(f"{name}={json.dumps(level, ensure_ascii=False)}" for name, level in row.items())
+
+    return [spelled(row) if len(called[label_of(row)]) > 1 else label_of(row) for row in rows]
 
 
 def labels_of(manifest: Manifest, given: dict[str, set[str]]) -> dict[str, str]:

@@ -217,7 +217,6 @@ def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any
 
 
 def _refuse_long(table: pandas.DataFrame, rows: list[tuple[Any, ...]], names: list[str]) -> None:
-    """Raise Refused for a column's name, or a level of a run, of which no figure could be drawn in a lifetime."""
     labels = table["label"] if "label" in table else [""] * len(rows)
     by_run = ((f"{at}: ", (*row, label)) for at, row, label in zip(table.index, rows, labels, strict=True))
     for at, texts in [("", names), *by_run]:

@@ -126,7 +126,6 @@ def _mapping(content: dict[str, Any], key: str, instead: str) -> dict[str, Any]:
 
 
 def _margin(text: Any) -> float | None:
-    """A margin in the metric's unit."""
     if text is None:
         return None
     if evidence.fraction_of(text) is not None:

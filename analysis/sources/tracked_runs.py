@@ -82,10 +82,8 @@ def _of_group(runs: list[Tracked], group: str) -> list[Tracked]:
     ours = {run.group for run in runs if _is_mirrored(run)}
     if not group and len(ours) > 1:
         raise Refused(f"the runs are of {len(ours)} studies; choose one with --group: {', '.join(sorted(ours))}")
-    found = sorted(
-        (run for run in runs if not group or run.group == group),
-        key=lambda run: (_away(run), run.created),
-    )
+    found = [run for run in runs if not group or run.group == group]
+    found.sort(key=lambda run: (_away(run), run.created))
     if not found:
         raise Refused("there are no runs")
     return found

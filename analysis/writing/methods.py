@@ -175,7 +175,7 @@ def _statistics(case: Case) -> dict[str, Any]:
     manifest, table, claims = case.study.manifest, case.effects, case.claims
     solved = table["metric"].map(evidence.is_solved).astype(bool)
     known = {name for factor in table["factor"] for name in str(factor).split(" x ")}
-    settings = dict.fromkeys(each.setting for each in evidence.crossings(manifest)) if len(table) else {}
+    settings = dict.fromkeys(setting for *_, setting in evidence.crossings(manifest)) if len(table) else {}
     trends = table[table["kind"] == "trend"]
     units = dict.fromkeys(zip(trends["factor"].str.split(" x ").str[-1], trends["level"], strict=True))
     assumed, few = table["assumes"].ne(""), table["n"].lt(evidence.CHECKED)

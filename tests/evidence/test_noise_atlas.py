@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,15 @@ import pandas
 import pytest
 from fake_studies import TASK, Levels, fabricate, plain_score
 from scipy import stats
+from statsmodels.stats.power import TTestPower
 
 from ablate import evidence
-from ablate.evidence.noise_atlas import COLUMNS, atlas, read_atlas
+from ablate.evidence import noise_atlas
+from ablate.evidence.contrasts import contrasts
+from ablate.evidence.noise_atlas import COLUMNS, atlas, expected, noise_lines, read_atlas, usable
+from ablate.evidence.noise_floor import seeds_to_bound
+from ablate.evidence.statistics import bounded, findable
+from ablate.results.records import Manifest, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis.sources import recorded_study
 
@@ -101,3 +108,137 @@ def test_seeds_of_other_batches_do_not_pair(tmp_path: Path) -> None:
     spreads = [np.std(values[norm], ddof=1) for norm in ("rms", "ln")]
     assert not found.paired and math.isnan(found.correlation)
     assert (found.sd, found.sd_level, found.sd_reference) == pytest.approx((math.hypot(*spreads), *spreads), rel=1e-5)
+
+
+ROW = {
+    **{"study": "x", "task": TASK["name"], "task_kind": "lm", "scale": "tiny", "params": 123_456, "steps": 800},
+    **{"metric": "test/loss", "kind": "main", "factor": "norm", "change": "norm: rms − ln", "stratum": ""},
+    **{"squares": 2.0, "paired": True, "n": 20, "seeds": 20, "left_out": 0, "sd": 0.01, "sd_low": 0.008},
+    **{"sd_high": 0.015, "sd_level": 0.01, "sd_reference": 0.01, "correlation": 0.5},
+}
+
+
+def rows(*changes: dict[str, Any]) -> pandas.DataFrame:
+    """An atlas of rows that differ from ROW in this."""
+    return pandas.DataFrame([ROW | each for each in changes], columns=COLUMNS)
+
+
+def planned(folder: Path, factors: dict[str, list[Any]] | None = None, **options: Any) -> Manifest:
+    """The manifest of a study before it is trained; one factor at a time."""
+    name = fabricate(folder, factors or {"norm": ["ln", "rms"]}, design="one_at_a_time", **options)
+    return load_study(folder, name).manifest
+
+
+def taken(manifest: Manifest, table: pandas.DataFrame) -> float | None:
+    """The SD that is expected of the first contrast."""
+    found = expected(usable(table), manifest, contrasts(manifest)[0], "test/loss")
+    return found and found.sd
+
+
+def test_the_nearest_row_is_taken_and_none_that_is_far(tmp_path: Path) -> None:
+    manifest = planned(tmp_path)
+    other = {"factor": "ffn", "change": "ffn: glu − mlp"}
+    assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2, "steps": 4000})) == 0.2, "the same change, if farther"
+    assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2, "change": "norm: none − ln"})) == 0.2, "its factor"
+    assert taken(manifest, rows({"sd": 0.1, "steps": 1600}, {"sd": 0.2, "steps": 700})) == 0.2, "nearest in steps"
+    assert taken(manifest, rows({"sd": 0.1, "task": "chars"}, {"sd": 0.2, "steps": 3000})) == 0.2, "the same task"
+    assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2} | other)) == 0.2, "any factor, the noisier, or none"
+    for order in (1, -1):
+        both = [{"sd": 0.2, "n": 20}, {"sd": 0.1, "n": 40}][::order]
+        assert taken(manifest, rows(*both)) == 0.1, "of most seeds, if less noisy"
+    unlike = [{"metric": "test/accuracy"}, {"task_kind": "mlm"}, {"kind": "cell"}, {"n": 4}, {"paired": False}]
+    unlike += [{"steps": 8001}, {"steps": 79}, {"sd": math.nan}, {"sd": 0.0}, {"steps": math.nan}]
+    for change in unlike:
+        assert taken(manifest, rows(change)) is None, change
+    apart = planned(tmp_path / "apart", batches=lambda levels: str(levels["norm"]))
+    assert taken(apart, rows({})) is None, "unpaired"
+
+
+def test_a_larger_contrast_is_noisier_and_averaging_is_not_counted_on(tmp_path: Path) -> None:
+    manifest = planned(tmp_path)
+    assert taken(manifest, rows({"squares": 1.0})) == pytest.approx(0.01 * math.sqrt(2))
+    assert taken(manifest, rows({"squares": 4.0})) == 0.01
+
+
+def test_what_seeds_find_is_what_statsmodels_says() -> None:
+    for n, alpha in ((3, 0.05), (5, 0.05 / 3), (20, 0.05), (64, 0.001)):
+        power = TTestPower().power(findable(0.01, n, alpha) / 0.01, n, alpha)
+        assert power == pytest.approx(0.8, abs=0.002)
+
+
+def within(margin: float, sd: float, n: int, alpha: float, both: bool) -> float:
+    """`bounded` by quadrature over s² ~ σ²χ²/ν."""
+
+    def chance(q: float) -> float:
+        z = margin * math.sqrt(n) / sd - stats.t.isf(alpha / 2, n - 1) * math.sqrt(stats.chi2.ppf(q, n - 1) / (n - 1))
+        return max(0.0, 2 * stats.norm.cdf(z) - 1) if both else float(stats.norm.cdf(z))
+
+    return float(np.mean([chance((i + 0.5) / 4000) for i in range(4000)]))
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_seeds_that_show_a_difference_to_be_small_do(both: bool) -> None:
+    """Of 40,000 simulated studies of so many seeds; one seed fewer is too few."""
+    sd, margin, alpha = 0.01, 0.008, 0.05 / 3
+    n = seeds_to_bound(margin, sd, alpha, both)
+    assert n and bounded(margin, sd, n - 1, alpha, both) < 0.8 <= bounded(margin, sd, n, alpha, both)
+    values = np.random.default_rng(n).normal(0, sd, (40_000, n))
+    half = stats.t.isf(alpha / 2, n - 1) * values.std(1, ddof=1) / math.sqrt(n)
+    high = values.mean(1) + half < margin
+    share = (high & (values.mean(1) - half > -margin)).mean() if both else high.mean()
+    assert share == pytest.approx(bounded(margin, sd, n, alpha, both), abs=0.01)
+    assert bounded(0.03, sd, 3, 0.05, both) == pytest.approx(within(0.03, sd, 3, 0.05, both), abs=2e-3)
+    assert seeds_to_bound(10, sd, alpha) == 5 and seeds_to_bound(1e-6, sd, alpha) is None
+
+
+def lines(monkeypatch: pytest.MonkeyPatch, manifest: Manifest, table: pandas.DataFrame) -> list[str]:
+    monkeypatch.setattr(noise_atlas, "read_atlas", lambda: table)
+    return noise_lines(manifest)
+
+
+def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(tmp_path, monkeypatch):
+    def said(claim: dict[str, Any]) -> dict[str, Any]:
+        return {"claim": claim, "written": "", "registered": True}
+
+    sides = [{"norm": "rms"}, {"norm": "ln"}]
+    claims = {
+        "as_good": said({"equivalent": sides, "margin": 0.02}),
+        "no_worse": said({"not_greater": sides, "margin": 0.02}),
+        "by_loss": said({"not_less": sides, "margin": 0.02, "metric": "test/loss"}),
+        "in_steps": said({"equivalent": sides, "margin": "2 %"}),
+        "longer": said({"equivalent": sides, "margin": 0.02, "metric": ["test/loss@128", "test/loss@64"]}),
+        "less": said({"less": sides}),
+    }
+    factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
+    manifest = planned(tmp_path, factors, seeds=range(6), claims=claims)
+    manifest = with_margin(manifest, 0.01)
+    noise, needed = lines(monkeypatch, manifest, rows({}, {"factor": "ffn", "change": "ffn: glu − mlp", "sd": 0.02}))
+    assert "0.010 to 0.020 (from 20 seeds of norm: rms − ln and ffn: glu − mlp at scale=tiny); 6 seeds" in noise
+    found = [float(number) for number in re.findall(r"[\d.]+", noise.partition("effects of")[2])]
+    assert found == pytest.approx([findable(sd, 6, 0.05 / 2) for sd in (0.01, 0.02)], abs=5e-4)
+    assert f"{seeds_to_bound(0.01, 0.02, 0.05 / 2)} seeds would show equality within 0.01" in needed
+    for name, both in (("as_good", True), ("no_worse", False), ("by_loss", False)):
+        assert f"{seeds_to_bound(0.02, 0.01, 0.05 / 6, both)} seeds would support {name} (margin 0.02)" in needed
+    assert "in_steps" not in needed and "longer" not in needed and "less" not in needed
+
+
+def with_margin(manifest: Manifest, margin: Any) -> Manifest:
+    return Manifest(**vars(manifest) | {"margin": MarginEntry(value=margin)})
+
+
+def test_where_nothing_is_near_nothing_is_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = planned(tmp_path)
+    assert lines(monkeypatch, manifest, rows()) == [] == lines(monkeypatch, manifest, rows({"task_kind": "mlm"}))
+    (far,) = lines(monkeypatch, manifest, rows({"steps": 4000, "task": "chars", "scale": "4 layers of 64"}))
+    assert "at 4 layers of 64, 0.12 M parameters × 4000 steps, on chars)" in far
+    (one,) = lines(monkeypatch, planned(tmp_path / "one", seeds=[0]), rows({}))
+    assert "fewer than 3 seeds find nothing" in one
+    assert lines(monkeypatch, planned(tmp_path / "tuning", tunes="x"), rows({})) == []
+    assert lines(monkeypatch, with_margin(manifest, "2 %"), rows({})) == lines(monkeypatch, manifest, rows({}))
+
+
+def test_looks_are_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    (found,) = lines(monkeypatch, planned(tmp_path, seeds=range(5), sequential=sequence), rows({}))
+    size = float(re.findall(r"effects of ([\d.]+)", found)[0])
+    assert "; 20 seeds would find" in found and size == pytest.approx(findable(0.01, 20, 0.05 / 4), abs=5e-4)

@@ -17,7 +17,7 @@ from ablate.config.designs import lay_out
 from ablate.config.groups import default_settings
 from ablate.config.schema import VARIED
 from ablate.config.typed_json import stored
-from ablate.results.atomic import read_json, write_json
+from ablate.results.atomic import SEAL, finite, read_json, seal_of
 from ablate.results.manifest import study_folder
 from ablate.results.records import Cell, Manifest
 from ablate.results.run import Run
@@ -131,6 +131,13 @@ def fabricate(
         },
     )
     return study
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """A file as `ablate.results.atomic.write_json` writes it, without waiting for the disk."""
+    plain = json.loads(json.dumps(finite(content), allow_nan=False))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(plain | {SEAL: seal_of(plain)}, ensure_ascii=False), encoding="utf-8")
 
 
 def draw_effects_alone(results: Path, study: str = "fabricated") -> None:

@@ -44,20 +44,12 @@ def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.G
         float(np.mean(_standard(values[:, kept]) @ _standard(published[None, kept])[0]))
         for kept in ([i for i in everything if i != left] for left in everything)
     ]
-    return Ranked(by_seed, mean, p_seeds, _over_orders(_orders(w, rng), mean_ranks, mean), np.array(without))
-
-
-def _orders(published: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The orders that published numbers are compared with, a row each: all of up to 8, drawn ones and their own."""
-    if len(published) <= EXACT:
-        return np.asarray(published[np.array(list(itertools.permutations(range(len(published)))))])
-    return np.vstack([published, rng.permuted(np.tile(published, (DRAWN, 1)), axis=1)])
-
-
-def _over_orders(orders: np.ndarray, ranks: np.ndarray, found: float) -> float:
-    """Twice the share of orders with a correlation as far to the side of the one that was found, at most 1."""
-    as_far = orders @ ranks * (1 if found >= 0 else -1) >= abs(found) - 1e-9
-    return min(1.0, 2 * float(as_far.mean()))
+    if len(w) <= EXACT:
+        orders = w[np.array(list(itertools.permutations(everything)))]
+    else:
+        orders = np.vstack([w, rng.permuted(np.tile(w, (DRAWN, 1)), axis=1)])
+    as_far = orders @ mean_ranks * (1 if mean >= 0 else -1) >= abs(mean) - 1e-9  # to the side of the one that was found
+    return Ranked(by_seed, mean, p_seeds, min(1.0, 2 * float(as_far.mean())), np.array(without))
 
 
 def _standard(values: np.ndarray) -> np.ndarray:

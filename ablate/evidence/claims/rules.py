@@ -93,14 +93,9 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     all_scores = (scored_by_two if len(claim.metrics) > 1 else scored)(study, *claim.metrics)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
     worth, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
-    given = math.nan if claim.margin is None else claim.margin
-    margin = float(given) if share is None else in_units(study, contrast, row, share)
+    margin = math.nan if claim.margin is None else in_units(study, contrast, row, claim.margin)
     why, final = _blocked(row, claim, worth is None)
     collapse = collapse_of(all_scores, contrast)
-    names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
-    columns: dict[str, Any] = {name: getattr(row, name) for name in names}
-    if withheld(row):  # a mean of sides that lost unequally many runs would be taken for a finding
-        columns |= {"mean": math.nan, "sd": math.nan}
     estimate, relation = row.estimate, claim.relation
     tested = estimate._replace(mean=distance_from(estimate.mean, relation, margin))
     rule = rule_of(relation, margin)
@@ -115,15 +110,13 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 
     in_steps = fits_in_steps(study, contrast, all_scores, row, share) if share is not None and worth else None
 
-    def judged_in_steps(level: float) -> int:
+    def outcome_in_steps(level: float) -> int:
         assert in_steps and worth and share is not None
         return most if in_steps(level, 0.0) else -int(outside(worth(level), share))
 
     def outcome(level: float) -> int:
-        if why:
-            return 0
-        if in_steps:
-            return judged_in_steps(nominal(row.looks, level))
+        if why or in_steps:
+            return 0 if why else outcome_in_steps(nominal(row.looks, level))
         low, high = map(np.asarray, span(level))
         return min(int(rule(low, high, row.n)), most)
 
@@ -132,14 +125,13 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         fits = in_steps or (lambda _, cost: far + cost < margin)
         return condition(collapse, nominal(row.looks, level), fits, row.lower_is_better)
 
-    halved = judged_in_steps if in_steps else outcome if estimate.exact else None
-    # Too few seeds, and seeds that collapsed, bar the only verdict that there could be.
-    if relation in BOUNDED and tested.mean < 0 and (not most or (row.n < SEEDS and not halved)):
-        p = 1.0
-    else:
-        p = least_level(halved) if halved else p_value(tested)
+    halved = outcome_in_steps if in_steps else outcome if estimate.exact else None
+    # Seeds that collapsed, or are too few, bar the only verdict that there could be.
+    barring = not most or (row.n < SEEDS and not halved)
+    p = least_level(halved) if halved else p_value(tested)
+    p = 1.0 if relation in BOUNDED and tested.mean < 0 and barring else p
     return Finding(
-        columns | {"margin": margin, "side": contrast.level, "against": contrast.reference},
+        _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
         math.nan if why else overall(row.looks, p),
         span,
         outcome,
@@ -150,6 +142,13 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         unless if relation in BOUNDED else None,
         "" if estimate.exact else assumed(row.n),
     )
+
+
+def _columns(row: SimpleNamespace) -> dict[str, Any]:
+    names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
+    # A mean of sides that lost unequally many runs would be taken for a finding.
+    unknown = {"mean": math.nan, "sd": math.nan} if withheld(row) else {}
+    return {name: getattr(row, name) for name in names} | unknown
 
 
 def distance_from(mean: float, relation: str, margin: float) -> float:

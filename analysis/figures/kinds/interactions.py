@@ -40,9 +40,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     manifest = case.study.manifest
     own, metric = evidence.endpoints(manifest), evidence.endpoint(manifest)
     cells = dict(captions.one_metric(case.study))
-    for each in evidence.crossings(manifest):  # of components with settings, over what are strata elsewhere
-        if {own[cell.id] for cell in each.cells} == {metric}:
-            cells[each.stratum] = each.cells
+    for stratum, crossed_cells, _ in evidence.crossings(manifest):  # over settings, which are strata elsewhere
+        if {own[cell.id] for cell in crossed_cells} == {metric}:
+            cells[stratum] = crossed_cells
     crossed = case.effects[case.effects["kind"].isin(formatting.CROSSED) & case.effects["stratum"].isin(cells)]
     crossed = crossed[crossed["factor"].str.count(" x ") == 1]
     pairs = [rows for _, rows in crossed.groupby(["stratum", "factor"], sort=False)]
