@@ -161,7 +161,8 @@ def _merged(manifest: Manifest) -> Manifest:
 
 def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], reference: Levels, design: str) -> Manifest:
     """The manifest of cells of which no more than their levels is known: what contrasts are made of."""
-    unknown: dict[str, Any] = dict.fromkeys(("params", "params_vs_reference", "flops_per_token", "shared_draws"), math.nan)
+    sizes = ("params", "params_vs_reference", "flops_per_token", "shared_draws")
+    unknown: dict[str, Any] = dict.fromkeys(sizes, math.nan)
     cells = [
         Cell(
             id=name,

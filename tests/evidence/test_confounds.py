@@ -23,6 +23,7 @@ from analysis.writing.methods import markdown
 from analysis.writing.sentences import sentences
 
 BIAS = "bias true → false"
+ONE = ["design=one_at_a_time"]
 
 
 def lines(planned: Any) -> list[str]:
@@ -38,17 +39,21 @@ def test_the_plan_names_what_a_variant_changes_beside_itself(plan: Any) -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["ffn=mlp,gelu"], []),
-        (["norm=ln,ln_std"], ["norm: ln_std − ln also changes eps 1e-5 → 1e-6"]),
-        (["attention=mha,mqa"], []),  # one class: the argument is the variant
+        # Of attention one class: the argument is the variant.
+        (
+            [
+                "ffn=mlp,gelu,swiglu",
+                "norm=ln,ln_std",
+                "attention=mha,mqa",
+                "optim.lr=1e-3,3e-3",
+                "design=one_at_a_time",
+            ],
+            [f"ffn: swiglu − mlp also changes {BIAS}", "norm: ln_std − ln also changes eps 1e-5 → 1e-6"],
+        ),
         (["ffn=mlp,swiglu", "ffn.bias=false"], []),
-        (["ffn=mlp,swiglu", "match=params"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
+        (["ffn=mlp,swiglu", "optim.lr=1e-3,3e-3", "match=params"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
         (["ffn=mlp,swiglu", "match=flops_total", "train.steps=60"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
-        (["ffn=mlp,swiglu", "optim.lr=1e-3,3e-3"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
-        (["optim.lr=1e-3,3e-3"], []),
-        (["norm=ln,rms", "ffn=mlp,swiglu", "design=one_at_a_time"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
-        (["attention=window+mha+...", "attention.window=3,5", "model.layers=3"], []),
-        (["attention=window+mha+...", "model.layers=3,4", "attention.window=5"], []),
+        (["attention=window+mha+...", "attention.window=3,5", "model.layers=3,4"], []),
         (["ffn=mlp+glu,glu+mlp", "model.layers=2"], []),
         (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms) also changes {BIAS}"]),
     ],
@@ -108,11 +113,12 @@ def test_summary_tables_methods_and_sentences_say_it(tmp_path: Path) -> None:
     assert sum(f"also changes {BIAS}" in sentence for sentence in sentences(case)) == 1
 
 
-@pytest.mark.parametrize("hold", ["hold=[bias]", "hold=[ffn.bias]", "hold=all"])
-def test_one_switch_holds_it_equal_before_runs_have_their_keys(plan: Any, hold: str) -> None:
-    loose, held = plan("norm=ln,rms", "ffn=mlp,swiglu"), plan("norm=ln,rms", "ffn=mlp,swiglu", hold)
-    assert [cell.config.ffn["bias"] for cell in held.manifest.cells] == [True] * 4
-    assert lines(held) == [] and held.manifest.remarks == ["held equal: ffn.bias true, as in mlp"]
+def test_one_switch_holds_it_equal_before_runs_have_their_keys(plan: Any) -> None:
+    loose = plan("norm=ln,rms", "ffn=mlp,swiglu")
+    for hold in ("hold=[bias]", "hold=[ffn.bias]", "hold=all"):
+        held = plan("norm=ln,rms", "ffn=mlp,swiglu", hold)
+        assert [cell.config.ffn["bias"] for cell in held.manifest.cells] == [True] * 4
+        assert lines(held) == [] and held.manifest.remarks == ["held equal: ffn.bias true, as in mlp"]
     assert "held equal: ffn.bias true, as in mlp" in preview(held)
     paths = [{(run.cell, run.path) for run in each.manifest.runs} for each in (loose, held)]
     by_hand = plan("norm=ln,rms", "ffn=swiglu", "ffn.bias=true", "seeds=3")

@@ -204,7 +204,7 @@ def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures(tmp_p
     table = evidence.effects(study).query("family").set_index("factor")
     for ours, theirs in (("norm", "norm"), ("ffn", "ffn"), ("norm x ffn", "norm:ffn")):
         found, expected = table.loc[ours], reference.loc[theirs]
-        assert found["p"] == pytest.approx(expected["Pr > F"])
+        assert found["p"] == pytest.approx(expected["Pr > F"]) and found["family"] and found["paired"]
         assert found["n"] - 1 == expected["Den DF"]
     # Effect codes of ±1/2 make coefficients of the main effects and of the interaction.
     coded = runs.assign(a=(runs["norm"] == "rms") - 0.5, b=(runs["ffn"] == "swiglu") - 0.5)

@@ -48,20 +48,6 @@ def values(study: Study, **levels: Any) -> np.ndarray:
     return runs.sort_values("seed")["test/loss"].to_numpy()
 
 
-def test_main_effect_is_the_paired_t_over_seeds_of_the_average_over_the_other_factor(tmp_path: Path) -> None:
-    study = made(tmp_path, GRID, seeds=range(6), score=noisy)
-    found = row(evidence.effects(study), "ffn: swiglu − mlp")
-    swiglu = (values(study, norm="ln", ffn="swiglu") + values(study, norm="rms", ffn="swiglu")) / 2
-    mlp = (values(study, norm="ln", ffn="mlp") + values(study, norm="rms", ffn="mlp")) / 2
-    expected = stats.ttest_rel(swiglu, mlp)
-    assert found.p == pytest.approx(expected.pvalue)
-    assert found.mean == pytest.approx((swiglu - mlp).mean())
-    limits = expected.confidence_interval(1 - 0.05 / 3)
-    assert (found.low, found.high) == pytest.approx((limits.low, limits.high))
-    assert found.paired and found.family and found.n == 6
-    assert found.verdict == "better"
-
-
 def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
     losses = {
         ("ln", "mlp"): (2.0, 2.2),
@@ -120,16 +106,6 @@ def test_all_factors_are_factorial_where_no_component_varies(tmp_path: Path) -> 
     family = evidence.effects(study).query("family")
     assert list(family["kind"]) == ["main", "main", "interaction"]
     assert set(family["stratum"]) == {""}
-
-
-def test_cells_against_the_reference_are_exploratory_beside_a_factorial_family(tmp_path: Path) -> None:
-    table = evidence.effects(made(tmp_path, GRID, seeds=range(8), score=noisy))
-    assert list(table["kind"]) == ["main", "main", "interaction", "cell", "cell", "cell"]
-    cell = table[table["kind"] == "cell"]
-    assert not cell["family"].any() and cell["p_holm"].isna().all()
-    assert cell["p_bh"].to_numpy() == pytest.approx(stats.false_discovery_control(cell["p"].to_numpy()))
-    excluded = (cell["low"] > 0) | (cell["high"] < 0)
-    assert excluded.any() and (excluded == (cell["p_bh"] <= 0.05)).all()
 
 
 def test_one_factor_has_no_second_rows(tmp_path: Path) -> None:

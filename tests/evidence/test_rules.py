@@ -156,6 +156,10 @@ def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool
     adjusted[order] = np.minimum.accumulate(ranked[::-1])[::-1]
     rejected = int((adjusted <= 0.05).sum())
     assert 1 < rejected < 5, "neither all nor none, or the level would show nothing"
+    known = cells["p"].notna().to_numpy()
+    assert cells["p_holm"].isna().all() and cells["p_bh"].to_numpy()[known] == pytest.approx(adjusted[known])
+    excluded = (cells["low"] > 0) | (cells["high"] < 0)
+    assert (excluded == (cells["p_bh"] <= 0.05)).all()
     assert cells["alpha"].to_numpy() == pytest.approx([0.05 * rejected / 5] * 5)
     for row in cells.itertuples():
         if not math.isnan(row.p):

@@ -28,6 +28,7 @@ from analysis.case.figures_yaml import WIDTHS, cell_label, edits_of, write_defau
 from analysis.cli.main import main
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
+from analysis.writing.sentences import sentences
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
 
@@ -352,7 +353,8 @@ def test_placebos_and_what_noise_does_have_the_labels(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_each_others_names_are_not_mixed_up(tmp_path: Path) -> None:
-    folder, _ = analysed(tmp_path, {"mlp": "glu", "glu": "mlp"})
-    assert "ffn: mlp − glu at optim.lr=0.001" in read(folder, "effects.md")
-    assert "mlp in place of glu at optim.lr=0.001: " in read(folder, "report.md")
-    assert "| rms + mlp + 0.01 | diverged |" in read(folder, "losses.md")
+    case = made(tmp_path, "labels: {mlp: glu, glu: mlp}\n")
+    assert "ffn: mlp − glu at optim.lr=0.001" in list(case.effects["label"])
+    assert any(line.startswith("mlp in place of glu at optim.lr=0.001: ") for line in sentences(case))
+    losses = {cell.label: cell.levels["ffn"] for cell in case.study.manifest.cells}
+    assert losses["rms + mlp + 0.01"] == "glu" and losses["rms + glu + 0.01"] == "mlp"

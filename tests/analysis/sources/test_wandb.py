@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pandas
 import pytest
-from fake_studies import edit_manifest, fabricate
+from fake_studies import draw_effects_alone, edit_manifest, fabricate
 
 from ablate import evidence
 from ablate.config.errors import Refused
@@ -264,6 +264,7 @@ def test_names_of_others_do_nothing_where_they_are_shown(wandb, tmp_path, capsys
             offline(tmp_path / "runs", seed, norm, name=f"\x1b[2J{norm}{seed}", loss="NaN" if seed else "1")
     offline(tmp_path / "runs", 7, "rms", seed="null", name="\x1b[31m")
     offline(tmp_path / "runs", 8, "rms", key="\x1b[31m/loss")
+    draw_effects_alone(tmp_path, "runs")
     main(["--wandb", str(tmp_path / "runs"), "--results-dir", str(tmp_path)])
     said = "".join(capsys.readouterr())
     assert "\x1b" not in said and "Traceback" not in said and "\\x1b[31m" in said
