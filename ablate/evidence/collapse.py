@@ -68,14 +68,14 @@ def guess_of(task: TaskFacts, metric: str) -> float:
 def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     """The collapsed runs of a contrast: those that lost a quarter of what is between its best cell and a guess."""
     names, weights = list(contrast.weights), contrast.weights
-    values, fallen, room = _fallen_runs(found, names)
-    left = np.where(fallen, math.nan, values)
+    values, collapsed, room = _fallen_runs(found, names)
+    left = np.where(collapsed, math.nan, values)
     parts, together = found.groups(weights)
     at, known = [[names.index(name) for name in part] for part in parts], ~np.isnan(values)
-    sides = [int(fallen[:, [names.index(n) for n in contrast.side(sign)]].any(1).sum()) for sign in (1, -1)]
+    sides = [int(collapsed[:, [names.index(n) for n in contrast.side(sign)]].any(1).sum()) for sign in (1, -1)]
     solved = [sums(left[:, i], part) for i, part in zip(at, parts, strict=True)]
     return Collapse(
-        tuple((int((fallen[:, i].any(1) & known[:, i].all(1)).sum()), int(known[:, i].all(1).sum())) for i in at),
+        tuple((int((collapsed[:, i].any(1) & known[:, i].all(1)).sum()), int(known[:, i].all(1).sum())) for i in at),
         tuple(room * max(sum(max(0.0, sign * w) for w in part.values()) for sign in (1, -1)) for part in parts),
         (sides[0], sides[1]),
         estimate_of(solved, together),
@@ -108,11 +108,11 @@ def without_collapsed(
 
     What collapsed lost `least` at least: near a guess a quarter of what is left to lose is less than seeds differ by.
     """
-    names, (_, fallen, _) = list(cells), _fallen_runs(found, cells, best, least)
+    names, (_, collapsed, _) = list(cells), _fallen_runs(found, cells, best, least)
     values, ranked = found.values.copy(), found.ranked.copy()
     for table in (values, ranked):
-        table[names] = table[names].mask(fallen)
-    return found._replace(values=values, ranked=ranked), int(fallen.any(axis=1).sum())
+        table[names] = table[names].mask(collapsed)
+    return found._replace(values=values, ranked=ranked), int(collapsed.any(axis=1).sum())
 
 
 def _fallen_runs(
@@ -200,15 +200,15 @@ def within_margin(row: Any) -> tuple[str, str] | None:
 
     `row` is one of effects with its `collapse`, and with `fits`, of a margin in steps: see `condition`.
     """
-    fallen, some = row.collapse, row.collapse.some
-    low, high = interval(fallen.solved, row.alpha) if some else (row.low, row.high)
-    if (alarmed(fallen.p_normal) if some else fallen.seen) or row.n < SEEDS:
+    collapsed, some = row.collapse, row.collapse.some
+    low, high = interval(collapsed.solved, row.alpha) if some else (row.low, row.high)
+    if (alarmed(collapsed.p_normal) if some else collapsed.seen) or row.n < SEEDS:
         return None  # with too few that did not collapse, equality has nothing to rest on
     fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
     if not fits(row.alpha, 0.0):
         return None
     word = "equivalent" if low <= 0 <= high else "negligible"
-    whom, why = condition(fallen, row.alpha, fits, row.lower_is_better)
-    why = why or seen_words(fallen)
-    others = formatting.span(fallen.solved.mean, low, high, formatting.decimals([(high - low) / 2]))
+    whom, why = condition(collapsed, row.alpha, fits, row.lower_is_better)
+    why = why or seen_words(collapsed)
+    others = formatting.span(collapsed.solved.mean, low, high, formatting.decimals([(high - low) / 2]))
     return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why

@@ -1,4 +1,4 @@
-"""What else differs between the two sides of a contrast, beside the factor that it is called by."""
+"""What else differs between the two sides of a contrast, besides the factor in its name."""
 
 from __future__ import annotations
 

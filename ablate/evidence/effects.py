@@ -77,9 +77,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = []
     for each in found:
-        fallen = collapse_of(all_scores, each)
-        row = each.names | estimate_row(all_scores, each) | {"collapse": fallen}
-        rows.append(row | unseen(fallen, nominal(row["looks"], ALPHA)))
+        collapse = collapse_of(all_scores, each)
+        row = each.names | estimate_row(all_scores, each) | {"collapse": collapse}
+        rows.append(row | unseen(collapse, nominal(row["looks"], ALPHA)))
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *NAMES, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = bool(unadjusted(study.manifest))
@@ -88,18 +88,20 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
-    table["fits"] = [
-        fits_in_steps(study, each, all_scores, row, row.margin_steps) if math.isfinite(row.margin_steps) else None
-        for each, row in zip(found, table.itertuples(), strict=True)
-    ]
+    table["fits"] = None
+    if math.isfinite(margin.steps):
+        table["fits"] = [
+            None if each.kind == "trend" else fits_in_steps(study, each, all_scores, row, margin.steps)
+            for each, row in zip(found, table.itertuples(), strict=True)
+        ]
     bare = "none" if no_evidence(study.manifest) else "descriptive" * described(study.manifest)
-    judged = [(bare, "") if bare else _verdict(row, margin) for row in table.itertuples()]
-    table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
+    verdicts = [(bare, "") if bare else _verdict(row, margin) for row in table.itertuples()]
+    table["verdict"] = [worded(word, each) for (word, _), each in zip(verdicts, table["family"], strict=True)]
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
-    asked = zip(table["n"], table["family"], table["verdict"], strict=True)
-    table["assumes"] = [assumed(n, doubts[family]) * (verdict not in OPEN) for n, family, verdict in asked]
+    each_row = zip(table["n"], table["family"], table["verdict"], strict=True)
+    table["assumes"] = [assumed(n, doubts[family]) * (verdict not in OPEN) for n, family, verdict in each_row]
     table.loc[table["metric"].map(is_solved), "assumes"] = ""
-    table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
+    table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(verdicts, found, strict=True)]
     table["also"] = ["; ".join(others) for others in also_of_each(study.manifest, found)]
     table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.match != "none")
@@ -136,7 +138,9 @@ def _correct(table: pandas.DataFrame) -> None:
     # What lies beyond a share's reach cannot be, so that intervals hold the truth as often.
     table["low"], table["high"] = np.maximum(spans[:, 0], -table["reach"]), np.minimum(spans[:, 1], table["reach"])
     # What survivors differ in is no effect: of sides that lost unequally many runs only ranks are shown.
-    table.loc[[withheld(row) for row in rows], ["low", "high", "mean", "sd", "d_z"]] = math.nan
+    unknown = [withheld(row) for row in rows]
+    for name in ("low", "high", "mean", "sd", "d_z"):
+        table[name] = np.where(unknown, math.nan, table[name].to_numpy(float))
     table["smallest"] = [detectable(row.estimate, level) if _tested(row) else math.nan for row, level in leveled]
 
 
@@ -184,7 +188,7 @@ def too_few(n: int, paired: bool) -> str:
 def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
     """One of VERDICTS, by where the interval lies to zero and the margin, and the reason where that does not say it."""
     reason = barred(row)
-    # Collapsed seeds make differences skewed; of the others something can be said all the same.
+    # Collapsed seeds make differences skewed; the others may still support a verdict.
     small = within_margin(row) if reason is None or alarmed(row.p_normal) else None
     if reason and not small:
         return reason

@@ -11,8 +11,8 @@ from ablate.results import naming
 from ablate.results.records import Manifest, MarginText
 from ablate.results.study import Study
 
-PAIRS = 3  # seeds; below it nothing is said of paired differences, whose t has one degree of freedom
-SEEDS = 5  # below it nothing is called equivalent or negligible, and nothing is said of unpaired differences
+PAIRS = 3  # seeds; below it there is no verdict on paired differences, whose t has one degree of freedom
+SEEDS = 5  # below it nothing is equivalent or negligible, and unpaired differences have no verdict
 
 
 class Margin(NamedTuple):

@@ -48,7 +48,7 @@ class Scored(NamedTuple):
         return np.asarray(table.to_numpy()[:, [self.at[cell] for cell in cells]])
 
     def groups(self, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
-        """See `groups`; of speed seeds pair whatever the batches are: runs of one seed are timed beside each other."""
+        """See `groups`; of speed seeds pair whatever the batches are: runs of one seed are timed side by side."""
         timed = all(self.metrics[cell] in SPEED for cell in weights)
         return ([weights], True) if timed else groups(self.study.manifest, weights)
 
@@ -68,18 +68,18 @@ def scored(study: Study, metric: str | None = None) -> Scored:
     return Scored(study, cells, metrics, lower, values, ranked, ends, at)
 
 
-def beside(cell: str, metric: str) -> str:
+def second_metric(cell: str, metric: str) -> str:
     """The name of a cell's scores by the second of two metrics."""
     return f"{cell} by {metric}"
 
 
 def scored_by_two(study: Study, one: str, other: str) -> Scored:
-    """A study's scores by one metric and, as if there were each cell twice, by another under the names of `beside`.
+    """A study's scores by one metric and, as if each cell were there twice, by another, named by `second_metric`.
 
     Both numbers of a cell are those of the same runs, so that their difference is within seeds.
     """
     first, second = scored(study, one), scored(study, other)
-    new = {cell: beside(cell, other) for cell in first.cells}
+    new = {cell: second_metric(cell, other) for cell in first.cells}
     cells = first.cells | {name: replace(first.cells[cell], id=name) for cell, name in new.items()}
     values, ranked = (
         pandas.concat([table, more.rename(columns=new)], axis=1)

@@ -18,9 +18,9 @@ def worded(verdict: str, family: bool) -> str:
 
 
 def described(manifest: Manifest) -> bool:
-    """Whether effects have no verdicts: registered claims say what was asked, unless `effects: all` stood beside them.
+    """Whether effects have no verdicts: registered claims are the question, unless `effects: all` was registered, too.
 
-    A claim that was taken back after its results counts: else it would make a family of what was not asked.
+    A claim that was taken back after its results counts: else what was no question would become a family.
     """
     everything = manifest.effects and manifest.effects.value and manifest.effects.registered
     return bool(registered(manifest)) and not everything

@@ -1,4 +1,4 @@
-"""What Student's t takes for granted, differences over seeds that are roughly normal: when it is said, when checked.
+"""What Student's t takes for granted, roughly normal differences over seeds: when it is stated, when checked.
 
 Lognormal noise (σ = 1) in one of two variants that are equal on average: without the check one contrast is called
 different in 16 % of studies at 12 seeds and in 13 % at 20; with it in 9 and 3 %; one of fifteen in 61 and 55 %, with it
@@ -42,7 +42,7 @@ def alarmed(p_normal: float) -> bool:
 
 
 def alarm_words(row: Any) -> str:
-    """Why a row has no verdict, and what can be said of it whatever the shape: in how many seeds its level is lower."""
+    """Why a row has no verdict, and what holds whatever the shape: in how many seeds its level is lower."""
     what = "differences over seeds" if row.paired else "scores over seeds"
     return f"{what} are not normal ({p_words(row.p_normal, 'Shapiro–Wilk')}); {ranks(row)}"
 
@@ -59,7 +59,7 @@ def assumed(n: int, doubt: bool = False) -> str:
 
 
 def own_assumption(row: Any) -> str:
-    """What a verdict takes for granted beyond `FOOTNOTE`, which holds for all of so few seeds and is said once."""
+    """What a verdict takes for granted beyond `FOOTNOTE`, which holds for all of so few seeds and is stated once."""
     text = str(getattr(row, "assumes", ""))
     return "" if text == ASSUMED and row.n < CHECKED else text
 

@@ -1,4 +1,4 @@
-"""What tuning says beside the scored effects: the difference at each value that all cells were tried at."""
+"""What tuning adds to the scored effects: the difference at each value that all cells were tried at."""
 
 from __future__ import annotations
 

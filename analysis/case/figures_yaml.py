@@ -103,7 +103,7 @@ def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
         cell.id
         for cell in manifest.cells
         if (edits.cells is None or written(cell) in edits.cells)
-        and all(formatting.show(cell.levels.get(name)) in kept for name, kept in edits.levels.items())
+        and all(formatting.show(cell.levels.get(name)) in shown for name, shown in edits.levels.items())
     ]
 
 

@@ -11,7 +11,7 @@ from ablate.config.subcommands import Parser
 from ablate.results.choose import refusing
 from ablate.results.kept_tables import holds_tables
 from ablate.results.study import Study
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 
 if TYPE_CHECKING:
     from analysis.case import Case
@@ -64,7 +64,7 @@ def add_foreign(parser: Parser) -> None:
 
 def study_of(given: argparse.Namespace) -> Study:
     """The study that a command's arguments name.  Raises `Refused`."""
-    asked = Asked(**{name: getattr(given, name) for name in Asked._fields if name != "described"})
+    asked = Request(**{name: getattr(given, name) for name in Request._fields if name != "described"})
     named = {"STUDY": given.study, "--runs": given.runs, "--wandb": given.wandb}
     sources = [name for name, value in named.items() if value]
     if len(sources) > 1:
@@ -84,7 +84,7 @@ def study_of(given: argparse.Namespace) -> Study:
         from analysis.sources.wandb_api import read_wandb
 
         return read_wandb(given.wandb, asked, given.results_dir)
-    if asked != Asked():
+    if asked != Request():
         raise Refused("--factors, --metric, --reference and the like need --runs or --wandb; a study has its own")
     return read(given.results_dir, given.study)
 

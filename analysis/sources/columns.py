@@ -13,7 +13,7 @@ from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.formatting import show
 from ablate.formatting.suggest import instead
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 
 SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
@@ -79,38 +79,38 @@ def _is_true(text: str) -> bool:
     return text.lower() == "true"
 
 
-def choose_metrics(names: list[str], asked: Asked) -> list[str]:
+def choose_metrics(names: list[str], request: Request) -> list[str]:
     """The metric columns, the endpoint first: those asked for, else the loss of the test split, else its first metric.
 
     Columns that claims name are metrics, too.  Raises Refused where there is none.
     """
-    for name in asked.metrics:
+    for name in request.metrics:
         if name not in names:
             there = some(column for column in names if column not in KEYS)
             raise Refused(f"--metric {name}: there is no such column; there are {there}")
-    for name in (*asked.metrics, *asked.described.metrics):
+    for name in (*request.metrics, *request.described.metrics):
         if name in KEYS and name in names:
             what = "says which run it is, how it ended or how large it is, and measures nothing"
             raise Refused(f"--metric {name}: {name} {what}")
     by_name = (name for name in names if name not in KEYS and not is_neither(name))
     found = [name for name in by_name if "/" in name or direction(name) is not None]
-    order = [*asked.metrics, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
-    order += [name for name in asked.described.metrics if name in names]
+    order = [*request.metrics, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
+    order += [name for name in request.described.metrics if name in names]
     if not order:
         raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(names)}")
     return list(dict.fromkeys(order))
 
 
-def choose_factors(runs: pandas.DataFrame, metrics: list[str], asked: Asked) -> tuple[list[str], list[str]]:
+def choose_factors(runs: pandas.DataFrame, metrics: list[str], request: Request) -> tuple[list[str], list[str]]:
     """The factors: those of the command line, else of the study file, else found; and a note on columns left out.
 
     Raises Refused where a column can be none, or none is one.
     """
-    names, described = list(runs), asked.described
+    names, described = list(runs), request.described
     there = [name for name in names if name == "cell" or name not in (*KEYS, *metrics)]
     if lost := [name for name in described.factors if name not in names]:
         raise Refused(f"{described.file}: factors.{lost[0]}: there is no such column: {instead(lost[0], there)}")
-    wanted = list(asked.factors or described.factors)
+    wanted = list(request.factors or described.factors)
     for name in wanted:
         what = (
             "there is no such column"

@@ -21,7 +21,7 @@ from ablate.results.study import Study
 from analysis.escape import unquoted, visible
 from analysis.sources.columns import SHAPE, is_neither, some
 from analysis.sources.logged import NUMBER, STATUSES, Logged, Origin, command, number, read_column, study_of, when
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 
 TIDY = (
     "write a row per run (or per run and step) with the columns seed, cell or one per factor, and a metric such as "
@@ -32,11 +32,12 @@ TEXTS = ("batches", "path", "error")
 GIVEN = {"": "done", **dict(zip(STATUSES, STATUSES, strict=True))}
 
 
-def read_csv(file: Path, asked: Asked) -> Study:
+def read_csv(file: Path, request: Request) -> Study:
     """The study that a CSV file holds.  Raises `Refused` in one line that says what to write."""
     try:
-        origin = Origin(asked.described.study or file.stem, file.name, when(file), command("--runs", str(file), asked))
-        return study_of(_logged(_texts(file), asked), asked, origin)
+        study, typed = request.described.study or file.stem, command("--runs", str(file), request)
+        origin = Origin(study, file.name, when(file), typed)
+        return study_of(_logged(_texts(file), request), request, origin)
     except OSError as error:
         raise Refused(f"{file}: it cannot be read ({error.strerror})") from None
     except Refused as error:
@@ -75,7 +76,7 @@ def _texts(file: Path) -> pandas.DataFrame:
     return table
 
 
-def _logged(table: pandas.DataFrame, asked: Asked) -> Logged:
+def _logged(table: pandas.DataFrame, request: Request) -> Logged:
     """The rows both as runs and as steps, with seeds, steps and sizes as numbers.  Raises Refused."""
     if "step" in table and (table["step"] == "").all():
         table = table.drop(columns="step")
@@ -85,7 +86,7 @@ def _logged(table: pandas.DataFrame, asked: Asked) -> Logged:
     kinds |= {"status": (GIVEN.__getitem__, f"one of {', '.join(STATUSES)}")}
     table = table.assign(**{name: read_column(table[name], *kinds[name]) for name in kinds if name in table})
     table = table.assign(**{name: table[name].where(table[name] != "", None) for name in TEXTS if name in table})
-    wanted = (*asked.factors, *asked.described.factors)
+    wanted = (*request.factors, *request.described.factors)
     runs = table[[name for name in table if name in wanted or not is_neither(name)]]
     return Logged(runs, table.set_axis(range(len(table))))
 

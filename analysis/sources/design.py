@@ -12,7 +12,7 @@ from ablate.config.errors import Refused
 from ablate.config.schema import Config
 from ablate.formatting import show
 from ablate.results.records import Cell, Manifest
-from analysis.sources.request import Asked, Described
+from analysis.sources.request import Described, Request
 from analysis.sources.study_file import level_of
 
 Levels = dict[str, Any]
@@ -21,14 +21,14 @@ BASE = "base"  # its label where there are more
 AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells all differ from the reference in one factor
 
 
-def arrange(levels: dict[str, Levels], asked: Asked) -> Manifest:
+def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
     """A manifest of cells with these levels alone, in the design asked for, or else one that they show.
 
     Raises `Refused`.
     """
-    described = asked.described
+    described = request.described
     factors = _ordered(levels, described)
-    reference = _reference(levels, factors, asked)
+    reference = _reference(levels, factors, request)
     if described.design in ("cumulative", "leave_one_out"):  # levels from the reference, or to it
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
@@ -57,34 +57,34 @@ def _ordered(levels: dict[str, Levels], described: Described) -> dict[str, list[
     return found
 
 
-def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], asked: Asked) -> Levels:
+def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request: Request) -> Levels:
     """The levels that differences are measured against: those of the first cell that has the levels asked for.
 
     Where all cells are to differ from it in one factor, of the first such cell.
     """
     every = list(levels.values())
-    if lost := [name for name in asked.within if name not in every[0]]:
+    if lost := [name for name in request.within if name not in every[0]]:
         raise Refused(f"{lost[0]} is no factor of these runs; the factors are {', '.join(every[0])}")
-    wanted = _wanted(factors, asked)
+    wanted = _wanted(factors, request)
     fitting = [each for each in every if all(each[name] == level for name, level in wanted.items())]
     if not fitting:
         levels_asked = ",".join(f"{name}={show(level)}" for name, level in wanted.items())
-        raise Refused(f"{_where(asked, '')} {levels_asked}: no run has all of these levels")
-    if asked.described.design == "cumulative":
-        ordered = [name for name in factors if name in asked.described.factors]
+        raise Refused(f"{_where(request, '')} {levels_asked}: no run has all of these levels")
+    if request.described.design == "cumulative":
+        ordered = [name for name in factors if name in request.described.factors]
         fitting.sort(key=lambda each: sum(factors[name].index(each[name]) for name in ordered))
-    found = [{name: level for name, level in each.items() if name not in asked.within} for each in fitting]
+    found = [{name: level for name, level in each.items() if name not in request.within} for each in fitting]
     if not found[0]:
-        raise Refused(f"--within {','.join(asked.within)}: no factor is left to compare")
-    around = (each for each in found if asked.described.design in AROUND and _shown(levels, each) == "one_at_a_time")
+        raise Refused(f"--within {','.join(request.within)}: no factor is left to compare")
+    around = (each for each in found if request.described.design in AROUND and _shown(levels, each) == "one_at_a_time")
     return next(around, found[0])
 
 
-def _wanted(factors: dict[str, list[Any]], asked: Asked) -> Levels:
+def _wanted(factors: dict[str, list[Any]], request: Request) -> Levels:
     """The levels of the reference that the command line asks for, and beside them those of the study file."""
     found = {}
-    for name, text in (dict(asked.described.reference) | dict(asked.reference)).items():
-        where = _where(asked, name)
+    for name, text in (dict(request.described.reference) | dict(request.reference)).items():
+        where = _where(request, name)
         if name not in factors:
             raise Refused(f"{where}: {name} is no factor of these runs; the factors are {', '.join(factors)}")
         found[name] = level_of(text, factors[name])
@@ -94,10 +94,10 @@ def _wanted(factors: dict[str, list[Any]], asked: Asked) -> Levels:
     return found
 
 
-def _where(asked: Asked, name: str) -> str:
+def _where(request: Request, name: str) -> str:
     """Who says what the reference's level of a factor is, or of any."""
-    typed = name in dict(asked.reference) if name else asked.reference
-    return "--reference" if typed else f"{asked.described.file}: reference"
+    typed = name in dict(request.reference) if name else request.reference
+    return "--reference" if typed else f"{request.described.file}: reference"
 
 
 def _shown(levels: dict[str, Levels], reference: Levels) -> str:
@@ -150,13 +150,13 @@ def _merged(manifest: Manifest) -> Manifest:
     """All cells as levels of one factor, `variant`, so that each is compared with the reference."""
     cells, reference = manifest.cells, manifest.reference
     called = distinct([{name: cell.levels[name] for name in reference} for cell in cells])
-    kept = {name: known for name, known in manifest.factors.items() if name not in reference}
+    others = {name: known for name, known in manifest.factors.items() if name not in reference}
     levels: dict[str, Levels] = {
-        cell.id: {"variant": variant} | {name: cell.levels[name] for name in kept}
+        cell.id: {"variant": variant} | {name: cell.levels[name] for name in others}
         for cell, variant in zip(cells, called, strict=True)
     }
     base = next(variant for cell, variant in zip(cells, called, strict=True) if cell.reference)
-    return _manifest(levels, {"variant": list(dict.fromkeys(called))} | kept, {"variant": base}, "grid")
+    return _manifest(levels, {"variant": list(dict.fromkeys(called))} | others, {"variant": base}, "grid")
 
 
 def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], reference: Levels, design: str) -> Manifest:

@@ -18,15 +18,15 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
     A run that ended earlier than others of its cell has no final value: what it logged last is of mid-schedule.  One
     whose final endpoint is not finite has diverged.
     """
-    kept = [name for name in ("cell", "label", "seed", *CARRIED) if name in table]
+    known = [name for name in ("cell", "label", "seed", *CARRIED) if name in table]
     if "step" in table:
         ordered = table.sort_values("step", kind="stable")
         logged = ordered["step"].where(ordered[metrics[0]].notna())
-        grouped = ordered[[*kept, *metrics]].assign(ended=logged).groupby(["cell", "seed"], sort=False)
+        grouped = ordered[[*known, *metrics]].assign(ended=logged).groupby(["cell", "seed"], sort=False)
         first = table[["cell", "seed"]].drop_duplicates()  # in the order of the table
         runs = first.merge(grouped.last().reset_index(), on=["cell", "seed"])
     else:
-        runs = table[[*kept, *metrics]].assign(ended=0.0).reset_index(drop=True)
+        runs = table[[*known, *metrics]].assign(ended=0.0).reset_index(drop=True)
     notes, value = list[str](), runs[metrics[0]]
     early = f"that stopped before the last step of their cell and so have no final {metrics[0]}"
     # To leave these out would compare the luck of one side with all of the other.
@@ -47,7 +47,7 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
         notes.append(f"cells end at different steps, and are compared there: {named}")
     finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
     runs[metrics] = runs[metrics].where(finite)
-    columns = list(dict.fromkeys([*kept, "path", "error", *metrics]))
+    columns = list(dict.fromkeys([*known, "path", "error", *metrics]))
     return runs.drop(columns="ended").reindex(columns=columns), notes
 
 

@@ -20,7 +20,7 @@ from ablate.results.study import Study
 from analysis.sources.columns import SHAPE, STEPS, choose_factors, choose_metrics, direction, few, levels, plain
 from analysis.sources.design import arrange, label_of, labels_of, outside
 from analysis.sources.endpoints import CARRIED, ends, with_missing
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 from analysis.sources.study_file import claim_fields
 
 STATUSES = ("done", "diverged", "failed", "missing")
@@ -60,15 +60,15 @@ class Origin(NamedTuple):
     command: str
 
 
-def command(flag: str, source: str, asked: Asked) -> str:
+def command(flag: str, source: str, request: Request) -> str:
     """The command line that reads these runs in this way."""
-    reference = ",".join(f"{name}={level}" for name, level in asked.reference)
-    options = {"--factors": ",".join(asked.factors), "--metric": ",".join(asked.metrics), "--reference": reference}
-    given = [word for pair in (options | {"--within": ",".join(asked.within)}).items() if pair[1] for word in pair]
-    way = [] if asked.lower is None else ["--lower" if asked.lower else "--higher"]
-    words = ["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
-    words += ["--group", asked.group] if asked.group else []
-    words += ["--study", asked.described.file] if asked.described.file else []
+    reference = ",".join(f"{name}={level}" for name, level in request.reference)
+    options = {"--factors": ",".join(request.factors), "--metric": ",".join(request.metrics), "--reference": reference}
+    given = [word for pair in (options | {"--within": ",".join(request.within)}).items() if pair[1] for word in pair]
+    way = [] if request.lower is None else ["--lower" if request.lower else "--higher"]
+    words = ["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * request.unpaired]
+    words += ["--group", request.group] if request.group else []
+    words += ["--study", request.described.file] if request.described.file else []
     return shlex.join(words)
 
 
@@ -77,16 +77,16 @@ def when(file: Path) -> str:
     return datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).isoformat(timespec="seconds")
 
 
-def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
+def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
     """The study that logged runs make: the manifest that a plan would have written.  Raises Refused."""
-    metrics = choose_metrics(list(logged.curves), asked)
-    factors, left = choose_factors(logged.runs, metrics, asked)
+    metrics = choose_metrics(list(logged.curves), request)
+    factors, left = choose_factors(logged.runs, metrics, request)
     own = {name: logged.runs[name] if name == "cell" else levels(logged.runs[name]) for name in factors}
     given = logged.runs.assign(status=logged.runs.get("status", "done"))
     given = given.assign(**{name: pandas.Series([*own[name]], given.index, dtype=object) for name in own})
     newest, again = _newest(given, logged.created, factors)
     table = _joined(given, logged.curves[logged.curves.index.isin(newest)], factors, metrics)
-    lower = direction(metrics[0]) if asked.lower is None else asked.lower
+    lower = direction(metrics[0]) if request.lower is None else request.lower
     if lower is None:
         raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
     rows = list(zip(*(table[name] for name in factors), strict=True))
@@ -98,11 +98,11 @@ def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
     table["label"] = table["cell"].map({name: label_of(each) for name, each in by_cell.items()})
     table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
     _refuse_repeated(table, logged.curves)
-    plan = arrange(by_cell, asked)
+    plan = arrange(by_cell, request)
     labels = labels_of(plan, called)
     table["label"] = table["cell"].map(labels)
     runs, lost = ends(table, metrics)
-    shown, pairing = _batches(runs, asked.unpaired)
+    shown, pairing = _batches(runs, request.unpaired)
     cells = _cells(plan, labels, runs, shown)
     runs, missing = with_missing(runs)
     runs = _whole(runs, cells, by_cell)
@@ -113,7 +113,7 @@ def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
     base = ", ".join(f"{name}={show(level)}" for name, level in plan.reference.items())
     better = f"{metrics[0]}, {'lower' if lower else 'higher'} is better"
     remarks = [f"runs from {origin.source}: {better}; reference {base}; {pairing}"]
-    if len(factors) > 1 and not set(factors) & set(plan.factors) and not asked.factors:
+    if len(factors) > 1 and not set(factors) & set(plan.factors) and not request.factors:
         # Columns that nobody named became one factor: one of them may be a host, or a user.
         whole = f"{first_of(factors, NAMED)} lay out no design, so that cells are compared whole"
         remarks.append(f"{whole}; --factors names those that are compared")
@@ -131,7 +131,7 @@ def study_of(logged: Logged, asked: Asked, origin: Origin) -> Study:
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in runs.itertuples()],
         remarks=remarks,
         endpoint=metrics[0],
-        **claim_fields(asked.described, factors, plan.factors, cells, ways),
+        **claim_fields(request.described, factors, plan.factors, cells, ways),
     )
     axes = [name for name in ("path", *AXES) if name in table]
     columns = dict.fromkeys(["cell", "label", "seed", *axes, *metrics, *factors])  # a factor may be the cell itself

@@ -1,4 +1,4 @@
-"""What a user says about runs of other programs: on the command line, and in a study file beside them."""
+"""What a user specifies about runs of other programs: on the command line, and in a study file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Described(NamedTuple):
         return [metric for metric in named if isinstance(metric, str)]
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What the command line says about foreign runs; what it leaves open is inferred.
 
     `reference` maps factors to levels as texts; the factors in `within` are not compared: effects are given at each of

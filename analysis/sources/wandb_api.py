@@ -23,7 +23,7 @@ from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
 from analysis.sources.logged import Origin, command, study_of
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 from analysis.sources.tracked_runs import Tracked, logged_runs
 
 TIMEOUT = 30  # seconds that one answer of W&B may take
@@ -36,7 +36,7 @@ WHOLE, FIRST, LAST = 1, 2, 4  # kinds of a piece of a record; 3 is one between
 Answers = queue.Queue[Tracked | Exception | None]  # runs, then None, or what went wrong
 
 
-def read_wandb(target: str, asked: Asked, results: Path) -> Study:
+def read_wandb(target: str, request: Request, results: Path) -> Study:
     """The study of a project ENTITY/PROJECT, or of a folder of offline runs.  Raises `Refused`, and never prompts."""
     try:
         import wandb  # noqa: F401
@@ -55,9 +55,9 @@ def read_wandb(target: str, asked: Asked, results: Path) -> Study:
         else:
             raise Refused("write ENTITY/PROJECT, or a folder that holds offline-run-* folders")
         created = max((run.created for run in runs), default=now())
-        study = asked.described.study or (f"{name}-{asked.group}" if asked.group else name)
-        origin = Origin(study, source, created, command("--wandb", target, asked))
-        return study_of(logged_runs(runs, asked.group, notes), asked, origin)
+        study = request.described.study or (f"{name}-{request.group}" if request.group else name)
+        origin = Origin(study, source, created, command("--wandb", target, request))
+        return study_of(logged_runs(runs, request.group, notes), request, origin)
     except Refused as error:
         raise Refused(f"--wandb {target}: {error}") from None
 

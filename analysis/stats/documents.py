@@ -25,11 +25,11 @@ def documents(study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | Non
     wanted = effects[(effects["metric"] == METRIC) & effects["low"].notna()]
     if wanted.empty or study.documents.empty:
         return None
-    kept = _losses(study)
+    by_text = _losses(study)
     weights = {contrast.label: contrast.weights for contrast in evidence.contrasts(study.manifest)}
     rows = []
     for row in wanted.itertuples():
-        found = by_document(kept, weights[row.label], row.paired)
+        found = by_document(by_text, weights[row.label], row.paired)
         if found is not None and len(found[1]) >= LEAST:
             mean, low, high = clustered(*found, row.alpha)
             about = {"label": row.label, "documents": len(found[1]), "tokens": int(found[1].sum())}
@@ -61,7 +61,7 @@ def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[flo
     return mean, mean - half, mean + half
 
 
-class Kept(NamedTuple):
+class TextLosses(NamedTuple):
     """Losses on one set of documents: `losses` (cells, seeds, documents), NaN where a run gave none."""
 
     tokens: np.ndarray
@@ -69,12 +69,14 @@ class Kept(NamedTuple):
     losses: np.ndarray
 
 
-def by_document(kept: list[Kept], weights: dict[str, float], paired: bool) -> tuple[np.ndarray, np.ndarray] | None:
+def by_document(
+    texts: list[TextLosses], weights: dict[str, float], paired: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
     """T_d, the contrast's summed loss of each document as a mean over seeds, and N_d; None where cells differ in text.
 
     Paired: over the seeds that all cells have; else each cell over its own.
     """
-    one = next((each for each in kept if weights.keys() <= each.cells.keys()), None)
+    one = next((each for each in texts if weights.keys() <= each.cells.keys()), None)
     if one is None:
         return None
     losses = one.losses[[one.cells[cell] for cell in weights]]
@@ -87,7 +89,7 @@ def by_document(kept: list[Kept], weights: dict[str, float], paired: bool) -> tu
     return np.array(list(weights.values())) @ means * one.tokens, one.tokens
 
 
-def _losses(study: Study) -> list[Kept]:
+def _losses(study: Study) -> list[TextLosses]:
     """The losses by document of all done runs; cells whose runs were tested on different documents are left out."""
     done = study.runs.loc[study.runs["status"] == "done", ["cell", "seed"]].itertuples(index=False, name=None)
     losses = study.documents[[whose for whose in done if whose in study.documents]]
@@ -101,5 +103,5 @@ def _losses(study: Study) -> list[Kept]:
         for (cell, seed), column in text.items():
             if cell in places:
                 values[places[cell], seeds[seed]] = column
-        found.append(Kept(tokens, places, values))
+        found.append(TextLosses(tokens, places, values))
     return found

@@ -14,7 +14,7 @@ from ablate import evidence
 from ablate.evidence import noise_floor, sequential
 from ablate.evidence.claims.rank_correlation import rank_correlation
 from ablate.evidence.statistics import detectable, detectable_factor, paired
-from ablate.evidence.step_wording import worth_words
+from ablate.evidence.step_equivalents import worth_words
 from ablate.results.study import load_study
 
 
@@ -24,10 +24,11 @@ def test_two_seeds_find_a_difference_and_one_finds_none() -> None:
     assert math.isnan(detectable(paired(np.array([0.1])), 0.05))
 
 
-def test_one_placebo_has_no_spread_and_warns_of_nothing() -> None:
+def test_one_placebo_has_no_spread_and_warns_of_nothing(tmp_path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, {"seed.placebo": [None, "chaos"]}, seeds=[0]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        floor = noise_floor._floor("chaos", np.array([0.1]))
+        [floor] = noise_floor.floors(study)
     assert floor.n == 1 and math.isnan(floor.sd) and math.isnan(floor.upper)
 
 

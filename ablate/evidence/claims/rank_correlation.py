@@ -41,8 +41,8 @@ def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.G
     p_seeds = float(2 * t_above(abs(t.mean) / t.error, t.df)) if t.error else float(mean == 0)
     everything = range(len(w))
     without = [
-        float(np.mean(_standard(values[:, kept]) @ _standard(published[None, kept])[0]))
-        for kept in ([i for i in everything if i != left] for left in everything)
+        float(np.mean(_standard(values[:, others]) @ _standard(published[None, others])[0]))
+        for others in ([i for i in everything if i != left] for left in everything)
     ]
     if len(w) <= EXACT:
         orders = w[np.array(list(itertools.permutations(everything)))]

@@ -20,7 +20,7 @@ from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
 from ablate.evidence.effects import barred, too_few, withheld
 from ablate.evidence.equivalence import SEEDS
-from ablate.evidence.estimates import beside, estimate_row, scored, scored_by_two
+from ablate.evidence.estimates import estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.normality import assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.solved import least_level
@@ -42,10 +42,10 @@ class Finding:
     """What the runs say of one claim, before anything is corrected for the number of claims.
 
     columns   n, mean, sd and what else a row of `claims` shows
-    p         of "neither supported nor contradicted", good at any look; NaN where nothing can be said
+    p         of "neither supported nor contradicted", good at any look; NaN without a verdict
     span      the interval at a level; (NaN, NaN) where there is none
     outcome   at a level: 1 supported, −1 contradicted, 0 neither
-    reason    why nothing can be said; `final` if no more seeds would change that
+    reason    why there is no verdict; `final` if no more seeds would change that
     worth     the difference in training steps at a level; None without exchange runs
     unless    at a level: for whom alone it is supported, and why ("", "": for all); None of other relations
     assumes   what a verdict takes for granted
@@ -167,7 +167,7 @@ def reach(span: Span, relation: str) -> float:
 
 
 def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, bool]:
-    """Why nothing can be said of a difference, and whether no more seeds would change that."""
+    """Why there is no verdict on a difference, and whether more seeds cannot change that."""
     reason = barred(row)
     if reason and row.uneven:
         return f"{reason[1]}; diverged ranked worst: {ranks(row)}", True
@@ -202,7 +202,7 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
             for metric, side in zip(claim.metrics, sides, strict=True)
         ]
         sides = [f"{sides[0]}: {said_metric(plain_metric(claim.metrics[0]))}, {ways[0]}", ways[1]] if same else ways
-        other = {beside(cell, claim.metrics[1]): weight for cell, weight in other.items()}
+        other = {second_metric(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
     return Contrast("claim", "", sides[0], sides[1], at_words(manifest, claim), " against ".join(sides), weights)
 

@@ -62,8 +62,8 @@ def claim_words(claim: Claim) -> str:
 def side_words(manifest: Manifest, side: Side) -> str:
     """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
     if len(side) == 1:
-        ((key, asked),) = side.items()
-        levels = _levels(partial(named, manifest), asked)
+        ((key, wanted),) = side.items()
+        levels = _levels(partial(named, manifest), wanted)
         if "." not in key and levels not in ("none", "null", "true", "false"):
             return levels
     return " with ".join(_pairs(partial(named, manifest), side))
@@ -75,12 +75,12 @@ def at_words(manifest: Manifest, claim: Claim) -> str:
 
 
 def _pairs(call: Callable[[Any], str], side: Side) -> list[str]:
-    """Factors with the levels that are asked of them, by what people call them: "ffn=mlp, gelu"."""
-    return [f"{call(key)}={_levels(call, asked)}" for key, asked in side.items()]
+    """Factors with their levels, by what people call them: "ffn=mlp, gelu"."""
+    return [f"{call(key)}={_levels(call, levels)}" for key, levels in side.items()]
 
 
-def _levels(call: Callable[[Any], str], asked: Any) -> str:
-    return ", ".join(map(call, levels_of(asked)))
+def _levels(call: Callable[[Any], str], levels: Any) -> str:
+    return ", ".join(map(call, levels_of(levels)))
 
 
 def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
@@ -161,7 +161,7 @@ def ways(manifest: Manifest, metric: str, difference: float) -> tuple[str, str]:
 def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
     """What a margin asks of a difference, and which bound of an undecided one misses it: " (criterion > +0.3)".
 
-    After a difference without its sign the criterion has none, too; one of the `opposite` sign is said in words.
+    After a difference without its sign the criterion has none, too; one of the `opposite` sign is in words.
     """
     if claim.margin is None:
         return ""
@@ -196,7 +196,7 @@ def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
     share = f"{margin} of the training steps" if fraction_of(margin) is not None else ""
     known = formatting.bounds(float(f"{row.margin:.3g}"), math.nan)
     within = f"{known} ({share})" if known and share else known or f"±{share}"
-    held = leaning(row.verdict).partition(" ")[0]  # whom it holds for stands beside
+    held = leaning(row.verdict).partition(" ")[0]  # without the seeds that it holds for
     if held == "supported" and len(claim.metrics) < 2:
         verb = "are" if row.verdict == leaning(row.verdict) else "seem"
         return f"{row.side} and {row.against} {verb} equivalent within {within}: {spread(manifest, row)}"

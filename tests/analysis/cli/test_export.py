@@ -17,7 +17,7 @@ from analysis import sources
 from analysis.cli.main import main
 from analysis.escape import quoted, unquoted, written
 from analysis.sources.csv_file import read_csv
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 from analysis.writing.tables import runs_table
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -73,7 +73,7 @@ def test_an_exported_study_has_the_same_effects_when_it_is_read_again(tmp_path: 
     study = load_study(tmp_path, fabricate(tmp_path, **{"factors": GRID, **options}))
     file = written(runs_table(study), tmp_path / "runs.csv")
     within = tuple(name for name in factors if name not in study.manifest.reference)
-    again = read_csv(file, Asked(within=within))
+    again = read_csv(file, Request(within=within))
     expected, found = evidence.effects(study), evidence.effects(again)
     columns = ["label", "n", "mean", "sd", "low", "high", "p_holm", "p_bh", "verdict", "diverged", "paired", "family"]
     pandas.testing.assert_frame_equal(expected[columns], found[columns], check_dtype=False)
@@ -111,7 +111,7 @@ def test_labels_of_a_cumulative_design_are_no_formulas(tmp_path: Path) -> None:
 
 def test_levels_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, {"ffn": ["=mlp", "@swiglu"]}))
-    again = read_csv(written(runs_table(study), tmp_path / "runs.csv"), Asked())
+    again = read_csv(written(runs_table(study), tmp_path / "runs.csv"), Request())
     assert again.manifest.factors == {"ffn": ["=mlp", "@swiglu"]}
 
 

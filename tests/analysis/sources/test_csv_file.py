@@ -23,7 +23,7 @@ from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.escape import written
 from analysis.sources.csv_file import read_csv
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 from analysis.webpage.curve_data import series
 from analysis.writing.tables import remarks, runs_table
 
@@ -75,7 +75,7 @@ def trouble(levels: dict[str, Any], seed: int) -> str:
 )
 def test_a_native_study_read_back_is_equal_to_the_last_digit(tmp_path: Path, more: dict[str, Any]) -> None:
     native = load_study(tmp_path, fabricate(tmp_path, GRID, **more))
-    foreign = read_csv(exported(native, tmp_path / "runs.csv"), Asked())
+    foreign = read_csv(exported(native, tmp_path / "runs.csv"), Request())
     assert foreign.notes == []
     assert_equal_evidence(native, foreign)
 
@@ -83,12 +83,12 @@ def test_a_native_study_read_back_is_equal_to_the_last_digit(tmp_path: Path, mor
 def test_strata_and_one_at_a_time_read_back(tmp_path: Path) -> None:
     factors = {"ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 3e-05]}
     native = load_study(tmp_path, fabricate(tmp_path, factors, seeds=range(4)))
-    foreign = read_csv(exported(native, tmp_path / "runs.csv"), Asked(within=("optim.lr",)))
+    foreign = read_csv(exported(native, tmp_path / "runs.csv"), Request(within=("optim.lr",)))
     one, other = effects(native), effects(foreign)
     assert list(one["label"]) == list(other["label"]) and one["label"].iloc[-1] == "ffn × optim.lr: swiglu, 3e-05"
     pandas.testing.assert_frame_equal(one, other, check_exact=True)
     native = load_study(tmp_path, fabricate(tmp_path, GRID, study="oat", design="one_at_a_time", seeds=range(4)))
-    foreign = read_csv(exported(native, tmp_path / "oat.csv"), Asked())
+    foreign = read_csv(exported(native, tmp_path / "oat.csv"), Request())
     assert foreign.manifest.design == "one_at_a_time"
     pandas.testing.assert_frame_equal(effects(native), effects(foreign), check_exact=True)
 
@@ -124,11 +124,11 @@ def test_the_command_line_writes_figures_and_prints_a_page(tmp_path: Path, capsy
 
 def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
     text = rows({"0": 2.0, "1": 2.1, "2": 1.9}, 4, "cell,seed,val_loss", "{cell},{seed},{loss}")
-    table = evidence.effects(read_csv(write(tmp_path / "a.csv", text), Asked()))
+    table = evidence.effects(read_csv(write(tmp_path / "a.csv", text), Request()))
     assert list(table["label"][table["family"]]) == ["cell: 1 − 0", "cell: 2 − 0"]
     expected = [0.1 + np.mean([1e-4 * s for s in range(4)]), -0.1 + np.mean([2e-4 * s for s in range(4)])]
     np.testing.assert_allclose(table["mean"][table["family"]], expected, atol=1e-12)
-    other = evidence.effects(read_csv(tmp_path / "a.csv", Asked(reference=(("cell", "2"),))))
+    other = evidence.effects(read_csv(tmp_path / "a.csv", Request(reference=(("cell", "2"),))))
     assert list(other["label"][other["family"]]) == ["cell: 0 − 2", "cell: 1 − 2"]
 
 
@@ -136,38 +136,38 @@ def test_what_other_programs_log_of_training_is_not_called_fast(tmp_path: Path) 
     text = "cell,seed,train/acc\n" + "".join(
         f"{i},{s},{0.5 + 0.1 * i + 1e-3 * s * i}\n" for i in (0, 1) for s in range(4)
     )
-    [said] = verdicts(evidence.effects(read_csv(write(tmp_path / "a.csv", text), Asked(lower=False))))
+    [said] = verdicts(evidence.effects(read_csv(write(tmp_path / "a.csv", text), Request(lower=False))))
     assert said.startswith("better (higher acc)")
 
 
 def test_cells_that_no_design_relates_are_compared_with_the_reference(tmp_path: Path) -> None:
     cells = {"ln,mlp": 2.0, "rms,mlp": 2.1, "rms,swiglu": 1.9}
     text = rows(cells, 3, "norm,ffn,seed,loss", "{cell},{seed},{loss}")
-    study = read_csv(write(tmp_path / "a.csv", text), Asked())
+    study = read_csv(write(tmp_path / "a.csv", text), Request())
     table = evidence.effects(study)
     assert list(table["label"]) == ["variant: rms + mlp − ln + mlp", "variant: rms + swiglu − ln + mlp"]
     assert table["family"].all() and list(study.runs["norm"].unique()) == ["ln", "rms"]
     [_, told] = study.manifest.remarks
     assert "norm, ffn" in told and "--factors" in told, "one of them may be no factor at all"
-    assert len(read_csv(tmp_path / "a.csv", Asked(factors=("norm", "ffn"))).manifest.remarks) == 1
+    assert len(read_csv(tmp_path / "a.csv", Request(factors=("norm", "ffn"))).manifest.remarks) == 1
 
 
 def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path: Path) -> None:
     text = rows({"a": 0.5, "b": 0.9}, 5, "ffn,seed,test/accuracy,quality", "{cell},{seed},{loss},{loss}")
     file = write(tmp_path / "a.csv", text)
-    assert list(evidence.effects(read_csv(file, Asked()))["verdict"]) == ["better"]
+    assert list(evidence.effects(read_csv(file, Request()))["verdict"]) == ["better"]
     with pytest.raises(Refused, match=r"quality: its name does not say .* --lower or --higher"):
-        read_csv(file, Asked(metrics=("quality",)))
-    assert list(evidence.effects(read_csv(file, Asked(metrics=("quality",), lower=True)))["verdict"]) == ["worse"]
-    assert list(evidence.effects(read_csv(file, Asked(metrics=("quality",), lower=False)))["verdict"]) == ["better"]
+        read_csv(file, Request(metrics=("quality",)))
+    assert list(evidence.effects(read_csv(file, Request(metrics=("quality",), lower=True)))["verdict"]) == ["worse"]
+    assert list(evidence.effects(read_csv(file, Request(metrics=("quality",), lower=False)))["verdict"]) == ["better"]
 
 
 def test_pairing(tmp_path: Path) -> None:
     text = rows({"a": 2.0, "b": 2.1}, 6, "ffn,seed,loss", "{cell},{seed},{loss}")
-    assert evidence.effects(read_csv(write(tmp_path / "a.csv", text), Asked()))["paired"].all()
-    assert not evidence.effects(read_csv(tmp_path / "a.csv", Asked(unpaired=True)))["paired"].any()
+    assert evidence.effects(read_csv(write(tmp_path / "a.csv", text), Request()))["paired"].all()
+    assert not evidence.effects(read_csv(tmp_path / "a.csv", Request(unpaired=True)))["paired"].any()
     own = "ffn,seed,loss\n" + "\n".join(f"{'ab'[i % 2]},{i},2.{i}" for i in range(12))
-    study = read_csv(write(tmp_path / "own.csv", own), Asked())
+    study = read_csv(write(tmp_path / "own.csv", own), Request())
     assert "unpaired: no two cells have a seed in common" in study.manifest.remarks[0]
     assert evidence.effects(study)["n"].item() == 6 and len(study.runs) == 12
     named = "ffn,batches,seed,loss\n" + "\n".join(
@@ -175,7 +175,7 @@ def test_pairing(tmp_path: Path) -> None:
         for i, (cell, batches) in enumerate([("a", "x"), ("b", "x"), ("c", "y")])
         for seed in range(5)
     )
-    table = evidence.effects(read_csv(write(tmp_path / "named.csv", named), Asked()))
+    table = evidence.effects(read_csv(write(tmp_path / "named.csv", named), Request()))
     assert list(table["paired"]) == [True, False]
 
 
@@ -187,7 +187,7 @@ def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path)
         value = 3 - step / 20 + (cell == "b") * 0.1 + seed * 0.01 + (cell == "b") * seed**2 * 0.001
         lines.append(f"{cell},{seed},{step},{value},{value if step == 20 or (cell, seed) == ('b', 3) else ''}")
     file = write(tmp_path / "a.csv", "\n".join([lines[0], *reversed(lines[1:])]))
-    study = read_csv(file, Asked())
+    study = read_csv(file, Request())
     assert len(study.curves) == 23 and set(study.curves) >= {"cell", "label", "seed", "step", "val/loss", "test/loss"}
     runs = study.runs.set_index(["label", "seed"])
     assert runs.loc[("a", 2), "test/loss"] == 2.02
@@ -205,7 +205,7 @@ def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path)
 def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path: Path, line: str) -> None:
     kept = [f"{c},{s},{2 + 0.1 * (c == 'b') + 0.01 * s + 0.001 * s * s * (c == 'b')}" for c in "ab" for s in range(3)]
     text = "\n".join(["ffn,seed,loss", *kept[:4], line, *kept[5:]])
-    study = read_csv(write(tmp_path / "runs.csv", text), Asked())
+    study = read_csv(write(tmp_path / "runs.csv", text), Request())
     assert any("counted as missing: b seed 1" in each for each in study.notes), study.notes
     lost = study.runs[(study.runs["label"] == "b") & (study.runs["seed"] == 1)]
     assert list(lost["status"]) == ["missing"] and lost["loss"].isna().all()
@@ -215,7 +215,7 @@ def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path: Path, li
 @pytest.mark.parametrize("last", ["nan", "inf", "-inf", "1e308", "-1e101"])
 def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_path: Path, last: str) -> None:
     rows = [f"{ffn},{seed},{2 + 0.01 * seed}" for ffn in "ab" for seed in range(6)]
-    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss", *rows[:-1], f"b,5,{last}"])), Asked())
+    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss", *rows[:-1], f"b,5,{last}"])), Request())
     assert study.runs["status"].iloc[-1] == "diverged" and study.runs["loss"].isna().iloc[-1]
     assert "not finite and a status that does not say diverged, counted as diverged: b seed 5" in study.notes[0]
     assert evidence.effects(study)["verdict"].item() == "withheld"
@@ -223,7 +223,7 @@ def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_pat
 
 def test_a_model_without_parameters_is_compared(tmp_path: Path) -> None:
     rows = [f"{ffn},{seed},{2 + 0.01 * seed},{10 * (ffn == 'b')}" for ffn in "ab" for seed in range(3)]
-    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss,params", *rows])), Asked())
+    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss,params", *rows])), Request())
     assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 0
     assert [cell.params for cell in study.manifest.cells] == [0, 10]
 
@@ -231,7 +231,7 @@ def test_a_model_without_parameters_is_compared(tmp_path: Path) -> None:
 def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:
     told = itertools.product("ab", range(4), (0, 10))
     lines = [f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}" for cell, seed, step in told]
-    study = read_csv(write(tmp_path / "a.csv", "\n".join(["cell,seed,step,accuracy", *lines])), Asked())
+    study = read_csv(write(tmp_path / "a.csv", "\n".join(["cell,seed,step,accuracy", *lines])), Request())
     case = case_of(study, tmp_path)
     drawn = figures.tables(case)
     assert set(drawn["seeds"]["facet"]) == {"accuracy"} and sorted(drawn["seeds"]["value"]) == sorted(
@@ -247,7 +247,7 @@ def test_statuses(tmp_path: Path) -> None:
     statuses = ["done", "diverged", "failed", "missing", "", "missing"]
     text = "ffn,seed,status,loss\n" + "\n".join(f"a,{seed},done,2.{seed}" for seed in range(6)) + "\n"
     text += "\n".join(f"b,{seed},{status},{'nan' if seed else 1.9}" for seed, status in enumerate(statuses))
-    study = read_csv(write(tmp_path / "runs.csv", text), Asked())
+    study = read_csv(write(tmp_path / "runs.csv", text), Request())
     assert list(study.runs["status"][6:]) == ["done", "diverged", "failed", "missing", "diverged", "missing"]
     assert evidence.effects(study)["verdict"].item() == "withheld"  # one side diverged
     assert any("2 runs diverged: b seed 1, b seed 4" in line for line in remarks(study))
@@ -268,9 +268,9 @@ def test_statuses(tmp_path: Path) -> None:
 )
 def test_separators_and_line_ends_are_found(tmp_path: Path, change: Callable[[str], str]) -> None:
     plain = rows({"a": 2.0, "b": 2.1}, 3, "ffn,seed,loss", "{cell},{seed},{loss}")
-    expected = evidence.effects(read_csv(write(tmp_path / "a.csv", plain), Asked()))
+    expected = evidence.effects(read_csv(write(tmp_path / "a.csv", plain), Request()))
     (tmp_path / "b.csv").write_text(change(plain), encoding="utf-8", newline="")
-    study = read_csv(tmp_path / "b.csv", Asked())
+    study = read_csv(tmp_path / "b.csv", Request())
     assert study.notes == []
     pandas.testing.assert_frame_equal(evidence.effects(study), expected)
 
@@ -279,7 +279,7 @@ def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
     lines = ["host,norm,dim,hidden,seed,loss,elapsed"]
     for i, (norm, dim, seed) in enumerate(itertools.product(["ln", "rms"], [32, 64], range(3))):
         lines.append(f"h{i},{norm},{dim},{dim * 4},{seed},{2 + i / 100},{17 + i / 7}")
-    study = read_csv(write(tmp_path / "a.csv", "\n".join(lines)), Asked())
+    study = read_csv(write(tmp_path / "a.csv", "\n".join(lines)), Request())
     assert study.manifest.factors == {"norm": ["ln", "rms"], "dim": [32, 64]}
     assert study.notes == ["columns that are neither factor nor metric, left out: host, hidden, elapsed"]
     assert study.manifest.design == "grid"
@@ -296,9 +296,9 @@ def table(head: str, row: str, cells: tuple[str, ...] = ("a", "b"), seeds: int =
     return "\n".join([head, *(row.format(c=c, s=s, v=value(i, s), i=i) for (i, c), s in told)]) + "\n"
 
 
-def read(folder: Path, text: str | bytes, asked: Asked | None = None) -> Study:
+def read(folder: Path, text: str | bytes, asked: Request | None = None) -> Study:
     (folder / "runs.csv").write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_csv(folder / "runs.csv", asked or Asked())
+    return read_csv(folder / "runs.csv", asked or Request())
 
 
 PLAIN = table("ffn,seed,test/loss", "{c},{s},{v}")
@@ -441,7 +441,7 @@ def test_a_column_is_a_factor_by_what_it_holds_whatever_its_name(tmp_path: Path)
 
 def test_a_column_of_an_axis_is_a_factor_where_it_is_named(tmp_path: Path) -> None:
     text = table("tokens,seed,loss", "{c},{s},{v}", ("1000", "2e3"))
-    assert read(tmp_path, text, Asked(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
+    assert read(tmp_path, text, Request(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
     with pytest.raises(Refused, match="no column is a factor"):
         read(tmp_path, text)
 
@@ -492,7 +492,7 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
     with pytest.raises(Refused, match=r"\d+ columns could be factors: ffn, c1, .* and \d+ more; name") as error:
         read(tmp_path, text)
     assert "\n" not in str(error.value)
-    assert list(read(tmp_path, text, Asked(factors=("ffn",))).manifest.factors) == ["ffn"]
+    assert list(read(tmp_path, text, Request(factors=("ffn",))).manifest.factors) == ["ffn"]
 
 
 @pytest.mark.parametrize(
@@ -532,5 +532,5 @@ def test_wrong_options_are_one_line(tmp_path, monkeypatch, capsys, options, said
 @pytest.mark.parametrize("metric", ["seconds", "tokens"])
 def test_what_every_run_has_can_be_the_metric(tmp_path: Path, metric: str) -> None:
     text = table(f"ffn,seed,{metric}", "{c},{s},{i}{s}")
-    study = read(tmp_path, text, Asked(metrics=(metric,), lower=True))
+    study = read(tmp_path, text, Request(metrics=(metric,), lower=True))
     assert study.manifest.endpoint == metric and len(evidence.effects(study)) == 1

@@ -26,7 +26,7 @@ from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.escape import written
 from analysis.sources.csv_file import read_csv
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 from analysis.sources.study_file import read_study_file
 
 GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"]}
@@ -47,10 +47,10 @@ def judged_as(study: Study, claims: dict[str, Any], margin: float | None) -> Stu
     return replace(study, manifest=manifest)
 
 
-def described(folder: Path, **content: Any) -> Asked:
+def described(folder: Path, **content: Any) -> Request:
     """What a study file with this content asks."""
     (folder / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    return Asked(described=read_study_file(folder / "study.yaml"))
+    return Request(described=read_study_file(folder / "study.yaml"))
 
 
 def with_steps(study: Study, file: Path) -> Path:
@@ -107,7 +107,7 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factor
 def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> None:
     native = load_study(tmp_path, fabricate(tmp_path, GRID, seeds=range(6)))
     file = exported(native, tmp_path / "runs.csv")
-    assert not set(evidence.effects(read_csv(file, Asked()))["verdict"]) & {"negligible", "equivalent"}
+    assert not set(evidence.effects(read_csv(file, Request()))["verdict"]) & {"negligible", "equivalent"}
     study = read_csv(file, described(tmp_path, margin=0.2, claims={"gated": CLAIMS["gated"]}))
     found = evidence.effects(study)
     plain, whom = found["verdict"].map(leaning), "among seeds that trained"  # what theirs cost is not known

@@ -22,7 +22,7 @@ from ablate.results.study import Study, load_study
 from analysis.cli.main import main
 from analysis.sources import wandb_api
 from analysis.sources.logged import Origin, study_of
-from analysis.sources.request import Asked
+from analysis.sources.request import Request
 from analysis.sources.study_file import read_study_file
 from analysis.sources.tracked_runs import Tracked, logged_runs
 
@@ -85,12 +85,12 @@ def test_the_server_is_the_users_and_never_the_folders(online, tmp_path, monkeyp
         return Api(timeout)
 
     monkeypatch.setattr("wandb.Api", api)
-    wandb_api.read_wandb("someone/glu", Asked(), Path("results"))
+    wandb_api.read_wandb("someone/glu", Request(), Path("results"))
     assert seen == [False] and len([*(tmp_path / "results" / "wandb").glob("someone-glu/*.json")]) == len(online)
 
 
 def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> None:
-    study = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    study = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     assert study.manifest.factors == {"ffn.kind": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
     assert study.manifest.endpoint == "test/loss" and study.manifest.seeds == [0, 1, 2]
     runs = {(*run["config"]["ffn"].values(), run["config"]["seed"]): run for run in online}
@@ -111,7 +111,7 @@ def test_a_study_file_judges_runs_of_a_project(online, tmp_path, capsys):
         "study: gated\nreference: {ffn.kind: swiglu}\nmargin: 0.5\nclaims:\n"
         "  gated: {less: [{ffn.kind: swiglu}, {ffn.kind: mlp}], at: {optim.lr: 1e-3}}\n"
     )
-    asked = Asked(described=read_study_file(file))
+    asked = Request(described=read_study_file(file))
     study = wandb_api.read_wandb("someone/glu", asked, tmp_path)
     assert study.manifest.study == "gated" and study.manifest.reference["ffn.kind"] == "swiglu"
     (claim,) = evidence.claims(study).itertuples()
@@ -123,15 +123,15 @@ def test_a_study_file_judges_runs_of_a_project(online, tmp_path, capsys):
 
 
 def test_a_finished_run_is_fetched_once(online: list[dict[str, Any]], tmp_path: Path) -> None:
-    first = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    first = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     assert sorted(Api.scanned) == sorted(run["id"] for run in online)
     Api.scanned.clear()
-    again = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    again = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     assert Api.scanned == []
     pandas.testing.assert_frame_equal(evidence.effects(first), evidence.effects(again))
     online[3]["heartbeat_at"] = "2030-01-01T00:00:00"
     next((tmp_path / "wandb" / "someone-glu").glob(f"{online[5]['id']}.json")).write_text("{")
-    wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     assert Api.scanned == [online[3]["id"], online[5]["id"]]
 
 
@@ -142,7 +142,7 @@ def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> N
     online[4]["history"][-1]["test/loss"] = float("nan")
     del online[7]["config"]["seed"]
     online.append(again)
-    study = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    study = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     by_id = {run["id"]: study.runs[study.runs["path"].str.contains(run["id"], regex=False)] for run in online}
     assert by_id[online[0]["id"]].empty and by_id["again"]["test/loss"].item() == 1.5
     assert [by_id[online[i]["id"]]["status"].item() for i in (1, 2, 4)] == ["failed", "missing", "diverged"]
@@ -150,7 +150,7 @@ def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> N
     assert "1 run left out, whose cell and seed were run again" in notes and online[0]["id"] in notes
     assert "1 run without a seed left out" in notes and "not finite" in notes and "1 run without a row" in notes
     Api.scanned.clear()
-    wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     assert Api.scanned == [online[2]["id"]]  # the one that goes on
 
 
@@ -189,7 +189,7 @@ def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path:
         mirror.close()
     wandb.teardown()  # its service writes the last run to the end, as where a process of a mirror ends
     native = load_study(results, name)
-    found = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
+    found = wandb_api.read_wandb(str(results / "wandb"), Request(), tmp_path)
     assert found.notes == []
     one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
     assert one.pop("collapse_cost").notna().all() and other.pop("collapse_cost").isna().all()  # no yardsticks there
@@ -197,7 +197,7 @@ def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path:
     assert len(found.curves) == len(native.curves)
     (file,) = list((results / "wandb").glob("offline-run-*/run-*.wandb"))[:1]
     file.write_bytes(file.read_bytes()[:3])
-    torn = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
+    torn = wandb_api.read_wandb(str(results / "wandb"), Request(), tmp_path)
     assert f"{file.parent.name}/{file.name} is no run that can be read" in torn.notes[0] and len(torn.runs) == 8
 
 
@@ -239,7 +239,7 @@ def test_a_damaged_offline_run_is_named_and_stops_no_other(odd: dict[str, str], 
         for norm in ("ln", "rms"):
             offline(tmp_path / "runs", seed, norm)
     bad = offline(tmp_path / "runs", 3, "rms", **odd)
-    found = wandb_api.read_wandb(str(tmp_path / "runs"), Asked(), tmp_path)
+    found = wandb_api.read_wandb(str(tmp_path / "runs"), Request(), tmp_path)
     assert f"{bad.parent.name}/{bad.name} is no run that can be read; left out" in found.notes
     assert (found.runs["status"] == "done").sum() == 6 and found.manifest.factors == {"norm": ["ln", "rms"]}
 
@@ -255,7 +255,7 @@ def test_a_wandb_that_cannot_be_imported_is_no_damage_of_the_runs(broken, said, 
     offline(tmp_path / "runs", 0, "ln")
     monkeypatch.setitem(sys.modules, broken, None)
     with pytest.raises(Refused, match=f"--wandb needs wandb, {re.escape(said)}"):
-        wandb_api.read_wandb(str(tmp_path / "runs"), Asked(), tmp_path)
+        wandb_api.read_wandb(str(tmp_path / "runs"), Request(), tmp_path)
 
 
 def test_names_of_others_do_nothing_where_they_are_shown(wandb, tmp_path, capsys):
@@ -309,7 +309,7 @@ def tracked(i: int, config: dict[str, Any], **more: Any) -> Tracked:
 def read(settings: list[dict[str, Any]], **more: Any) -> Study:
     """The study of eight runs: of two cells, with four seeds where the settings do not say others."""
     runs = [tracked(i, {"seed": i // 2} | each, **more) for i, each in enumerate(settings)]
-    return study_of(logged_runs(runs, "", []), Asked(), Origin("s", "W&B", "2025", "-"))
+    return study_of(logged_runs(runs, "", []), Request(), Origin("s", "W&B", "2025", "-"))
 
 
 def eight(**settings: list[Any]) -> list[dict[str, Any]]:
