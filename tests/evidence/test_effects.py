@@ -292,33 +292,6 @@ def test_power_against_scipy_where_scipy_has_it() -> None:
     assert evidence.power(0.0, 8, 0.01) == pytest.approx(0.01, abs=2e-4)
 
 
-def test_noise_pools_the_spread_of_the_main_effects(tmp_path: Path) -> None:
-    table = evidence.effects(made(tmp_path, GRID, seeds=range(6), score=noisy))
-    main, interaction = evidence.noise(table)
-    spread = table.loc[table["kind"] == "main", "sd"]
-    assert main.sd == pytest.approx(np.sqrt((spread**2).mean())) and main.n == 6
-    assert main.spread == (spread.min(), spread.max())
-    assert interaction.kind == "interaction" and interaction.sd == pytest.approx(row(table, "norm × ffn").sd)
-
-
-@pytest.mark.parametrize(
-    ("looks", "said"),
-    [
-        ([], False),
-        ([[0, 1, 2, 3, 4]], False),
-        ([[0, 1, 2]], True),
-        ([[0, 1, 2, 3, 4], [0, 1, 2]], True),
-        ([[]], False),
-        ([[5, 6]], False),
-    ],
-)
-def test_seeds_added_after_a_look_are_said(tmp_path: Path, looks: list[list[int]], said: bool) -> None:
-    logged = [{"seeds": seeds, "when": "2025-01-01"} for seeds in looks]
-    study = made(tmp_path, GRID, seeds=range(5), looks=logged)
-    assert bool(evidence.unadjusted(study.manifest)) == said
-    assert set(evidence.effects(study)["unadjusted"]) == {said}
-
-
 def test_a_study_of_one_cell_has_no_effects(tmp_path: Path) -> None:
     table = evidence.effects(made(tmp_path, {}))
     assert table.empty and {"label", "verdict", "family"} <= set(table)

@@ -92,13 +92,6 @@ def test_simultaneous_intervals_cover_and_equal_variants_are_not_called_differen
     assert wrong.any(1).mean() > 0.02  # nor so little that intervals are wider than they need be
 
 
-def test_two_by_two_of_equal_spread_errs_as_often_as_three_independent_rows_do(tmp_path: Path) -> None:
-    values = scores(np.random.default_rng(1), STUDIES, 5, SPREADS["equal"])
-    low, high = paired_intervals(values @ design_of(tmp_path, "2x2").weights, 0.05 / 3)
-    expected = 1 - (1 - 0.05 / 3) ** 3
-    assert ((low > 0) | (high < 0)).any(1).mean() == pytest.approx(expected, abs=0.01)
-
-
 @pytest.mark.parametrize("n", SEEDS)
 def test_beside_a_true_effect_the_other_rows_err_no_more_often(design, n: int) -> None:
     rng = np.random.default_rng(n)
@@ -130,13 +123,6 @@ def test_what_is_equal_is_called_equivalent_once_there_are_seeds_enough(design) 
         said = verdicts(*paired_intervals(values, 0.05 / 3), n, MARGIN)
         found[n] = np.mean(np.char.startswith(said, "equivalent"))
     assert found[3] == 0 and found[5] < found[8] < found[20] and found[20] > 0.95
-
-
-@pytest.mark.parametrize(("d", "n", "alpha"), [(1.0, 8, 0.05), (2.0, 5, 0.05 / 3), (3.0, 3, 0.05), (0.6, 20, 0.05 / 6)])
-def test_power_is_what_theory_says_within_two_points(d: float, n: int, alpha: float) -> None:
-    differences = d + np.random.default_rng(n).normal(size=(STUDIES, n, 1))
-    low, high = paired_intervals(differences, alpha)
-    assert np.mean((low > 0) | (high < 0)) == pytest.approx(evidence.power(d, n, alpha), abs=0.02)
 
 
 def test_unpaired_from_five_seeds_on_errs_about_as_often_as_said(tmp_path: Path) -> None:
@@ -311,10 +297,3 @@ def test_pairing_saves_seeds(losses: np.ndarray, grid) -> None:
     norm = grid.weights[:, 0]
     between = sum(np.var(losses @ side, ddof=1) for side in (np.maximum(norm, 0), np.minimum(norm, 0)))
     assert between / np.var(losses @ norm, ddof=1) > 3
-
-
-def test_effects_of_the_record_are_those_of_the_draws(losses: np.ndarray, grid) -> None:
-    table = evidence.effects(with_scores(grid.study, losses[:8])).query("family")
-    low, high = paired_intervals((losses[:8] @ grid.weights)[None], 0.05 / 3)
-    assert table[["low", "high"]].to_numpy(float) == pytest.approx(np.stack([low[0], high[0]], axis=1), abs=1e-9)
-    assert table.set_index("label").loc["ffn: swiglu − mlp", "verdict"] == "better"

@@ -117,9 +117,6 @@ def curve(validation: list[float], training: list[float]) -> list[dict[str, Any]
 )
 def test_overfitting_is_a_rising_validation_loss_over_a_falling_training_loss(validation, training, found):
     assert overfits(curve(validation, training)) == (found and Overfits(**found))
-
-
-def test_rows_without_numbers_overfit_nothing() -> None:
     assert overfits([]) is None and overfits([{"step": 0, "val/loss": None}, {"step": 5, "train/loss": 1.0}]) is None
 
 

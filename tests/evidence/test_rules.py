@@ -133,6 +133,8 @@ def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom(tmp_path: 
     assert [n for _, n in squares] == [7, 7, 2]
     (noise,) = evidence.noise(evidence.effects(study))
     assert noise.sd == pytest.approx(math.sqrt(sum(square * n for square, n in squares) / 16)) and noise.n == 3
+    spreads = [math.sqrt(square) for square, _ in squares]
+    assert noise.kind == "main" and noise.spread == pytest.approx((min(spreads), max(spreads)))
 
 
 @pytest.mark.parametrize("lost", [False, True])

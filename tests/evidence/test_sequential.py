@@ -226,7 +226,10 @@ def test_runs_without_a_number_make_the_looks_smaller(tmp_path: Path) -> None:
 def test_a_fixed_number_of_seeds_is_as_it_was(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, GRID, range(8)))
     table = evidence.effects(study)
-    assert set(table.loc[table["family"], "alpha"]) == {0.05 / 3}
+    assert set(table.loc[table["family"], "alpha"]) == {0.05 / 3} and not table["unadjusted"].any()
+    for seeds, early in (([0, 1, 2], True), ([8, 9], False)):
+        seen = replace(study, manifest=replace(study.manifest, looks=[Look(seeds=seeds)]))
+        assert set(evidence.effects(seen)["unadjusted"]) == {early}
     assert not evidence.standing(study, table)
 
 
@@ -256,6 +259,9 @@ OTHER = [5, 8]
         (None, 5, [(5, PLAN)], "seeds=auto stopped at these 5 seeds"),
         (None, 8, [(5, PLAN)], "seeds were added after a look at 5 of the 8"),
         (None, 8, [(8, None)], ""),
+        (None, 5, [], ""),
+        (None, 5, [(0, None)], ""),
+        (None, 5, [(5, None), (3, None)], "seeds were added after a look at 3 of the 5"),
     ],
 )
 def test_only_the_looks_of_one_plan_are_allowed_for(auto, seeds, looks, said):

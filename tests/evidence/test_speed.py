@@ -57,19 +57,15 @@ def test_seconds_of_a_shared_machine_are_not_judged(tmp_path: Path) -> None:
 
 
 def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path) -> None:
-    path = timed(tmp_path).runs.query("seed == 3")["path"].iloc[0]
-    edit_json(Run(tmp_path, path).result_file, lambda told: told.update(sitting="another day"))
-    study = load_study(tmp_path, "fabricated")
-    [note] = study.notes
-    assert "1 seed (3)" in note and "speed" in note and evidence.speed(study)["n"].tolist() == [4]
-    assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
-
-
-def test_so_are_those_of_a_run_that_was_continued_in_the_sitting_of_its_partners(tmp_path: Path) -> None:
-    path = timed(tmp_path).runs.query("seed == 3")["path"].iloc[0]
-    edit_json(Run(tmp_path, path).result_file, lambda told: told.update(resumed=1))
-    study = load_study(tmp_path, "fabricated")
-    assert len(study.notes) == 1 and evidence.speed(study)["n"].tolist() == [4]
+    """Nor those of a run that was continued, in the sitting of its partners."""
+    for name, change in {"day": {"sitting": "another day"}, "resumed": {"resumed": 1}}.items():
+        folder = tmp_path / name
+        path = timed(folder).runs.query("seed == 3")["path"].iloc[0]
+        edit_json(Run(folder, path).result_file, lambda told, change=change: told.update(change))
+        study = load_study(folder, "fabricated")
+        [note] = study.notes
+        assert "1 seed (3)" in note and "speed" in note and evidence.speed(study)["n"].tolist() == [4]
+        assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
 
 
 def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
