@@ -116,7 +116,7 @@ def test_the_level_whose_constructor_fails_is_named(tmp_path: Path, monkeypatch:
 
 def test_a_mistake_in_several_studies_is_said_once(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     """Each is refused by a command of its own, in the same words."""
-    asked = studies.Request([], None, Path("tables"))
+    asked = studies.Asked([], None, Path("tables"))
     script = (
         "import sys; print('ablate: x=1: no such key', file=sys.stderr); print('more', file=sys.stderr); sys.exit(2)"
     )
