@@ -18,7 +18,7 @@ from ablate.formatting import leaning
 from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
-from analysis.cli.main import _said
+from analysis.cli.main import _lines
 from analysis.gallery import verdicts
 from analysis.writing import methods, tables
 from analysis.writing.latex import table as latex_of
@@ -101,11 +101,11 @@ def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(
     assert table["verdict"].eq("descriptive").tolist() == [descriptive] * len(table)
     assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
     given = case_of(study, tmp_path)
-    counts = {each.kind: len(each.verdicts) for each in verdicts.judged(given)}
+    counts = {kind for each in verdicts._judged(given) for kind in each["kind"]}
     assert ("effects" in counts) == (not descriptive)
     assert ("claims" in counts) == any(entry["registered"] for entry in claims.values())
     said = "effects are descriptive: what is judged are the registered claims"
-    outputs = [summary(study, tmp_path), "\n".join(_said(given)), " ".join(methods.methods(given))]
+    outputs = [summary(study, tmp_path), "\n".join(_lines(given)), " ".join(methods.methods(given))]
     assert all((said.removeprefix("e") in text) == descriptive for text in outputs)
     assert all("better (" not in text for text in outputs) == descriptive
 
@@ -139,10 +139,10 @@ def test_what_is_exploratory_looks_better_in_every_output(tmp_path: Path) -> Non
     assert tables.frames(given)["effects"]["verdict"].tolist().count("looks better") == 3
     told = sentences(given, given.effects[~given.effects["family"]])
     assert all(" seems to lower the test loss by " in each for each in told)
-    assert "a (post hoc): looks supported. swiglu seems 0.0" in "\n".join(_said(given))
+    assert "a (post hoc): looks supported. swiglu seems 0.0" in "\n".join(_lines(given))
     assert "said to look better or worse" in " ".join(methods.methods(given))
     diverged = design_lost(tmp_path / "lost")
-    for lines in ("\n".join(_said(diverged)), summary(diverged.study, tmp_path)):
+    for lines in ("\n".join(_lines(diverged)), summary(diverged.study, tmp_path)):
         assert lines.count("looks better (lower loss)") == 2 and "withheld" in lines
 
 
@@ -158,7 +158,7 @@ def test_claims_and_effects_are_said_to_be_families_of_their_own(tmp_path: Path,
     given = case(tmp_path, registered=registered, effects=ALL)
     said = "1 registered claim and 3 effects are two families, each with its own 5 % of false verdicts"
     said = said if registered else "laims written after results are exploratory; the 5 % of false verdicts are those"
-    outputs = [summary(given.study, tmp_path), "\n".join(_said(given)), " ".join(methods.methods(given))]
+    outputs = [summary(given.study, tmp_path), "\n".join(_lines(given)), " ".join(methods.methods(given))]
     outputs += ["\n".join(sheet.notes) for sheet in tables.sheets(given) if sheet.name in ("claims", "effects")]
     assert len(outputs) == 5 and all(said in text for text in outputs)
 
@@ -187,6 +187,6 @@ def test_two_seeds_judge_no_claim(tmp_path: Path, n: int, verdict: str) -> None:
 
 def test_every_printed_effect_says_how_many_seeds_it_rests_on(tmp_path: Path) -> None:
     given = case(tmp_path, seeds=4)
-    for text in (summary(given.study, tmp_path), "\n".join(_said(given))):
+    for text in (summary(given.study, tmp_path), "\n".join(_lines(given))):
         lines = [line for line in text.splitlines() if "  n = 4  " in line]
         assert [line.split("  ")[line.startswith("  ")] for line in lines] == list(given.effects["label"][:3])
