@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from ablate.config.extra import extra
-from ablate.data.sequence import FIRST, apart, blank, joined
+from ablate.data.sequence import FIRST, blank, joined, separate
 from ablate.data.task import Batch, HeldOut, Task, generator
 from ablate.formatting.suggest import instead
 
@@ -86,7 +86,7 @@ class Dates(Task):
     def examples(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and targets of rows of the table of days by formats."""
         sources, targets = self.sources[rows], self.targets[rows]
-        return joined(sources, targets, self.context) if self.kind == "lm" else apart(sources, targets)
+        return joined(sources, targets, self.context) if self.kind == "lm" else separate(sources, targets)
 
     def blank(self) -> dict[str, Tensor]:
         """The inputs of one example, all zero, nothing masked."""

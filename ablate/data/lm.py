@@ -20,8 +20,8 @@ REACH = 8  # times the training length that longer windows of held-out text can 
 def lost(unknown: dict[str, float], vocab: int) -> list[str]:
     """What to say of words that are not in the vocabulary, by their shares of the splits."""
     shares = ", ".join(f"{100 * share:.2g} % of {split}" for split, share in unknown.items())
-    told = f"words beyond the {vocab:,} of the vocabulary are <unk>: {shares}; to predict it counts as right"
-    return [told] * bool(unknown)
+    note = f"words beyond the {vocab:,} of the vocabulary are <unk>: {shares}; to predict it counts as right"
+    return [note] * bool(unknown)
 
 
 class LanguageModelling(Task):

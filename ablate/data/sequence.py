@@ -32,7 +32,7 @@ def joined(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str
     return {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}, ids(targets)
 
 
-def apart(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
+def separate(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
     """The source for an encoder, `BOS target` for a decoder, `target EOS` scored: (B, S), (B, T) -> (B, T + 1)."""
     rows, t = np.arange(len(source)), (target != PAD).sum(1)
     tokens = np.concatenate([np.full((len(rows), 1), BOS), target], 1)
@@ -129,7 +129,7 @@ class Sequence(Synthetic):
         while (wrong := ours & (sides(sources) != split)).any():
             sources[wrong] = self.sources(draw, lengths[wrong], width)
         targets = self.answers(sources, answer)
-        found = joined(sources, targets, self.span(length)) if self.kind == "lm" else apart(sources, targets)
+        found = joined(sources, targets, self.span(length)) if self.kind == "lm" else separate(sources, targets)
         return self.seen(found[0]), found[1]
 
     def seen(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ablate.config.extra import extra
-from ablate.data import words
 
 SEPARATOR = "\0"  # ends each document where there are several
 SIZES = {"bpe": 1024, "word": 8192}  # of a vocabulary that is not asked for in another size
 LEAST = {"bpe": (257, "the bytes and the end of a text"), "word": (3, "<unk>, the end of a text and a word")}
 CHUNK = 100_000  # characters that are taken at once: each takes a hundred bytes and more on the way
+UNKNOWN = "<unk>"  # in place of a word that is not in the vocabulary; no text has it as a word
+WORD = re.compile(r"\w+|\n|[^\w\s]")
 
 
 class Coded(NamedTuple):
@@ -126,11 +128,31 @@ def chunks(text: str, size: int) -> list[str]:
     return re.findall(rf"(?s).{{{size},}}?\S(?=[ \n])|.+", text)
 
 
+def words_of(text: str) -> Iterator[str]:
+    """The words of a text, in order: runs of letters, digits and underscores; any other character but spaces alone.
+
+    Case counts.  Line ends are words; spaces and tabs are none, so that a text cannot be made again from its words.
+    """
+    return (found.group() for found in WORD.finditer(text))
+
+
+def vocabulary(texts: Iterable[str], size: int, end: str) -> list[str]:
+    """At most `size` words in order of their ids: the unknown one, `end`, then by frequency, ties by letters."""
+    counts = Counter(word for text in texts for word in words_of(text))
+    del counts[end]
+    return [UNKNOWN, end, *sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]]
+
+
+def encode(text: str, ids: dict[str, int]) -> np.ndarray:
+    """The id of each word of a text, 0 for those that have none: (N,)."""
+    return np.fromiter((ids.get(word, 0) for word in words_of(text)), np.uint32)
+
+
 def _words(pieces: Pieces, vocab_size: int | None) -> Coded:
     assert vocab_size
-    known = words.vocabulary(pieces["train"], vocab_size, SEPARATOR)
+    known = vocabulary(pieces["train"], vocab_size, SEPARATOR)
     numbered = {word: i for i, word in enumerate(known)}
-    ids = {split: [words.encode(piece, numbered) for piece in found] for split, found in pieces.items()}
+    ids = {split: [encode(piece, numbered) for piece in found] for split, found in pieces.items()}
     return Coded(ids, len(known), json.dumps(known))
 
 

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by three backends that give the same numbers but for rounding, and which is chosen.
+"""Attention by scores of queries and keys: its base class, and three backends that differ by rounding alone.
 
 `attend` chooses: explicit products, torch's fused kernel (scaled_dot_product_attention), or FlexAttention.
 """
@@ -9,12 +9,71 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from ablate.model.dropout import Dropout
+from ablate.model.position import Places
+from ablate.model.shape import Shape
 
 FEW = 256**2  # scores of a head; of more, those that are kept for the backward pass take too much memory
+
+
+class Attention(nn.Module):
+    """W_out · concat_h(softmax(Q_h K_hᵀ · scale) V_h); a subclass says in `project` what Q, K and V are.
+
+    It sets `out`, the output matrix, and `scale`, and calls this constructor first.
+    """
+
+    out: nn.Module
+    scale: float
+    window: int | None = None  # positions that a query sees of its own sequence; all of them
+    soft_cap: float | None = None  # c of c · tanh(scores / c)
+    sink: Tensor | None  # (H,), the score of one more key, which all queries see and whose value is 0
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.head_dim, self.dropout = shape.head_dim, Dropout(shape.dropout)
+        self.register_buffer("sink", None)
+
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
+        return self.out(self.find(x, places, causal, mask, memory))
+
+    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
+        """The values that each query finds, heads side by side: (B, T, H · D)."""
+        return self.merge_heads(self.attend(x, places, causal, mask, memory))
+
+    def attend(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
+        """The values that each query finds: (B, H, T, D)."""
+        query, key, value = self.project(x, x if memory is None else memory, places)
+        return attend(
+            query,
+            key,
+            value,
+            causal,
+            bias=places.bias,
+            mask=mask,
+            dropout=self.dropout,
+            scale=places.scale(self.scale, self.window),
+            window=self.window if memory is None else None,
+            slopes=places.slopes,
+            soft_cap=self.soft_cap,
+            sink=self.sink,
+        )
+
+    def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""
+        raise NotImplementedError
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, T, H · D) -> (B, H, T, D)."""
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        """(B, H, T, D) -> (B, T, H · D)."""
+        return x.transpose(-3, -2).flatten(-2)
 
 
 def attend(
@@ -40,7 +99,7 @@ def attend(
     bias on the CPU: its fused kernel has no gradient of one, and under vmap torch does not notice and takes it anyway.
     Nor for short sequences on the CPU, in bf16 or compiled: see `few_scores`.
 
-    On a GPU windows, slopes, caps and sinks are told to FlexAttention where it has a kernel: see `takes_rules`.  All
+    On a GPU windows, slopes, caps and sinks are given to FlexAttention where it has a kernel: see `takes_rules`.  All
     else is handed to scaled_dot_product_attention as a (T, S) mask or an (H, T, S) bias: what is eager or padded, and a
     bias that is trained, such as T5's, whose gradient FlexAttention would add up in no fixed order.  That kernel knows
     neither caps nor sinks, which are explicit elsewhere.
@@ -49,24 +108,10 @@ def attend(
     beyond = soft_cap is not None or sink is not None  # what the fused kernel does not know
     rules = slopes is not None or ((window is not None or beyond) and bias is None)
     if rules and not dropped and mask is None and takes_rules(query):
-        return attend_flex(
-            query, key, value, causal, slopes=slopes, scale=scale, window=window, soft_cap=soft_cap, sink=sink
-        )
+        return attend_flex(query, key, value, causal, slopes, scale, window, soft_cap, sink)
     if dropped or beyond or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
-        return attend_explicit(
-            query,
-            key,
-            value,
-            causal,
-            bias=bias,
-            mask=mask,
-            dropout=dropout,
-            scale=scale,
-            window=window,
-            soft_cap=soft_cap,
-            sink=sink,
-        )
-    return attend_fused(query, key, value, causal, bias=bias, mask=mask, scale=scale, window=window)
+        return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window, soft_cap, sink)
+    return attend_fused(query, key, value, causal, bias, mask, scale, window)
 
 
 def few_scores(query: Tensor, key: Tensor) -> bool:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least
 from ablate.config.targets import chosen_class
+from ablate.model.attend import Attention
 from ablate.model.init import of_std, tag
 from ablate.model.latent import MLA
 from ablate.model.norm import RMSNorm
 from ablate.model.position import Places, doubled, rotate, thinned
-from ablate.model.scored import Attention
 from ablate.model.shape import Shape
 
 __all__ = ["MLA"]
@@ -95,8 +95,8 @@ class GQA(Attention):
         """Those of queries and keys, where there are any."""
         made = self.normed_by if kind is None else chosen_class("attention", "qk_norm", kind)
         if made is None and (over, eps, gain) != (None, None, None):
-            told = "attention.over, attention.eps and attention.gain are of a norm"
-            raise ValueError(f"{told}; write attention.qk_norm=rms, or ln")
+            problem = "attention.over, attention.eps and attention.gain are of a norm"
+            raise ValueError(f"{problem}; write attention.qk_norm=rms, or ln")
         self.over = over or "head"
         if made is None:
             return None, None
@@ -111,7 +111,6 @@ class GQA(Attention):
         return tag(nn.Linear(shape.dim, shape.heads * (shape.head_dim if of == "feature" else 1), bias), "in")
 
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        """See Attention."""
         if self.gate is None:
             return super().find(x, places, causal, mask, memory)
         gate = torch.sigmoid(self.gate(x))  # first: in which order gradients of x are added up, is part of the numbers
@@ -119,7 +118,6 @@ class GQA(Attention):
         return (gate if gate.shape == found.shape else gate.repeat_interleave(self.head_dim, -1)) * found
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
-        """See Attention."""
         query, key = map(rotate, (self.queries(x), self.keys(memory)), places.rotations(self.window))
         return query, self.repeat_kv(key), self.mixed(memory, places)
 
@@ -228,7 +226,6 @@ class Differential(GQA):
         self.norm = RMSNorm(shape.head_dim, eps)
 
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        """See Attention."""
         found = self.attend(x, doubled(places), causal, mask, memory)
         first, second = found.unflatten(-3, (-1, 2)).unbind(-3)  # (B, H, T, D) each
         a, b, c, d = self.lambdas

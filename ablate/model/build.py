@@ -28,10 +28,9 @@ from ablate.model.embedding import Embedding, check_tied
 from ablate.model.objective import OFFERED, Objective, asked
 from ablate.model.parametrization import Parametrization
 from ablate.model.placebo import initialise_as
-from ablate.model.residual import Sublayers
+from ablate.model.residual import Sublayers, mixes_values
 from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
-from ablate.model.value_residual import mixes_values
 
 
 def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
@@ -74,15 +73,15 @@ def base_of(config: Config) -> Config | None:
     if any(node.get("scale") is not None for node in variants_of(config.attention)):
         raise BadComponent("attention.scale", "is set by parametrization=mup; leave it null")
     if config.model.head_dim and rule.base_head_dim is None and config.model.dim != rule.base_dim:
-        told = f"is null, and model.head_dim={config.model.head_dim} says of this width alone how wide heads are"
-        raise BadComponent("parametrization.base_head_dim", f"{told}; write how wide they are at the base width")
+        problem = f"is null, and model.head_dim={config.model.head_dim} says of this width alone how wide heads are"
+        raise BadComponent("parametrization.base_head_dim", f"{problem}; write how wide they are at the base width")
     share = rule.base_dim / config.model.dim
     head_dim = config.model.head_dim
     inner = (head_dim * config.model.heads if head_dim else config.model.dim) * share  # features of all heads
     heads = inner / rule.base_head_dim if rule.base_head_dim else config.model.heads
     if heads != round(heads) or inner / heads != round(inner / heads):
-        told = f"{rule.base_dim} makes {heads:.3g} heads of {inner / heads:.3g} features; write one that both divide"
-        raise BadComponent("parametrization.base_dim", told)
+        problem = f"{rule.base_dim} makes {heads:.3g} heads of {inner / heads:.3g} features; write one that both divide"
+        raise BadComponent("parametrization.base_dim", problem)
 
     def narrowed(ffn: dict[str, Any]) -> dict[str, Any]:
         return ffn | {"hidden": max(1, round(ffn["hidden"] * share))} if ffn.get("hidden") else ffn
@@ -156,8 +155,8 @@ def bare_model(config: Config, task: Any) -> nn.Module:
 def keep_hidden(model: nn.Module, objective: Objective) -> None:
     """Have a model keep the states that its objective asks for.  Raises BadComponent where it cannot."""
     if unknown := [name for name in asked(objective) if name not in OFFERED]:
-        told = f"terms of {type(objective).__name__} ask for {unknown[0]}; there are {', '.join(OFFERED)}"
-        raise BadComponent("objective", told)
+        problem = f"terms of {type(objective).__name__} ask for {unknown[0]}; there are {', '.join(OFFERED)}"
+        raise BadComponent("objective", problem)
     stacks = [part for part in model.modules() if hasattr(part, "keeps_hidden")]
     if "hidden" in asked(objective) and not stacks:
         raise BadComponent("objective", f"asks for hidden states, and {type(model).__name__} keeps none")
@@ -166,7 +165,7 @@ def keep_hidden(model: nn.Module, objective: Objective) -> None:
 
 
 def is_plain(config: Config) -> bool:
-    """Whether embeddings are as wide as the model and trained, as where nothing is said of them."""
+    """Whether embeddings are as wide as the model and trained, as by default."""
     target = resolve("embedding", config.embedding["_target_"], config.user)
     return target is Embedding and not (config.embedding["width"] or config.embedding["frozen"])
 
@@ -188,7 +187,7 @@ def follows(cross: partial[Any]) -> bool:
 
 
 def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:
-    """A layer's constructor, told its layer where it asks for it; outside of the layers the last one's, without."""
+    """A layer's constructor, with its layer where it takes that; outside of the layers the last one's, without."""
     found = make[-1 if layer is None else layer]
     return partial(found, layer=layer) if "layer" in found.keywords else found
 
@@ -232,9 +231,9 @@ def later_tokens(config: Config, task: Any) -> int:
         kinds = " or ".join(objective.kinds)
         raise BadComponent("objective", f"{type(objective).__name__} is for {kinds} tasks, and data is {task.kind}")
     if objective.later >= task.context:
-        told = f"after the next one there are at most {task.context - 1} in a context of {task.context}"
+        problem = f"after the next one there are at most {task.context - 1} in a context of {task.context}"
         raise BadComponent(
-            "objective", f"{type(objective).__name__} predicts {objective.later} later tokens, and {told}"
+            "objective", f"{type(objective).__name__} predicts {objective.later} later tokens, and {problem}"
         )
     return objective.later
 

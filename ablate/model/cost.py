@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from ablate.config.depth import is_patterned, variants_of
 from ablate.config.schema import LAYERS, Config
@@ -18,7 +19,6 @@ from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model, initialised_model
 from ablate.model.init import drawn_as
 from ablate.model.norm import running_norms
-from ablate.model.uncounted import Uncounted, unreached
 
 # Dense bf16 peak in FLOP/s with sums in float32, by what a card is called, the longer names first.  From NVIDIA's data
 # sheets of each card, whose numbers with sparsity are halved (H100, H200: of SXM and NVL; GB200, B200: of the NVL72 and
@@ -32,6 +32,9 @@ IDLE = ("cross_attention= changes nothing here: this model attends to no other s
 OUTSIDE = ("embed_norm", "final_norm", "head.norm")
 MOST = 10**12  # parameters of a model
 COMPUTED = 10**9  # parameters of a model that is run to be counted, where it cannot be on the meta device
+# Operators of torch that do more than a step for each number, and are no product: scans, solutions, transforms.
+LONG = ("cumsum", "cumprod", "logcumsumexp", "linalg_", "_linalg_", "triangular_solve", "cholesky", "_fft_", "sort")
+SHORT = ("linalg_vector_norm",)  # but for a sum of squares
 
 
 @record
@@ -77,21 +80,21 @@ def count(config: Config, task: Any) -> Budget:
     with torch.device("meta"):
         model, inputs = build_model(config, task), task.blank()
         try:
-            flops, said = forward_flops(model, inputs)
+            flops, remarks = forward_flops(model, inputs)
         except Exception:  # whatever a user's component does with a number that is not there
             if sum(p.numel() for p in model.parameters()) > COMPUTED:
                 raise
             flops = math.nan
     if math.isnan(flops):
         model = initialised_model(config, task, 0)
-        flops, said = forward_flops(model, one_example(task))
-        said = [*said, "its FLOPs are those of one random example: what it computes depends on the data"]
+        flops, remarks = forward_flops(model, one_example(task))
+        remarks = [*remarks, "its FLOPs are those of one random example: what it computes depends on the data"]
     parameters, widths = dict(model.named_parameters()), ffn_widths(model)
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (drawn_as(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*told_of(model, config), *said],
+        notes=[*notes_of(model, config), *remarks],
         hidden=only(width for width, _ in widths),
         unused=model.unused,
         running=bool(running_norms(model)),
@@ -102,10 +105,10 @@ def count(config: Config, task: Any) -> Budget:
 def forward_flops(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[float, list[str]]:
     """FLOPs of a forward pass, stated ones among them, and what to say of what is not in them."""
     model.train(bool(getattr(model, "later", ())))  # what is there for training alone is counted, too
-    counter, beside, apart = FlopCounterMode(display=False), Uncounted(model), unreached(model)
-    with counter, beside, torch.no_grad():
+    counter, stated, idle = FlopCounterMode(display=False), Uncounted(model), unreached(model)
+    with counter, stated, torch.no_grad():
         model(**inputs)
-    return counter.get_total_flops() + beside.stated, [*dict.fromkeys(apart), *beside.notes]
+    return counter.get_total_flops() + stated.stated, [*dict.fromkeys(idle), *stated.notes]
 
 
 def one_example(task: Any) -> dict[str, Tensor]:
@@ -124,7 +127,7 @@ def notes(model: nn.Module) -> list[str]:
     return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
 
 
-def told_of(model: nn.Module, config: Config) -> list[str]:
+def notes_of(model: nn.Module, config: Config) -> list[str]:
     """What there is to say of a model beside its counts."""
     idle = IDLE * ("cross_attention" in model.unused)
     return [*notes(model), *outside(model, config), *frozen(model), *for_training(model), *idle]
@@ -136,8 +139,8 @@ def outside(model: nn.Module, config: Config) -> list[str]:
         return []
     names = [f".{name}" for name, _ in model.named_modules()]
     found = [norm for norm in OUTSIDE if any(name.endswith(f".{norm}") for name in names)]
-    told = f"{' and '.join(found)} outside of the layers: norm={config.norm[LAYERS][-1]}, as in the last one"
-    return [told] if found else []
+    note = f"{' and '.join(found)} outside of the layers: norm={config.norm[LAYERS][-1]}, as in the last one"
+    return [note] if found else []
 
 
 def frozen(model: nn.Module) -> list[str]:
@@ -151,8 +154,8 @@ def frozen(model: nn.Module) -> list[str]:
 def for_training(model: nn.Module) -> list[str]:
     """What to say of blocks for later tokens, which no evaluation passes."""
     spared = sum(p.numel() for block in getattr(model, "later", ()) for p in block.parameters())
-    told = f"{spared:,} of its parameters, and their FLOPs, are of blocks for later tokens, which serve training alone"
-    return [f"{told}; match= counts them as any other, so that what is evaluated is the smaller for them"] * bool(
+    note = f"{spared:,} of its parameters, and their FLOPs, are of blocks for later tokens, which serve training alone"
+    return [f"{note}; match= counts them as any other, so that what is evaluated is the smaller for them"] * bool(
         spared
     )
 
@@ -193,3 +196,62 @@ def peak_of(device: str) -> float | None:
     if OTHER.search(device):
         return None
     return next((value for name, value in PEAK.items() if re.search(rf"\b{name}\b", device)), None)
+
+
+class Uncounted(TorchDispatchMode):
+    """Adds up the FLOPs that a model's parts state, and names the operators of the others whose work is not known.
+
+    A part states them by a method `stated_flops(batch, length)`, for its input (batch, length, features): of a forward
+    pass, beside its matrix products and convolutions, which are seen.  To be used around a forward pass.
+    """
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.stated, self.names, self.inside = 0.0, set[str](), 0
+        for module in model.modules():
+            if hasattr(module, "stated_flops"):
+                module.register_forward_pre_hook(self.enter)
+                module.register_forward_hook(self.leave)
+
+    @property
+    def notes(self) -> list[str]:
+        what = "its FLOPs leave out {}, which only their part can state, as stated_flops(batch, length)"
+        return [what.format(", ".join(sorted(self.names)))] if self.names else []
+
+    def enter(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        x: Tensor = given[0]
+        self.stated += module.stated_flops(x.shape[0], x.shape[1])
+        self.inside += 1
+
+    def leave(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        self.inside -= 1
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        packet = func._overloadpacket
+        if not self.inside and packet not in flop_registry and is_long(packet):
+            self.names.add(str(packet).replace(".", "::").removeprefix("aten::").lstrip("_"))
+        return func(*args, **(kwargs or {}))
+
+
+def is_long(packet: Any) -> bool:
+    """Whether an operator's work is not known to be in proportion to its numbers: one of these, or none of torch's."""
+    space, _, name = packet._qualified_op_name.partition("::")
+    return space not in ("aten", "prim", "prims") or (name.startswith(LONG) and name not in SHORT)
+
+
+def unreached(model: nn.Module) -> list[str]:
+    """A list that has, once the model was called, what to say of mixers to which nothing of the position comes.
+
+    A mixer's `reads` are the fields of Places that it heeds; one that has none such heeds all.
+    """
+    found: list[str] = []
+
+    def look(module: nn.Module, given: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        acting = {name for name, value in kwargs["places"]._asdict().items() if value is not None} - {"values"}
+        if acting and acting.isdisjoint(module.reads):
+            found.append(f"{type(module).__name__}: what position= does to queries, keys and scores does not reach it")
+
+    for module in model.modules():
+        if hasattr(module, "reads"):
+            module.register_forward_pre_hook(look, with_kwargs=True)
+    return found

@@ -70,7 +70,6 @@ def register_operators() -> None:
 
 
 def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """See `grouped`."""
     made = x.new_zeros(len(x), weight.shape[-1])
     for start, end, matrix in groups(ends, weight):
         torch.mm(x[start:end], matrix, out=made[start:end])

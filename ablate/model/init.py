@@ -47,7 +47,6 @@ class Normal(Init):
         self.std = at_least("init.std", std, 0)
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
-        """Standard deviation of one matrix."""
         return self.std
 
 
@@ -58,22 +57,17 @@ class GPT2(Init):
         self.std, self.layers = at_least("init.std", std, 0), layers
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
-        """Standard deviation of one matrix."""
         return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
 
 
-class SmallInit(Init):
+class SmallInit(GPT2):
     """N(0, 2 / (5 · dim)) for every matrix, std / √(2 · layers) for those that write to the residual stream.
 
     Nguyen & Salazar 2019, arXiv 1910.05895; the depth rule is GPT-2's.
     """
 
     def __init__(self, dim: int, layers: int):
-        self.std, self.layers = math.sqrt(2 / (5 * dim)), layers
-
-    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
-        """Standard deviation of one matrix."""
-        return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
+        super().__init__(layers, math.sqrt(2 / (5 * dim)))
 
 
 class Xavier(Init):
@@ -83,7 +77,6 @@ class Xavier(Init):
         self.gain, self.dim = at_least("init.gain", gain, 0), dim
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
-        """Standard deviation of one matrix."""
         if role in ("embedding", "position", "head"):
             return self.dim**-0.5
         return self.gain * math.sqrt(2 / (fan_in + fan_out))
@@ -100,7 +93,6 @@ class SmallEmbed(GPT2):
         self.embedding_std = at_least("init.embedding_std", embedding_std, 0)
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
-        """Standard deviation of one matrix."""
         return self.embedding_std if role == "embedding" else super().scale(role, fan_in, fan_out)
 
 

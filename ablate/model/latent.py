@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
+from ablate.model.attend import Attention
 from ablate.model.init import tag
 from ablate.model.norm import RMSNorm
 from ablate.model.position import Places, rotate, thinned
-from ablate.model.scored import Attention
 from ablate.model.shape import Shape
 
 

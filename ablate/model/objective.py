@@ -48,7 +48,6 @@ class CrossEntropy(Objective):
         self.z = at_least("objective.z", z, 0)
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
-        """See Objective."""
         scored, found = targets != IGNORE, {}
         if self.label_smoothing:
             own = logits.gather(-1, targets.clamp(min=0)[..., None])[..., 0]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
+from ablate.model.attend import Attention
 from ablate.model.init import fans, role_of
-from ablate.model.scored import Attention
 
 
 class Parametrization:
@@ -53,15 +53,14 @@ class MuP(Parametrization):
             at_least("parametrization.base_head_dim", base_head_dim, 1)
 
     def follow(self, model: nn.Module, base: nn.Module) -> None:
-        """See the class."""
         follow_modules(model, base)
         own = dict(base.named_parameters())
         for name, parameter in model.named_parameters():
             parameter.like = own[name]
             into, out = growth(parameter)
             if found := without_rule(parameter):
-                told = f"has no rule for {name}, {found}; write parametrization=standard"
-                raise BadComponent("parametrization", told)
+                problem = f"has no rule for {name}, {found}; write parametrization=standard"
+                raise BadComponent("parametrization", problem)
             parameter.rates = {"adam": 1 / into, "sgd": out / into}
             if is_matrix(parameter) and into != 1:
                 parameter.gain = getattr(parameter, "gain", 1.0) * into**-0.5
@@ -73,8 +72,8 @@ def follow_modules(model: nn.Module, base: nn.Module) -> None:
         if isinstance(module, Attention) and isinstance(other, Attention):
             module.scale *= math.sqrt(other.head_dim / module.head_dim)
         elif name.rpartition(".")[2] in ("attention", "cross_attention") and not isinstance(module, Attention):
-            told = f"has no rule for {type(module).__name__}, which takes no softmax of scores"
-            raise BadComponent("parametrization", f"{told}; write parametrization=standard")
+            problem = f"has no rule for {type(module).__name__}, which takes no softmax of scores"
+            raise BadComponent("parametrization", f"{problem}; write parametrization=standard")
         elif isinstance(module, nn.Linear) and role_of(module.weight) in ("head", "embedding"):
             read: Any = module.in_features / other.in_features
             if read != 1:

@@ -11,7 +11,7 @@ Rotation = tuple[Tensor, Tensor]  # cosines and signed sines (T, R) for the firs
 
 
 class Places(NamedTuple):
-    """What self-attention is told of positions, made once for all layers of a forward pass."""
+    """What self-attention gets of positions, made once for all layers of a forward pass."""
 
     rotation: Rotation | None = None  # of queries, and of keys but for the next two
     bias: Tensor | None = None  # added to the scores, broadcast to (B, H, T, T)
@@ -44,7 +44,7 @@ class Position(nn.Module):
         return x
 
     def places(self, x: Tensor, causal: bool) -> Places:
-        """What the attention over the stream (B, T, C) is told."""
+        """What the attention over the stream (B, T, C) gets."""
         return Places()
 
 

@@ -116,7 +116,7 @@ class T5Bias(Position):
 
 
 def doubled(places: Places) -> Places:
-    """What each head is told of positions for two heads in its place."""
+    """What each head gets of positions, for two heads in its place."""
     bias, slopes = places.bias, places.slopes
     if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
         bias = bias.repeat_interleave(2, -3)

@@ -17,7 +17,6 @@ from ablate.model.dropout import Dropout
 from ablate.model.mixers.chunked import as_given
 from ablate.model.position import Places
 from ablate.model.shape import Shape
-from ablate.model.value_residual import mixes_values
 
 Step = Callable[[Tensor], Tensor]
 
@@ -111,7 +110,6 @@ class PreNorm(Block):
             self.norms[0] = chosen_class("residual", "first_norm", first_norm)()
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
             x = x + dropout(f(norm(x)))
         return x
@@ -123,7 +121,6 @@ class PostNorm(Block):
     final_norm = False
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
             x = norm(x + dropout(f(x)))
         return x
@@ -135,7 +132,6 @@ class Sandwich(Block):
     final_norm, norms_each = True, 2
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, before, after, dropout in zip(sublayers, norms[::2], norms[1::2], self.dropouts, strict=True):
             x = x + dropout(after(f(before(x))))
         return x
@@ -147,7 +143,6 @@ class ResPost(Block):
     final_norm = True
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
             x = x + dropout(norm(f(x)))
         return x
@@ -167,7 +162,6 @@ class Parallel(Block):
             self.norms = self.norms[:1]
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         normed = [norm(x) for norm in norms] * (len(sublayers) // len(norms))
         steps = zip(sublayers, normed, self.dropouts, strict=True)
         return x + sum((dropout(f(y)) for f, y, dropout in steps), torch.zeros_like(x))
@@ -184,7 +178,6 @@ class ReZero(Block):
         self.alpha = nn.Parameter(torch.zeros(()))
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, dropout in zip(sublayers, self.dropouts, strict=True):
             x = x + self.alpha * dropout(f(x))
         return x
@@ -200,7 +193,6 @@ class LayerScale(Block):
         self.scales = nn.ParameterList(torch.full((shape.dim,), float(init)) for _ in self.dropouts)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, norm, scale, dropout in zip(sublayers, norms, self.scales, self.dropouts, strict=True):
             x = x + dropout(scale * f(norm(x)))
         return x
@@ -237,7 +229,6 @@ class DeepNorm(Block):
                 yield parameter
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
             x = norm(self.alpha * x + dropout(f(x)))
         return x
@@ -249,7 +240,6 @@ class NoResidual(Block):
     final_norm = True
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """See the class."""
         for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
             x = dropout(f(norm(x)))
         return x
@@ -277,15 +267,12 @@ class HyperConnections(Block):
         )
 
     def enter(self, x: Tensor) -> Stream:  # (B, T, C) -> (B, T, n, C)
-        """See Block."""
         return Stream(x[..., None, :].expand(*x.shape[:-1], self.streams, -1))
 
     def leave(self, stream: Stream) -> Tensor:  # (B, T, n, C) -> (B, T, C)
-        """See Block."""
         return stream.x.mean(-2)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, n, C) -> the same
-        """See the class."""
         for f, norm, connection, dropout in zip(sublayers, norms, self.connections, self.dropouts, strict=True):
             write, read_and_keep = connection(x).split((1, self.streams + 1), -1)  # (…, n, 1), (…, n, n + 1)
             with as_given(x):  # in bf16 every sublayer would round the streams
@@ -316,3 +303,22 @@ class Connection(nn.Module):
             return static.clone()  # of a view of a parameter torch's counter of FLOPs finds no gradient to hook
         found = F.linear(F.layer_norm(x, x.shape[-1:]), self.dynamic).tanh()
         return static + torch.cat((self.scales[:1], self.scales[1:].expand(self.streams + 1))) * found
+
+
+def mixes_values(attention: nn.Module) -> bool:
+    """Whether an attention takes part in a value residual."""
+    return getattr(attention, "value_residual", None) is not None
+
+
+def connect_values(blocks: Sequence[Block]) -> None:
+    """Have the attention of later layers mix in the first one's values, where it asks for it.  Raises ValueError."""
+    first, *later = (block.attention for block in blocks)
+    problem = "attention.value_residual mixes in the values of the first layer"
+    for attention in later:
+        if mixes_values(attention) and not mixes_values(first):
+            raise ValueError(f"{problem}, whose {type(first).__name__} hands on none; begin with one that does")
+        if mixes_values(attention):
+            attention.follow()
+    if mixes_values(first) and not any(map(mixes_values, later)):
+        wanted = "choose one that does for a later layer" if later else "write model.layers=2"
+        raise ValueError(f"{problem}, and no later one mixes them in; {wanted}")

@@ -96,7 +96,6 @@ class Moments(RunningNorm):
         return (count * mean).sum((0, 1)) / count.sum().clamp(min=1)
 
     def reset(self) -> None:
-        """See RunningNorm."""
         super().reset()
         self.running_mean.zero_()
         self.running_var.fill_(1)
@@ -168,7 +167,6 @@ class PowerNorm(RunningNorm):
         return share, (x.square() * share).sum((0, 1))
 
     def reset(self) -> None:
-        """See RunningNorm."""
         super().reset()
         self.running_square.fill_(1)
         self.nu.zero_()

@@ -15,9 +15,8 @@ from ablate.model.dropout import Dropout
 from ablate.model.init import tag
 from ablate.model.norm import running_norms
 from ablate.model.position import Position
-from ablate.model.residual import Block, Stream
+from ablate.model.residual import Block, Stream, connect_values
 from ablate.model.shape import ModelShape
-from ablate.model.value_residual import connect_values
 
 
 class Parts(NamedTuple):
@@ -204,8 +203,8 @@ class EncoderDecoder(nn.Module):
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
         refuse_one_way("position", [self.encoder.position])
-        if told := one_way(block.cross_attention for block in self.decoder.blocks):
-            raise ValueError(f"{told} reads its own sequence alone, and no source; write cross_attention=mha beside it")
+        if name := one_way(block.cross_attention for block in self.decoder.blocks):
+            raise ValueError(f"{name} reads its own sequence alone, and no source; write cross_attention=mha beside it")
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
@@ -236,12 +235,12 @@ def wants_final_norm(blocks: list[Block]) -> bool:
     agree = "let layers differ in styles that agree"
     wanted = {block.final_norm: type(block).__name__ for block in blocks}
     if len(wanted) > 1:
-        told = f"{wanted[True]} needs a norm after the last block, {wanted[False]} must have none"
-        raise BadComponent("residual", f"{told}; {agree}")
+        problem = f"{wanted[True]} needs a norm after the last block, {wanted[False]} must have none"
+        raise BadComponent("residual", f"{problem}; {agree}")
     streams = {block.streams: type(block).__name__ for block in blocks}
     if len(streams) > 1:
-        told = " and ".join(f"{name} has {count}" for count, name in streams.items())
-        raise BadComponent("residual", f"of residual streams {told}; {agree}")
+        counts = " and ".join(f"{name} has {count}" for count, name in streams.items())
+        raise BadComponent("residual", f"of residual streams {counts}; {agree}")
     return blocks[0].final_norm
 
 
@@ -277,8 +276,8 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
 
 def refuse_one_way(group: str, parts: Iterable[nn.Module]) -> None:
     """Raise ValueError for what an encoder cannot have."""
-    if told := one_way(parts):
-        raise ValueError(f"{told} reads from left to right, and an encoder all positions; choose another {group}")
+    if name := one_way(parts):
+        raise ValueError(f"{name} reads from left to right, and an encoder all positions; choose another {group}")
 
 
 def one_way(parts: Iterable[nn.Module]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import functools
 from typing import Any
@@ -14,34 +15,9 @@ from ablate.data.task import IGNORE
 
 pytest.importorskip("babel")
 DAYS = ["hétfő", "kedd", "szerda", "csütörtök", "péntek", "szombat", "vasárnap"]
-MONTHS = [
-    "január",
-    "február",
-    "március",
-    "április",
-    "május",
-    "június",
-    "július",
-    "augusztus",
-    "szeptember",
-    "október",
-    "november",
-    "december",
-]
-ENGLISH = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
+MONTHS = ["január", "február", "március", "április", "május", "június"]
+MONTHS += ["július", "augusztus", "szeptember", "október", "november", "december"]
+ENGLISH = list(calendar.month_name)[1:]
 both = pytest.mark.parametrize("kind", ["lm", "seq2seq"])
 
 

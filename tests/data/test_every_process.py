@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import test_lm
+import test_split
 import test_tasks
 import test_tokenizer
 from conftest import ROOT
@@ -24,8 +25,9 @@ print(json.dumps(digests()))
 
 
 def digests() -> dict[str, Any]:
-    """Hashes of batches, of held-out examples and of what training a tokenizer comes to."""
-    return {"lm": test_lm.digests(), "tasks": test_tasks.digests(), "tokenizer": test_tokenizer.digest()}
+    """Hashes of batches, of held-out examples, of splits and of what training a tokenizer comes to."""
+    of_texts = {"lm": test_lm.digests(), "split": test_split.digest(), "tokenizer": test_tokenizer.digest()}
+    return of_texts | {"tasks": test_tasks.digests()}
 
 
 def test_batches_and_tokens_are_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from ablate.data.split import near_duplicates, shingles, split_documents
 
-ROOT = Path(__file__).resolve().parents[2]
 Parts = dict[str, list[tuple[int, int, int]]]
 
 
@@ -193,24 +188,10 @@ def test_neither_order_nor_names_decide() -> None:
     assert sides(texts) == sides(shuffled)
 
 
-def test_the_split_is_the_same_in_every_process() -> None:
-    """Python's own hash differs between processes; nothing may depend on it."""
+def digest() -> str:
+    """Clusters and sides of texts with near-copies among them, for test_every_process.py."""
     texts = [*OTHERS[:150], *(t for i in range(20) for t in copies(i))]
-    script = (
-        "import json, sys\nfrom ablate.data.split import *\n"
-        "texts = [t.encode() for t in json.load(sys.stdin)]\n"
-        "print(json.dumps([near_duplicates(texts), split_documents(texts, [len(t) for t in texts])]))"
-    )
-    given, outputs = json.dumps([t.decode() for t in texts]), set()
-    for seed in ("0", "1", "4242"):
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-c", script], input=given, env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        outputs.add(done.stdout.strip())
-    here = json.dumps([near_duplicates(texts), split(texts)])
-    assert outputs == {here}
+    return json.dumps([near_duplicates(texts), split(texts)])
 
 
 @pytest.mark.parametrize("length", [1, 19, 20, 100, 12345])

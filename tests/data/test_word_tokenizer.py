@@ -13,7 +13,7 @@ import pytest
 from ablate.data.corpus import SPLITS, Document, load_corpus
 from ablate.data.mlm import MaskedText
 from ablate.data.text import Text
-from ablate.data.words import UNKNOWN, encode, vocabulary, words_of
+from ablate.data.tokenizer import UNKNOWN, encode, vocabulary, words_of
 
 SEVERAL = ["ant", "bee", "crow", "dingo", "élan", "naïve", "x_1", "don't"]
 RARE = [f"rare{i}" for i in range(300)]

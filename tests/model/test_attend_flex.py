@@ -1,4 +1,4 @@
-"""Attention by rules, as a GPU's kernel is told them, in float64 on the CPU; where it is taken, and in whole models."""
+"""Attention by rules, as a GPU's kernel takes them, in float64 on the CPU; where it is taken, and in whole models."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def given() -> list[Tensor]:
 @pytest.mark.parametrize(("causal", "window", "sloped"), RULES)
 def test_rules_are_the_explicit_bias_and_mask(causal: bool, window: int | None, sloped: bool) -> None:
     """Outputs and gradients."""
-    told = ALiBi(HEADS).places(torch.zeros(1, T, 1, dtype=torch.float64), causal)
+    places = ALiBi(HEADS).places(torch.zeros(1, T, 1, dtype=torch.float64), causal)
     one, other = given(), given()
-    by_rules = attend_flex(*one, causal, told.slopes if sloped else None, 0.3, window)
-    explicit = attend_explicit(*other, causal, told.bias if sloped else None, None, None, 0.3, window)
+    by_rules = attend_flex(*one, causal, places.slopes if sloped else None, 0.3, window)
+    explicit = attend_explicit(*other, causal, places.bias if sloped else None, None, None, 0.3, window)
     found, expected = (
         [out, *torch.autograd.grad(out.sin().sum(), inputs)] for out, inputs in ((by_rules, one), (explicit, other))
     )
@@ -96,11 +96,11 @@ def test_padding_dropout_and_trained_biases_keep_other_kernels(monkeypatch: pyte
 
     monkeypatch.setattr(module, "takes_rules", lambda query: True)
     monkeypatch.setattr(module, "attend_flex", never)
-    told = ALiBi(HEADS).places(torch.zeros(1, T, 1), True)
+    places = ALiBi(HEADS).places(torch.zeros(1, T, 1), True)
     everything = [x.detach() for x in given()]
     attend(*everything, True)
-    attend(*everything, True, told.bias, window=3)  # of such a bias, as T5's, nothing is known
-    attend(*everything, True, told.bias, mask=torch.ones(2, T), slopes=told.slopes)
-    attend(*everything, True, told.bias, dropout=Dropout(0.5), slopes=told.slopes)
+    attend(*everything, True, places.bias, window=3)  # of such a bias, as T5's, nothing is known
+    attend(*everything, True, places.bias, mask=torch.ones(2, T), slopes=places.slopes)
+    attend(*everything, True, places.bias, dropout=Dropout(0.5), slopes=places.slopes)
     with pytest.raises(AssertionError, match="by rules"):
-        attend(*everything, True, told.bias, slopes=told.slopes)
+        attend(*everything, True, places.bias, slopes=places.slopes)

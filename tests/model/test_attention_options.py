@@ -158,7 +158,7 @@ def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"soft_cap": 0.0}, r"attention\.soft_cap must be > 0"),
         ({"window": 0}, r"attention\.window must be ≥ 1"),
@@ -167,8 +167,8 @@ def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
         ({"gain": False}, r"attention\.qk_norm"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         GQA(SHAPE, None, False, None, **options)
 
 
@@ -181,11 +181,11 @@ def test_rules_of_a_gpu_s_kernel_give_the_same(
 ) -> None:
     monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
     query, key, value = (some(B, HEADS, T, D, seed=i) for i in range(3))
-    told = ALiBi(HEADS).places(some(1, T, 1), causal)
+    places = ALiBi(HEADS).places(some(1, T, 1), causal)
     more: dict[str, Any] = {"scale": 0.7, "window": window, "soft_cap": soft_cap}
     more |= {"sink": some(HEADS, seed=4) if sunk else None}
-    by_rules = attend_flex(query, key, value, causal, slopes=told.slopes if sloped else None, **more)
-    explicit = attend_explicit(query, key, value, causal, bias=told.bias if sloped else None, **more)
+    by_rules = attend_flex(query, key, value, causal, slopes=places.slopes if sloped else None, **more)
+    explicit = attend_explicit(query, key, value, causal, bias=places.bias if sloped else None, **more)
     assert float((by_rules - explicit).abs().max()) < 1e-10
 
 

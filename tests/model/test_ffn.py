@@ -104,7 +104,7 @@ def test_gated_formulas(variant: str, changed: dict[str, Any], activation: Any, 
 def test_every_variant_has_a_formula() -> None:
     known = {"none", "moe", *(variant for variant, _, _ in UNGATED + GATED)}
     how = "add it to UNGATED or GATED in tests/model/test_ffn.py, with its activation as plain numbers"
-    assert not (told := without_formula("ffn", known, how + ': ("{name}", {{}}, lambda a: …)')), told
+    assert not (message := without_formula("ffn", known, how + ': ("{name}", {{}}, lambda a: …)')), message
 
 
 def test_relu_is_another_name_of_mlp() -> None:
@@ -219,7 +219,7 @@ def test_is_not_linear(variant: str) -> None:
 
 @every
 def test_gradients(variant: str) -> None:
-    ffn = from_disk(variant)
+    ffn = from_disk(variant, **({"hidden": 2, "experts": 4} if variant == "moe" else {}))
     names = [name for name, _ in ffn.named_parameters()]
 
     def forward(x: Tensor, *parameters: Tensor) -> Tensor:

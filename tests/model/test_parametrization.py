@@ -107,8 +107,12 @@ STACKS = {
 }
 
 
-@pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
-@pytest.mark.parametrize("name", STACKS)
+ADAMW = [(name, "adamw") for name in STACKS]
+
+
+@pytest.mark.parametrize(
+    ("name", "optimiser"), [*ADAMW, ("options", "sgd"), ("factorised", "sgd"), ("two stacks", "sgd")]
+)
 def test_coordinates_of_other_stacks_move_no_more_at_larger_widths(name: str, optimiser: str) -> None:
     """Under standard those of AdamW grow as the root of the width, or faster."""
     found = slopes(True, optimiser, **STACKS[name])
@@ -172,7 +176,7 @@ def test_heads_that_grow_in_number_keep_their_scale() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "told"),
+    ("sections", "message"),
     [
         ({"ffn": component("ffn", "moe")}, "writes 8 features"),
         ({"residual": component("residual", "hyper_connections")}, "writes 6 features"),
@@ -185,6 +189,6 @@ def test_heads_that_grow_in_number_keep_their_scale() -> None:
     ],
     ids=["moe", "hyper-connections", "differential", "gla", "scale", "scaled embeddings", "heads", "head_dim"],
 )
-def test_what_the_table_says_nothing_of_is_refused(sections: dict[str, Any], told: str) -> None:
-    with pytest.raises(BadComponent, match=told):
+def test_what_the_table_says_nothing_of_is_refused(sections: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadComponent, match=message):
         build_model(config_of(2 * BASE, True, **sections), Blank(VOCAB))

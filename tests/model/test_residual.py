@@ -175,7 +175,7 @@ WIRED: dict[str, Any] = {formula.__name__: formula for formula in FORMULAS}
 
 def test_every_variant_has_a_formula() -> None:
     how = "write def {name}(block, x, f) in tests/model/test_residual.py, from its paper, and add it to FORMULAS"
-    assert not (told := without_formula("residual", WIRED, how)), told
+    assert not (message := without_formula("residual", WIRED, how)), message
 
 
 NORMS = {"sandwich": 2, "rezero": 0}  # of a sublayer, where it is not one
@@ -350,10 +350,12 @@ def test_what_the_sublayers_add_is_dropped_at_sites_of_their_own(variant: str) -
     assert len({int(module.key) for module in made.modules() if isinstance(module, Dropout)}) == len(sites)
 
 
+# Every pair of values of each two flags.
+FLAGS = [(False, False, False), (False, True, True), (True, False, True), (True, True, False)]
+
+
 @every
-@pytest.mark.parametrize("share", [False, True], ids=["own layers", "shared layers"])
-@pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize("scale", [False, True], ids=["plain", "scaled"])
+@pytest.mark.parametrize(("share", "tie", "scale"), FLAGS)
 def test_decoder_formula(variant: str, share: bool, tie: bool, scale: bool) -> None:
     cell = {"residual": variant, "position": "learned"}
     flags = {"share_layers": share, "tie_embeddings": tie, "scale_embeddings": scale, "norm_embeddings": scale}

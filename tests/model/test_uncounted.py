@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.model.uncounted import Uncounted, is_long
+from ablate.model.cost import Uncounted, is_long
 
 
 class Part(nn.Module):

@@ -183,7 +183,7 @@ def test_layers_of_other_kinds_stand_between() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         (layered(("linear", None), ("gqa", "identity"), ("gqa", "identity")), "LinearAttention hands on none"),
         (layered(("gqa", None), ("gqa", "identity"), ("gqa", "identity")), "GQA hands on none"),
@@ -191,8 +191,8 @@ def test_layers_of_other_kinds_stand_between() -> None:
         (chosen("identity", layers=1), r"no later one.*model\.layers=2"),
     ],
 )
-def test_a_stack_without_first_or_later_values_is_refused(config: Config, told: str) -> None:
-    with pytest.raises(ValueError, match=rf"attention\.value_residual.*{told}"):
+def test_a_stack_without_first_or_later_values_is_refused(config: Config, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"attention\.value_residual.*{message}"):
         made(config)
 
 

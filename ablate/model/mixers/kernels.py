@@ -83,8 +83,8 @@ def choose_kernels(mixer: nn.Module, kernels: Kernels | None, keys: int, values:
         return
     sizes = f"not {keys} of a head's keys and {values} of its values"
     if min(keys, values) < LEAST or keys % 2 or values % 2:
-        told = f"takes even numbers of features ≥ {LEAST}, {sizes}; write fewer model.heads, or leave it out"
-        raise ValueError(f"attention.kernels={kernels} {told}")
+        problem = f"takes even numbers of features ≥ {LEAST}, {sizes}; write fewer model.heads, or leave it out"
+        raise ValueError(f"attention.kernels={kernels} {problem}")
     if most and keys > most:
         raise ValueError(f"attention.kernels={kernels} takes at most {most} features of keys, {sizes}; leave it out")
     mixer.note = "; ".join([*filter(None, [getattr(mixer, "note", None)]), NOTE])

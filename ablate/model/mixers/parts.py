@@ -13,9 +13,9 @@ from ablate.model.shape import Shape
 
 
 class Recurrent(nn.Module):
-    """A mixer that reads from left to right, whatever it is told of direction: (B, T, C) -> (B, T, C).
+    """A mixer that reads from left to right, whatever `causal` is: (B, T, C) -> (B, T, C).
 
-    Its recurrence is computed by its `kernels`, where it is told of some.
+    Its recurrence is computed by its `kernels`, where it has some.
     """
 
     causal_only = True  # no encoder can be made of it alone, and nothing across stacks
@@ -42,7 +42,6 @@ class GatedOutput(Recurrent):
         self.out = tag(nn.Linear(self.heads * features, shape.dim, bias), "out")
 
     def finish(self, x: Tensor, found: Tensor) -> Tensor:  # (B, T, C), (B, H, T, V) -> (B, T, C)
-        """See the class."""
         return self.out(F.silu(self.gate(x)) * merge_heads(self.norm(found)))
 
 

@@ -33,8 +33,8 @@ class Pretrained(Embedding):
     def note(self) -> str:
         """What every table says of it."""
         if self.shared:
-            told = "one set of vectors, trained on the training split, for all seeds and placebos"
-            return f"{told}: neither intervals nor aa cover its noise"
+            note = "one set of vectors, trained on the training split, for all seeds and placebos"
+            return f"{note}: neither intervals nor aa cover its noise"
         return "vectors trained on the training split anew for each seed, and for its placebos init and embedding"
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:

@@ -116,15 +116,20 @@ def expected(family: Family) -> tuple[Weights, Outcome]:
     return weights, outcome(logits, targets, weights)
 
 
-def computed(composer: Composer, family: Family, *overrides: str) -> Outcome:
-    """What our model computes with the same parameters.  Raises ValueError where they are not those that it has."""
+def calculated(composer: Composer, family: Family, *overrides: str) -> tuple[float, Callable[[], Outcome]]:
+    """The share by which our model's logits err with the same parameters, and what computes the gradients, too.
+
+    Raises ValueError where the parameters are not those that our model has.
+    """
     model, (weights, _) = build(composer, family, *overrides), expected(family)
     mapped = family.weights(weights)
     if shapes(mapped) != shapes(dict(model.named_parameters())):
         differing = sorted(set(shapes(mapped).items()) ^ set(shapes(dict(model.named_parameters())).items()))
         raise ValueError(f"the map and the model have different parameters: {differing}")
     inputs, targets = batch(family.kind)
-    return outcome(functional_call(model, mapped, kwargs=inputs, tie_weights=True), targets, weights)
+    logits = functional_call(model, mapped, kwargs=inputs, tie_weights=True)
+    found = share(expected(family)[1].logits, logits.detach()[targets != IGNORE])
+    return found, lambda: outcome(logits, targets, weights)
 
 
 def shapes(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -142,7 +142,7 @@ def gemma2(weights: Weights) -> Weights:
 
 
 def rope(base: float) -> dict[str, Any]:
-    """How a reference is told of a base."""
+    """How a reference takes a base."""
     return {"rope_parameters": {"rope_type": "default", "rope_theta": base}}
 
 

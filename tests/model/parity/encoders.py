@@ -149,7 +149,7 @@ def t5_reference(**settings: Any) -> Callable[[], nn.Module]:
 
 
 def t5_v1_1_reference() -> nn.Module:
-    """T5 1.1 with a head of its own: `transformers` ties it, whatever it is told, though the family is not tied."""
+    """T5 1.1 with a head of its own: `transformers` ties it in any case, though the family is not tied."""
     gated = {"d_ff": GATED, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
     model = t5_reference(**gated, relative_attention_max_distance=20)()
     model.lm_head = nn.Linear(DIM, VOCAB, bias=False)

@@ -137,7 +137,7 @@ def xglm(weights: Weights) -> Weights:
 
 
 def partial_rope(base: float, share: float) -> dict[str, Any]:
-    """How a reference is told of a base and a share."""
+    """How a reference takes a base and a share."""
     return {"rope_parameters": rope(base)["rope_parameters"] | {"partial_rotary_factor": share}}
 
 
