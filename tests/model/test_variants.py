@@ -115,7 +115,11 @@ LM = ("decoder", "lm")
 RUNNING = [
     {"norm": name} for name in variants("norm") if hasattr(resolve("norm", read("norm", name)["_target_"]), "drift")
 ]
-IN_FORMS = [(LM, {}), *((form, cell) for form in STACKS.values() for cell in covering_in(form))]
+# Attention alone in a decoder, and positions: not every mixer reads what a position encoding gives.
+MIXING = ("attention", "cross_attention", "position")
+IN_FORMS = [(LM, cell) for cell in CELLS if not cell or {*cell} & {*MIXING}]
+IN_FORMS += [(LM, {k: v for k, v in cell.items() if k not in MIXING}) for cell in covering_in(LM)]
+IN_FORMS += [(form, cell) for form in STACKS.values() if form != LM for cell in covering_in(form)]
 IN_FORMS += [
     (form, cell) for form in FORMS if form not in STACKS.values() for cell in ({}, *RUNNING) if admits(form, cell)
 ]
