@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ablate.config.components import own_of
 from ablate.config.errors import Problem
 from ablate.config.schema import BUILT, Config
+from ablate.data.task import Batch
 from ablate.model.build import build_model, build_objective
 from ablate.model.dropout import Dropout
 from ablate.model.objective import terms_of
@@ -30,9 +33,11 @@ from ablate.results.run_key import code_of
 from ablate.training.devices import cards, environments
 from ablate.training.optim import build_optimiser
 from ablate.training.scoring import positions_at_once
+from ablate.training.step import Step, build_step
 
 FLOAT = 4  # bytes
 DRAWING = 4 * 8  # bytes for each number of a dropout's mask: four of int64 at a time in its hash
+ROWS = 8  # of the batch that a step is tried with: it may take some of them
 MOMENTS = 2  # numbers per parameter that an optimiser is taken to keep which will not be asked, as Adam does
 PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
 HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
@@ -100,7 +105,7 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
 
 
 def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
-    """How many of a model's parameters are trained, all but frozen tables, and what its optimiser keeps of them."""
+    """How many of a model's parameters are trained, all but frozen tables, and the size of optimiser and step state."""
     with FakeTensorMode():
         model = build_model(config, task)
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -108,16 +113,57 @@ def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
         for parameter in trained:
             parameter.grad = torch.empty_like(parameter)
         try:
-            optimiser = build_optimiser(config, model)
+            with Live() as live:
+                optimiser = build_optimiser(config, model)
+                step = build_step(config, model, optimiser, config.optim.grad_clip)
+                if type(step) is not Step:
+                    return numbers, held_numbers(step, trained, task, live)
             optimiser.step()
         except Exception:  # one of the user's own that looks at numbers, of which there are none
             return numbers, MOMENTS * numbers
         return numbers, sum(x.numel() for x in tree_leaves(optimiser.state_dict()) if isinstance(x, Tensor))
 
 
+class Live(TorchDispatchMode):
+    """Knows the results of operations that something still refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[weakref.ref[Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        found = func(*args, **(kwargs or {}))
+        self.made += [weakref.ref(x) for x in tree_leaves(found) if isinstance(x, Tensor)]
+        return found
+
+    def numbers(self, besides: list[Tensor]) -> int:
+        """How many numbers these results hold, besides some tensors."""
+        found = {x.untyped_storage()._cdata: x.untyped_storage() for made in self.made if (x := made()) is not None}
+        known = {x.untyped_storage()._cdata for x in besides}
+        return sum(storage.nbytes() // FLOAT for key, storage in found.items() if key not in known)
+
+
+def held_numbers(step: Step, trained: list[nn.Parameter], task: Any, live: Live) -> int:
+    """Numbers of optimiser and step that are held while gradients are taken, at most: moments, or copies of weights."""
+    inputs = {name: x.expand(ROWS, *x.shape[1:]).clone() for name, x in task.blank().items()}
+    batch, most = Batch(inputs, torch.zeros((ROWS, task.context), dtype=torch.long)), [0]
+    given = [*inputs.values(), batch.targets, *trained]
+
+    def gradients(part: Batch) -> dict[str, Tensor]:
+        for parameter in trained:
+            parameter.grad = torch.empty_like(parameter)
+        most.append(live.numbers([*given, *(p.grad for p in trained if p.grad is not None)]))
+        return {"loss": torch.zeros(())}
+
+    for _ in range(2):  # the first makes what the second finds there
+        step.update(batch, 0.0, gradients)
+    return max(most)
+
+
 def estimate(params: int, trained: int, moments: int, kept: int, largest: int, outputs: int, config: Config) -> float:
-    """Bytes of a training process: parameters, gradients of those that are trained, and the optimiser's moments; what
-    is kept; what backward or evaluation adds.
+    """Bytes of a training process: parameters, gradients of those that are trained, the state of optimiser and step;
+    what is kept; what backward or evaluation adds.
     """
     train = config.train
     held = FLOAT * (params * (1 + (train.average != "none")) + moments)
@@ -133,7 +179,7 @@ def needed(cell: Checked) -> float:
     config, task = cell.config, cell.task
     whole = config.as_json()
     parts = {key: whole[key] for key in (*BUILT, "model", "data")} | {"user": config.user}
-    parts["optim"] = [config.optim._target_, own_of(config, "optim")]
+    parts |= {"optim": [config.optim._target_, own_of(config, "optim")], "step": whole["step"]}
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 

@@ -20,6 +20,7 @@ from ablate.planning.checks import memory
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.composition import compose_cells
 from ablate.planning.plan import Plan, PlanError
+from ablate.training.step import Step
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from bench_memory import measured
@@ -120,6 +121,30 @@ def test_an_optimiser_keeps_what_its_paper_says(optimiser, of_matrix, of_vector,
         expected += n * m * (optimiser == "muon" and name.startswith("embed"))
     trained, moments = memory.numbers_trained(cell.config, cell.task)
     assert trained == cell.budget.params and expected <= moments <= expected + count, "and each parameter's step"
+
+
+class Lookahead(Step):
+    """Holds slow weights from the start, and a momentum from its first update on."""
+
+    def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float):
+        super().__init__(model, optimiser, grad_clip)
+        self.slow, self.momentum = [p.detach().clone() for p in model.parameters()], list[torch.Tensor]()
+
+    def update(self, batch: Any, lr: float, gradients: Any) -> Any:
+        found = super().update(batch, lr, gradients)
+        self.momentum = [torch.zeros_like(p) for p in self.slow]
+        return found
+
+
+def test_what_a_step_holds_counts_like_an_optimisers_state(small, monkeypatch):
+    """SAM holds the weights and the first gradients while it takes the second ones."""
+    cells = {name: checked(small, f"step={name}") for name in ("default", "sam")}
+    (numbers, adam), (same, sam) = (memory.numbers_trained(cell.config, cell.task) for cell in cells.values())
+    assert same == numbers == cells["sam"].budget.params and sam == pytest.approx(adam + 2 * numbers, abs=8)
+    more = [memory.needed(cells[name]) for name in ("sam", "default")]
+    assert more[0] - more[1] == pytest.approx(memory.HEAP["cpu"] * 4 * 2 * numbers, rel=0.01)
+    monkeypatch.setattr(memory, "build_step", lambda config, *given: Lookahead(*given))
+    assert memory.numbers_trained(cells["sam"].config, cells["sam"].task)[1] == pytest.approx(adam + 2 * numbers, abs=8)
 
 
 def test_an_optimiser_that_looks_at_numbers_is_taken_for_adam(small, monkeypatch):
