@@ -64,7 +64,6 @@ MAPPING = {
     "ablate/planning/rounds": [
         "tests/planning/test_tuning.py",
         "tests/planning/test_tuning_per_seed.py",
-        "tests/planning/test_stages.py",
         "tests/planning/test_sequential_rounds.py",
         "tests/planning/test_step_equivalents.py",
         "tests/planning/test_placebo.py",

@@ -135,6 +135,12 @@ def small(text: Path, tmp_path: Path) -> list[str]:
     return [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={tmp_path / 'results'}"]
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans whose cells are not tried out on small copies, where a test is about what comes before or after that."""
+    monkeypatch.setattr("ablate.planning.plan.try_out", lambda rows, checked, settings: [])
+
+
 def latest(*overrides: str) -> list[str]:
     """Overrides without the earlier ones of a key that is given again: the command line refuses those."""
     return list({text.partition("=")[0]: text for text in overrides}.values())

@@ -22,8 +22,7 @@ def dry_run(plan: Plan) -> Outcome:
     """Show a plan, how long its training will take, and what training the vectors of its embeddings does."""
     time, vectors = "", list[str]()
     if plan.todo:  # or torch is not loaded
-        from ablate.planning.sweep_time import expected_time
-        from ablate.planning.vector_cost import expected_vectors
+        from ablate.planning.sweep_time import expected_time, expected_vectors
 
         time, vectors = expected_time(plan), expected_vectors(plan)
     print(preview(plan, time, vectors))

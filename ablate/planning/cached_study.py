@@ -24,11 +24,10 @@ from ablate.config.groups import CONF, EXPERIMENTS
 from ablate.config.regular_files import read_regular
 from ablate.config.schema import typed
 from ablate.config.typed_json import Record, optional, parse, record
-from ablate.planning.cells import Cells
 from ablate.planning.checks.cache import cache_file, read_cached, write_cached
 from ablate.planning.rounds import has_other_cells, next_round
 from ablate.planning.runs import Plan
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import Cells, CheckedStudy
 from ablate.results.checksum import digest
 from ablate.results.code_hash import KNOWN, Code, code_of
 from ablate.results.manifest import study_folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,16 +12,18 @@ from omegaconf import OmegaConf
 
 from ablate.config.blame import blame, unreached
 from ablate.config.claims import metric_problems
-from ablate.config.command import Command, read_command
+from ablate.config.command import read_command
+from ablate.config.components import RESERVED, defaults_of
 from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.errors import PlanError, Problem, first_line
+from ablate.config.depth import patterned
+from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
-from ablate.config.schema import Config
+from ablate.config.schema import COMPONENTS, Config
 from ablate.config.study_file import Asked
 from ablate.config.study_keys import study_problems
-from ablate.planning.cells import describe_task
+from ablate.formatting import setting
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.hold import hold_equal
+from ablate.planning.study import describe_task
 
 PARTS = ("job", "hydra", "all")  # of what Hydra composes
 
@@ -60,7 +63,10 @@ def compose_cells(design: Design) -> Composition:
             cells, problems = [composer.compose(each) for each in overrides], design.problems
         except COMPOSING as error:
             found, rest = blame(composer, design.command.parsed, overrides)
-            cells = compose_rest(composer, dataclasses.replace(design.command, parsed=rest))
+            cells = []  # where what is left does not go together either
+            with contextlib.suppress(*COMPOSING):
+                command = dataclasses.replace(design.command, parsed=rest)
+                cells = [composer.compose(each) for each in arrange(command).overrides()]
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # what can be composed is checked all the same, so that every mistake is reported at once
         raise PlanError(problems + problems_of(cells, design.command.asked))
@@ -96,14 +102,6 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
     return OmegaConf.to_yaml({"job": job, "hydra": OmegaConf.masked_copy(whole, ["hydra"]), "all": whole}[part])
 
 
-def compose_rest(composer: Composer, command: Command) -> list[Composed]:
-    """The cells of a command without its bad overrides, or none when those that are left do not go together."""
-    try:
-        return [composer.compose(each) for each in arrange(command).overrides()]
-    except COMPOSING:
-        return []
-
-
 def problems_of(cells: list[Composed], asked: Asked) -> list[Problem]:
     """What is wrong with some of a study's cells and with its own keys."""
     checked, problems = Validator().validate(cell.config for cell in cells)
@@ -119,3 +117,79 @@ def about_metrics(asked: Asked, checked: Iterable[Checked]) -> list[Problem]:
     timed = passed[0].config.timing == "isolated"
     found = metric_problems(asked.claims, [dict(describe_task(cell).metrics) for cell in passed], lengths, timed)
     return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]
+
+
+def hold_equal(
+    cells: list[Composed], at: list[int], swept: list[str]
+) -> tuple[list[Composed], list[str], list[Problem]]:
+    """The cells with the arguments that `hold` names as the cells `at` have them, what was changed, and what is wrong.
+
+    `swept` are the keys of the factors.  Arguments of components whose variants differ, of those that are one class
+    with other arguments only what is named.
+    """
+    requested = cells[0].config.hold
+    if requested != "all" and not (isinstance(requested, list) and all(isinstance(name, str) for name in requested)):
+        message = f"must be all or a list of arguments, not {requested!r}; write hold=[bias] or hold=all"
+        return cells, [], [Problem("hold", message)]
+    groups = [group for group in COMPONENTS if group in swept]
+    if not requested:
+        return cells, [], []
+    if not groups:
+        return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
+    if mixed := next((group for cell in cells for group in patterned(cell.config) if group in groups), None):
+        return cells, [], [Problem("hold", f"{mixed} changes over the layers here; set its arguments, as {mixed}.KEY=")]
+    try:
+        own = [{group: arguments(cell, group) for group in groups} for cell in cells]
+    except BadComponent:  # its check says what is wrong with it
+        return cells, [], []
+    names, problems = held_names(requested, cells, own, swept)
+    if problems:
+        return cells, [], problems
+    changed: dict[str, str] = {}
+    held = []
+    for i, cell in enumerate(cells):
+        config, reference = cell.config, cells[at[i]]
+        for group, name in names:
+            given, wanted = own[i][group], own[at[i]][group]
+            if name in given and name in wanted and given[name] != wanted[name]:
+                classes = {getattr(each.config, group)["_target_"] for each in (cell, reference)}
+                if requested == "all" and len(classes) == 1:
+                    continue
+                config = config.with_value(f"{group}.{name}", wanted[name])
+                changed[f"{group}.{name}"] = f"{setting(wanted[name])}, as in {reference.choices[group]}"
+        held.append(Composed(config, cell.choices))
+    return held, [f"held equal: {key} {how}" for key, how in changed.items()], []
+
+
+def arguments(cell: Composed, group: str) -> dict[str, Any]:
+    """A component's own arguments, those that its constructor fills in included.  Raises BadComponent."""
+    node = getattr(cell.config, group)
+    given = {name: value for name, value in node.items() if name not in RESERVED}
+    return defaults_of(group, node, cell.config.user) | given
+
+
+def held_names(
+    requested: Any, cells: list[Composed], own: list[dict[str, dict[str, Any]]], swept: list[str]
+) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """Group and name of each argument to hold, and what is wrong with the requested ones."""
+    groups = list(own[0])
+    known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
+    if requested == "all":
+        return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in swept], []
+    found, messages = [], []
+    for word in requested:
+        group, _, name = word.rpartition(".")
+        having = [each for each in groups if name in known[each] and group in ("", each)]
+        if not having:
+            there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
+            messages.append(f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
+        for each in having:
+            lacking = [cell.choices[each] for cell, given in zip(cells, own, strict=True) if name not in given[each]]
+            if lacking:
+                named = ", ".join(dict.fromkeys(lacking))
+                messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
+            elif f"{each}.{name}" in swept:
+                messages.append(f"{each}.{name} is swept, so it cannot be held; leave it out of one")
+            else:
+                found.append((each, name))
+    return found, [Problem("hold", message) for message in messages]

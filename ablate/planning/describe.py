@@ -12,9 +12,9 @@ from ablate.config.errors import PlanError
 from ablate.config.schema import VARIED, Config, Seed
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark, training_positions
-from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
+from ablate.planning.study import Cells, describe_tasks
 from ablate.results.records import Cell, Matched, StepSeconds
 from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths

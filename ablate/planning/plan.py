@@ -6,13 +6,12 @@ ends the line with PlanError, which names all that the stage found.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ablate.config.citations import papers
 from ablate.config.claims import applicable
-from ablate.config.command import Command, read_command
+from ablate.config.command import read_command
 from ablate.config.depth import folder_choice
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
@@ -20,7 +19,6 @@ from ablate.config.margin import without_unit
 from ablate.config.study_keys import idle_problems, study_problems
 from ablate.execution.launcher import launcher_problems
 from ablate.planning.budget_matching import contradictions, match_cells
-from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.preflight import one_thread, try_out
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.checks.validate import Checked, Validator
@@ -30,7 +28,7 @@ from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.step_seconds import with_step_seconds
-from ablate.planning.study import CheckedStudy, study_name
+from ablate.planning.study import Cells, CheckedStudy, describe_tasks, study_name
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -55,19 +53,11 @@ def plan_again(plan: Plan) -> Plan:
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
     command = read_command(words, config_dir)
-    with locating_problems(command):
-        design = arrange(command)
-        composition = compose_cells(design)
+    try:
+        composition = compose_cells(arrange(command))
         cells = check_cells(composition)
         return with_step_seconds(with_kernels(study_of(composition, cells)))
-
-
-@contextlib.contextmanager
-def locating_problems(command: Command) -> Iterator[None]:
-    """Problems of keys that the command's study file sets name that file."""
-    try:
-        yield
-    except PlanError as error:
+    except PlanError as error:  # problems of keys that the study file sets name that file
         raise PlanError([command.asked.placed(problem) for problem in error.problems]) from None
     except Failed as error:  # of user code that ran before
         raise PlanError([Problem("", str(error))]) from None

@@ -11,10 +11,9 @@ from ablate.config.errors import Problem
 from ablate.config.schema import is_component
 from ablate.execution.orders import Order
 from ablate.planning import earlier_runs, reuse
-from ablate.planning.cells import one_rate, other_tasks, slow_starts
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.registration import with_registrations
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Sequential, Tuning
 from ablate.results.run import now
 from ablate.results.run_key import run_key
@@ -167,9 +166,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         *study.notes,
         *seed_notes(study, seen),
         *companion_notes,
-        *slow_starts([row.config for row in study.cells.rows]),
-        *other_tasks(study.cells),
-        *one_rate(study.cells, settings.tune.key),
+        *comparison_notes(study.cells, settings.tune.key),
         *(damage for _, damage in found.values() if damage),
         *reuse.timing_notes(study.results, runs, rows, statuses),
         *reuse.trained_again(earlier, runs, rows, statuses, settings.reuse),

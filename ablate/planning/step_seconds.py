@@ -15,11 +15,10 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, Config
 from ablate.execution.machine import machine, tell
 from ablate.formatting import counted
-from ablate.planning.cells import Cells
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.describe import reconfigured
 from ablate.planning.earlier_runs import begun
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import Cells, CheckedStudy
 from ablate.results.records import Cell, Manifest, StepSeconds
 from ablate.results.run import Run
 from ablate.results.run_key import settings

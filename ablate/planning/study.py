@@ -1,4 +1,7 @@
-"""A checked study: its cells, its settings and claims, and the notes and manifest entries that go with it."""
+"""A checked study: its cells, its settings and claims, and the notes and manifest entries that go with it.
+
+Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,85 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.claim_relations import Claim, Criterion
+from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
-from ablate.planning.cells import Cells
-from ablate.results.records import ClaimEntry
+from ablate.formatting import first_of, scientific
+from ablate.results.records import SOLVED, Cell, ClaimEntry, StepSeconds, TaskFacts
 from ablate.results.run_key import settings
+
+if TYPE_CHECKING:
+    from ablate.planning.checks.validate import Checked
+
+NAMED = 3  # cells that a note spells out
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """Cells composed, checked and counted, with the factors in whose levels they differ."""
+
+    factors: dict[str, list[Any]]
+    reference: dict[str, Any]  # the level of each factor that is compared
+    rows: list[Cell]  # as manifests keep them, and in the same order
+    checked: list[Checked]  # what they were made of
+    raw: list[Config]  # their configurations as they were composed, before anything was resolved or matched
+    at: list[int]  # which cell each one is compared with
+    tasks: dict[str, TaskFacts]  # by fingerprint
+    notes: list[str] = dataclasses.field(default_factory=list)  # printed before any of them trains
+    step_seconds: list[StepSeconds] = dataclasses.field(default_factory=list)  # of each, if they are matched in those
+
+    @property
+    def labels(self) -> list[str]:
+        """What people call them."""
+        return [row.label for row in self.rows]
+
+    @property
+    def references(self) -> list[tuple[Cell, Checked]]:
+        """The reference of each stratum: its row, and what it was made of."""
+        return [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
+
+
+def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
+    """What the manifest keeps of the tasks of cells, by fingerprint.  Raises PlanError where they differ in it."""
+    found: dict[str, TaskFacts] = {}
+    for cell in checked:
+        task = describe_task(cell)
+        if (other := found.setdefault(cell.task.fingerprint, task)).solved_at != task.solved_at:
+            differ = f"is {other.solved_at} and {task.solved_at} in cells of one task; write one for all"
+            raise PlanError([Problem("data.solved_at", differ)])
+    return found
+
+
+def describe_task(cell: Checked) -> TaskFacts:
+    """What the manifest keeps of a cell's task."""
+    task, at = cell.task, cell.config.data.get("solved_at")
+    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
+    found = {key: getattr(task, key) for key in keys} | task.metric_facts()
+    if at is not None:
+        first = next(iter(task.metrics))
+        found["metrics"] = {SOLVED: "max"} | task.metrics
+        found |= {"solved_at": at, "shares": [SOLVED, *found["shares"]], "beside": [first, *found["beside"]]}
+    return TaskFacts(**found)
+
+
+def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
+    """Notes on learning rates that warm up until the end, tasks that differ, and optimisers that share one rate."""
+    notes, configs = [], [row.config for row in cells.rows]
+    if late := sorted({(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}):
+        why = "trained all the same, with a learning rate that never stops rising"
+        notes.append(f"optim.warmup={late[0][0]} lasts for all of train.steps={late[0][1]}: {why}")
+    others = [row.label for row, at in zip(cells.rows, cells.at, strict=True) if row.task != cells.rows[at].task]
+    why = "scored on another task than the reference, so that no effect between them will be shown"
+    notes += [f"{first_of(others, NAMED)}: {why}"] * bool(others)
+    keys = [key for name in cells.factors for key in name.split("+")]
+    rates = {config.optim.lr for config in configs}
+    if "optim" in keys and "optim.lr" not in (*keys, tuned) and len(rates) == 1:
+        rate = scientific(rates.pop())
+        note = f"optimisers are compared at one learning rate, {rate}, which can suit one and not another"
+        notes.append(f"{note}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own")
+    return notes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long a sweep will take: some steps and evaluations of each distinct shape are measured, the rest is estimated."""
+"""How long a sweep will take: steps of each distinct shape, and trials of vectors, are measured; the rest follows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ablate.config.groups import default_settings
 from ablate.config.schema import Config
+from ablate.data.build import build_task
 from ablate.execution.fork import start
 from ablate.formatting import counted, duration
+from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.makespan import makespan
 from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.step_seconds import shape_of, trainer_of
 from ablate.results.records import Cell, PlannedRun
-from ablate.results.tables import as_planned
+from ablate.results.tables import as_planned, own_name
 from ablate.training.devices import environments
 from ablate.training.trainer import Trainer
+from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept, place, tables_of
 
 EACH, ALL = 2.0, 10.0  # seconds that one shape, and all of them, may be measured for
 STEPS = 5
@@ -165,3 +169,54 @@ def seconds_of_step(trainer: Trainer, times: float) -> float:
     loss.item()  # a GPU has done it by then
     whole, own = time.perf_counter() - start, trainer.clock.seconds["optimiser"] - optimiser
     return (times * whole - (times - 1) * own) / count
+
+
+SECONDS = 30.0  # that trials of vectors may take
+
+
+def expected_vectors(plan: Plan) -> list[str]:
+    """What training the vectors of the runs that a plan leaves to do takes, a line for each kind of them."""
+    table = default_settings("embedding")["_target_"]  # which begins with none
+    wanted = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
+    wanted = [(config, seed) for config, seed in wanted if config.embedding["_target_"] != table]
+    try:
+        return (
+            [describe_vectors(*found) for found in run_in_subprocess(partial(sets_of, wanted), SECONDS)]
+            if wanted
+            else []
+        )
+    except Failed as error:
+        return [f"no estimate of what vectors cost: {error}"]
+
+
+def describe_vectors(name: str, known: int, lacking: int, cpu_seconds: float | None) -> str:
+    """The sets of vectors of one kind in words: how many are kept, how many are to be trained, and what one takes."""
+    each = "" if cpu_seconds is None else f"{float(f'{cpu_seconds:.2g}'):,g} CPU-s each"
+    parts = []
+    if lacking:  # the time of the sweep is that of runs without vectors
+        parts.append(f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}beside the time above")
+    if known:
+        parts.append(f"{counted(known, 'set')} kept" + f", {each} to train" * (bool(each) and not parts))
+    return f"vectors of {name}: {'; '.join(parts)}"
+
+
+def sets_of(wanted: list[tuple[Config, int]]) -> list[Any]:
+    """The arguments of `describe_vectors` for the vectors of runs, each a configuration and a seed."""
+    cells: dict[int, tuple[Config, set[int]]] = {}
+    for config, seed in wanted:
+        if is_pretrained(config):
+            cells.setdefault(id(config), (config, set()))[1].add(initial_seed(config, seed))
+    files, trials = dict[tuple[str, str], set[Path]](), {}
+    for config, seeds in cells.values():
+        task = build_task(config)
+        table, text = next(iter(tables_of(build_model(config, task)).values())), task.training_text()
+        digest, plain = digest_of(text), config.with_value("seed.placebo", None)
+        kind = (own_name(config.embedding["_target_"]), str(place(table, plain, digest, 0)))
+        files.setdefault(kind, set()).update(place(table, config, digest, seed) for seed in seeds)
+        trials[kind] = partial(table.expected_seconds, text)
+    sets = []
+    for kind, places in files.items():
+        known = [found.cpu_seconds for file in sorted(places) if (found := kept(file))]
+        each = sum(known) / len(known) if known else trials[kind]()
+        sets.append((kind[0], len(known), len(places) - len(known), each))
+    return sets

@@ -15,19 +15,19 @@ from omegaconf import OmegaConf
 
 from ablate.cli.preview import preview
 from ablate.config.groups import groups
-from ablate.config.schema import Config
 from ablate.config.typed_json import stored
 from ablate.data.build import build_task
-from ablate.data.task import Task
 from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
+from ablate.planning.checks import preflight
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.records import Cell, Matched
 from ablate.results.run_key import run_key
 
+pytestmark = pytest.mark.usefixtures("untried")
 GATED_OR_NOT = [name for name, file in groups()["ffn"].items() if "hidden" in OmegaConf.load(file)]
 
 
@@ -37,12 +37,8 @@ def by_label(planned: Plan) -> dict[str, Cell]:
 
 def amount(cell: Cell, how: str, hidden: int | None = None) -> float:
     """A cell's parameters without embedding and head, or its FLOPs, summed over the layers of a model that is built."""
-    return counted(cell.config, how, hidden, build_task(cell.config))
-
-
-def counted(config: Config, how: str, hidden: int | None, task: Task) -> float:
-    """See `amount`; no width changes the task."""
-    config = config.with_value("ffn.hidden", hidden) if hidden else config
+    config = cell.config.with_value("ffn.hidden", hidden) if hidden else cell.config
+    task = build_task(config)
     with torch.device("meta"):
         model = build_model(config, task)
     if how == "params":
@@ -60,8 +56,8 @@ def brute_force(cell: Cell, how: str, target: float) -> int:
 
     What the first and the last of them cost is below and above the target, so that none is nearer beyond them.
     """
-    task, width = build_task(cell.config), cell.config.ffn["hidden"]
-    costs = {near: counted(cell.config, how, near, task) for near in range(max(1, width - 12), width + 13)}
+    width = cell.config.ffn["hidden"]
+    costs = {near: amount(cell, how, near) for near in range(max(1, width - 12), width + 13)}
     assert (min(costs) == 1 or costs[min(costs)] < 0.99 * target) and costs[max(costs)] > 1.01 * target
     left = {near: round(abs(cost / target - 1), 12) for near, cost in costs.items()}
     eights = {near: value for near, value in left.items() if near % 8 == 0 and value <= 0.01}
@@ -97,25 +93,16 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
     assert reference.matched.difference == 0
 
 
-@pytest.mark.parametrize("how", ["params", "flops"])
 @pytest.mark.parametrize(
     ("factor", "reference", "other"),
-    [
-        ("norm", "ln", "rms"),
-        ("position", "rope", "learned"),
-        ("position", "learned", "none"),
-        ("residual", "pre", "post"),
-    ],
+    [("position", "rope", "learned"), ("norm", "ln", "rms"), ("residual", "pre", "post")],
 )
-def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, reference: str, other: str) -> None:
-    cells = by_label(plan(f"match={how}", f"{factor}={reference},{other}", "data.context=40", "model.layers=2"))
-    cell, target = cells[other], amount(cells[reference], how)
-    width = cell.config.ffn["hidden"]
-    if how == "flops":
-        assert width == 64 and cell.matched.difference == 0, "none of these multiplies matrices"
-    else:
-        assert width == brute_force(cell, how, target)
-        assert target != amount(cell, how, 64)
+def test_what_other_components_cost_is_made_up_for(plan, factor: str, reference: str, other: str) -> None:
+    words = [f"{factor}={reference},{other}", "data.context=40", "model.layers=2"]
+    equal, cells = by_label(plan("match=flops", *words))[other], by_label(plan("match=params", *words))
+    assert equal.config.ffn["hidden"] == 64 and equal.matched.difference == 0, "neither multiplies matrices"
+    cell, target = cells[other], amount(cells[reference], "params")
+    assert cell.config.ffn["hidden"] == brute_force(cell, "params", target) and target != amount(cell, "params", 64)
 
 
 def test_position_tables_count_and_embeddings_do_not(plan) -> None:
@@ -161,8 +148,8 @@ def test_a_cell_that_is_equal_keeps_its_width(plan) -> None:
 
 
 @pytest.mark.parametrize("rule", [lambda w: w, lambda w: w * w, lambda w: -(-w // 24) * 24, lambda w: 3 * w + 7])
-@pytest.mark.parametrize("target", [1, 7, 33, 100, 500, 12.5, 10_000])
-@pytest.mark.parametrize("guess", [1, 8, 171])
+@pytest.mark.parametrize("target", [1, 12.5, 500, 10_000])
+@pytest.mark.parametrize("guess", [1, 171])
 def test_any_cost_that_rises_with_the_width_is_searched_exactly(rule, target: float, guess: int) -> None:
     counted: list[int] = []
     found = nearest_width(lambda width: counted.append(width) or rule(width), target, guess)
@@ -262,7 +249,8 @@ def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ff
     assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell.notes)
 
 
-def test_a_width_written_by_rule_or_by_number_is_one_run(plan) -> None:
+def test_a_width_written_by_rule_or_by_number_is_one_run(plan, monkeypatch) -> None:
+    monkeypatch.setattr("ablate.planning.plan.try_out", preflight.try_out)
     rule, number = plan("ffn.mult=4", "seeds=[1]"), plan("ffn.hidden=64", "seeds=[1]")
     assert rule.manifest.runs[0].path == number.manifest.runs[0].path
     assert rule.manifest.cells[0].config.ffn["hidden"] == 64

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from one_run import write_plan
 
 from ablate.config.errors import PlanError
 from ablate.planning import kernels
 from ablate.planning.plan import plan_study
-from ablate.results.manifest import study_folder, write_manifest
 
 Measure = Callable[..., None]
 
@@ -62,22 +61,10 @@ def test_a_library_that_a_cell_cannot_have_is_refused(small: list[str], other: s
     assert problem.key == "train.matmul" and all(word in problem.message for word in ("float32", "CPU", other[:17]))
 
 
-def test_who_continues_a_study_takes_its_way_over(small, machine, monkeypatch):
-    machine()
-    first = plan_study([*small, "norm=ln,rms"])
-    folder = study_folder(Path(first.results), first.manifest.study)
-    folder.mkdir(parents=True)
-    write_manifest(Path(first.results), first.manifest)
-    machine(products="torch", compiler=False)  # another machine
-    monkeypatch.setattr(kernels, "chosen_for", lambda *of: pytest.fail("measured again"))
-    again = plan_study([*small, "norm=ln,rms", "seeds=6"])
-    assert again.manifest.study == first.manifest.study
-    assert {run.path for run in first.manifest.runs} < {run.path for run in again.manifest.runs}
-
-
 @pytest.mark.parametrize(
     "words",
     [
+        (),
         ("confirm=2",),
         ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]"),
         ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]", "tune.per_seed=true", "confirm=2"),
@@ -90,9 +77,8 @@ def test_whichever_round_a_study_was_begun_with_says_its_way(small, machine, wor
     """Else tuning that was interrupted is done again where a measurement comes out otherwise."""
     machine()
     first = plan_study([*small, "norm=ln,rms", *words])
-    study_folder(Path(first.results), first.manifest.study).mkdir(parents=True)
-    write_manifest(Path(first.results), first.manifest)
-    machine(products="torch", compiler=False)
+    write_plan(first)
+    machine(products="torch", compiler=False)  # another machine
     again = plan_study([*small, "norm=ln,rms", *words])
     assert [run.path for run in again.manifest.runs] == [run.path for run in first.manifest.runs]
 
@@ -100,8 +86,7 @@ def test_whichever_round_a_study_was_begun_with_says_its_way(small, machine, wor
 def test_a_level_of_a_sweep_is_no_way_of_its_study(small: list[str], machine: Measure) -> None:
     machine(long=1e18)
     first = plan_study([*small, "norm=ln,rms", "train.compile=auto,true"])
-    study_folder(Path(first.results), first.manifest.study).mkdir(parents=True)
-    write_manifest(Path(first.results), first.manifest)
+    write_plan(first)
     assert ways(small, "train.compile=auto,true") == {("torch", False), ("torch", True)}
 
 

@@ -38,6 +38,8 @@ class Root(Schedule):
         return (warmup / (step + 1)) ** self.power if self.power < 9 else float("nan")
 """
 
+pytestmark = pytest.mark.usefixtures("untried")
+
 
 @pytest.fixture
 def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:

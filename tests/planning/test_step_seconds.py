@@ -28,6 +28,8 @@ from analysis.writing import methods
 MATCH = "match=seconds"
 Steps = Callable[..., list[str]]
 
+pytestmark = pytest.mark.usefixtures("untried")
+
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:

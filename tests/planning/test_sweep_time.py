@@ -42,14 +42,11 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations(plan: Any, asked: list
     assert RUN == 68 and makespan([RUN] * 6, 2) == 204
     assert "3 min 24 s on 2 workers" in said and "a step of ln takes 10 s here" in said and "cells" not in said
     assert asked == ["ln", "rms"]
+    expected_time(plan("optim.lr=1e-3,3e-3", "norm=ln,rms", "seeds=2"))
+    assert len(asked) == 4, "cells that cost the same are measured once"
     assert "1 min 08 s on 1 worker " in expected_time(plan("seeds=1", "train.parallel=2"))
     uneven = expected_time(plan("seeds=1", "train.eval_every=4"))
     assert "1 min 08 s" in uneven, "evaluations at steps 0 and 4, then the last ones"
-
-
-def test_cells_that_cost_the_same_are_measured_once(plan: Any, asked: list[str]) -> None:
-    expected_time(plan("optim.lr=1e-3,3e-3", "ffn=mlp,gelu", "seeds=2"))
-    assert len(asked) == 2 and [label.split()[-1] for label in asked] == ["mlp", "gelu"]
 
 
 def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: list[str]) -> None:

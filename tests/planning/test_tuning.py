@@ -33,7 +33,7 @@ def bowl(levels: dict, lr: float, seed: int) -> float:
     return 2.0 + abs(lr - BOWL[levels["norm"]]) * (3 if levels["norm"] == "rms" else 1) + seed % 7 / 1000 + own
 
 
-def write(planned: Plan, score=bowl, most: int = 10**6, scored: float | None = None) -> int:
+def write(planned: Plan, score=bowl, most: int = 10**6, metric: str = "loss") -> int:
     """Results for the first `most` runs to do; NaN means diverged.  Test scores of tuning runs must never matter."""
     cells = {cell.id: cell for cell in planned.manifest.cells}
     todo = [run for run in planned.manifest.runs if run.path in planned.todo][:most]
@@ -41,13 +41,15 @@ def write(planned: Plan, score=bowl, most: int = 10**6, scored: float | None = N
         cell = cells[run.cell]
         value = score(cell.levels, cell.config.optim.lr, run.seed)
         test = -100.0 * cell.config.optim.lr if run.seed >= 10**6 else value
-        final = {"val/loss": value, "test/loss": test} if value == value else {}
+        final = {f"val/{metric}": value, f"test/{metric}": test} if value == value else {}
         result = {"status": "done" if final else "diverged", "final": final, "error": None}
         write_json(Run(planned.results, run.path).result_file, result)
     return len(todo)
 
 
-def rounds(plan, *overrides: str, score=bowl, stop_after: int | None = None) -> tuple[int, list[Plan], int]:
+def rounds(
+    plan, *overrides: str, score=bowl, stop_after: int | None = None, metric: str = "loss"
+) -> tuple[int, list[Plan], int]:
     """Carry a command out as the sweeper does: exit code, its rounds, and how many runs were trained."""
     done: list[Plan] = []
     trained = 0
@@ -59,7 +61,7 @@ def rounds(plan, *overrides: str, score=bowl, stop_after: int | None = None) -> 
     def launch(*_) -> None:
         nonlocal trained
         most = 10**6 if stop_after is None else stop_after - trained
-        trained += write(done[-1], score, most)
+        trained += write(done[-1], score, most, metric)
         if trained == stop_after:
             raise KeyboardInterrupt
 
@@ -77,12 +79,7 @@ def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
     assert evidence.endpoint(tuning) == "val/loss" and evidence.endpoint(study) == "test/loss"
     assert {cell.label: cell.config.optim.lr for cell in study.cells} == BEST
     kept = study.tuning
-    assert (kept.key, kept.values, kept.seeds, kept.study) == (
-        "optim.lr",
-        [1e-3, 3e-3, 1e-2],
-        2,
-        tuning.study,
-    )
+    assert (kept.key, kept.values, kept.seeds, kept.study) == ("optim.lr", [1e-3, 3e-3, 1e-2], 2, tuning.study)
     for cell in study.cells:
         found = kept.cells[cell.id]
         means = [sum(bowl(cell.levels, lr, 10**6 + i) for i in range(2)) / 2 for lr in kept.values]
@@ -147,39 +144,33 @@ def test_the_best_of_equals_is_the_earlier_and_the_direction_is_the_tasks():
     assert not at_edge(["cosine", "linear"], 0) and not at_edge([True, False], 0)
 
 
-def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
+def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys, untried):
     """Copying is scored by accuracy, dates by exact matches."""
     shape = ["data=copy,dates", "norm=ln,rms", "design=one_at_a_time", "seeds=1", f"results_dir={tmp_path / 'results'}"]
     shape += [text for text in SHAPE if not text.startswith("data.")] + STEPS
+    signs = {"loss": 1, "accuracy": 2, "exact": -3}
+    done: list[Plan] = []
 
     def launch(*_):
-        for path in done[-1].todo:
-            config = next(c.config for c in manifest().cells if path in paths(c.id))
-            lr = config.optim.lr
-            final = {f"{split}/{name}": sign * lr for split in ("val", "test") for name, sign in SIGNS.items()}
-            write_json(Run(done[-1].results, path).result_file, {"status": "done", "final": final, "error": None})
-
-    def manifest():
-        return done[-1].manifest
-
-    def paths(cell):
-        return [run.path for run in manifest().runs if run.cell == cell]
+        rates = {cell.id: cell.config.optim.lr for cell in done[-1].manifest.cells}
+        for run in done[-1].manifest.runs:
+            final = {
+                f"{part}/{name}": sign * rates[run.cell] for part in ("val", "test") for name, sign in signs.items()
+            }
+            write_json(Run(done[-1].results, run.path).result_file, {"status": "done", "final": final, "error": None})
 
     def planned():
         done.append(plan_study((*shape, *TUNE[:2])))
         return done[-1]
 
-    done: list[Plan] = []
     assert carry_out(planned(), launch, planned) == 0
     assert "by val/accuracy or val/exact" in done[0].notes[0]
-    chosen = {cell.levels["data"]: manifest().tuning.cells[cell.id] for cell in manifest().cells}
+    manifest = done[-1].manifest
+    chosen = {cell.levels["data"]: manifest.tuning.cells[cell.id] for cell in manifest.cells}
     assert chosen["copy"].value == 1e-2 and chosen["copy"].scores == [2e-3, 6e-3, 2e-2]
     assert chosen["dates"].value == 1e-3 and chosen["dates"].scores == pytest.approx([-3e-3, -9e-3, -3e-2])
     common = capsys.readouterr().out.split("at each common optim.lr")[1].split("one at a time")[0]
     assert "norm: rms − ln" in common and "data: dates" not in common, "scores of different tasks have no difference"
-
-
-SIGNS = {"loss": 1, "accuracy": 2, "exact": -3}
 
 
 def test_a_grid_goes_on_by_the_ratio_of_its_outermost_values():
@@ -221,7 +212,7 @@ def test_a_grid_that_goes_no_further_is_not_told_to(plan):
     assert "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest.cells[0].notes[-1]
 
 
-@pytest.mark.parametrize("stop", [1, 12, 17])
+@pytest.mark.parametrize("stop", [1, 12])
 def test_a_command_that_was_stopped_goes_on_where_it_was(plan, stop):
     code, _, first = rounds(plan, "norm=ln,rms", *TUNE, stop_after=stop)
     assert code == 130
@@ -304,15 +295,6 @@ def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
     assert manifest.factors == {"optim.betas": levels} and manifest.reference == {"optim.betas": levels[0]}
     assert [cell.reference for cell in manifest.cells] == [True, False]
     assert [cell.config.optim.betas for cell in manifest.cells] == [json.loads(level) for level in levels]
-
-
-def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
-    from ablate.cli.preview import preview
-
-    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "placebo_seeds=4"))
-    assert "12 cells × 2 seeds = 24 runs, 24 to do" in shown
-    assert "then: placebos and 4 cells × 3 seeds at the tuned values" in shown
-    assert not plan("norm=ln").results.exists()
 
 
 @pytest.mark.parametrize(
@@ -410,3 +392,24 @@ def test_tuning_scores_all_of_the_validation_split_whatever_the_study_does(plan)
     tuning, scored = done[-1].ended[-1].manifest, done[-1].manifest
     assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in tuning.cells} == {(1.0,)}
     assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in scored.cells} == {(0.5, 8)}
+
+
+def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_path, untried):
+    tiny = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", "train.steps=4")
+    words = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=learned", "design=one_at_a_time")
+    tune = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "placebo_seeds=3", "seeds=1")
+
+    def planned(*more: str) -> Plan:
+        return plan_study((*tiny, f"results_dir={tmp_path}", *more))
+
+    def score(levels: dict[str, object], lr: float, seed: int) -> float:
+        return abs(lr - (1e-3 if levels.get("attention") == "mqa+mha" else 3e-3))  # an accuracy
+
+    code, done, _ = rounds(planned, *words, *tune, score=score, metric="accuracy")
+    manifest = done[-1].manifest
+    assert code == 0 and manifest.factors == {"attention": ["mha", "mqa+mha"], "cross_attention": ["same", "mha"]}
+    assert [cell.config.optim.lr for cell in manifest.cells] == [1e-3, 3e-3, 1e-3]
+    configs = [cell.config for plan in done for cell in plan.manifest.cells]
+    assert "attention" in {config.seed.placebo for config in configs}
+    nodes = [config.attention for config in configs if "_layers_" in config.attention]
+    assert nodes and all(node[name]["sink"] == "learned" for node in nodes for name in ("mqa", "mha"))

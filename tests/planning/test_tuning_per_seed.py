@@ -77,23 +77,18 @@ def test_units_train_the_value_of_their_seed_and_readers_take_them_for_the_plann
 
 
 def test_more_seeds_are_tuned_for_and_nothing_is_trained_twice(plan: Any) -> None:
+    code, _, first = rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score, stop_after=37)
+    assert (code, first) == (130, 37)
     _, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)
+    assert chosen(done[-1].manifest)["rms"] == [OWN[seed] for seed in range(3)]
     before = {(run.cell, run.seed): run for run in done[-1].manifest.runs}
-    assert trained == 36 + 6
+    assert first + trained == 36 + 6
     assert rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)[2] == 0
     _, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", "seeds=5", score=score)
     after = {(run.cell, run.seed): run for run in done[-1].manifest.runs}
     assert trained == 24 + 4 and before.items() <= after.items()
     _, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", "seeds=2", score=score)
     assert trained == 0 and done[-1].manifest.seeds == [0, 1, 2, 3, 4], "those that were looked at stay"
-
-
-@pytest.mark.parametrize("stop", [37])
-def test_a_command_that_was_stopped_goes_on_where_it_was(plan: Any, stop: int) -> None:
-    code, _, first = rounds(plan, "norm=ln,rms", *EACH, score=score, stop_after=stop)
-    code_, done, rest = rounds(plan, "norm=ln,rms", *EACH, score=score)
-    assert (code, code_) == (130, 0) and first + rest == 42
-    assert chosen(done[-1].manifest)["rms"] == [OWN[seed] for seed in range(3)]
 
 
 def test_a_confirmation_is_tuned_anew_for_its_fresh_seeds(plan: Any) -> None:

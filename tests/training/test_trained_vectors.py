@@ -24,7 +24,7 @@ from ablate.model.vectors.word2vec import Word2Vec
 from ablate.planning.checks import requirements
 from ablate.planning.plan import check_study, plan_study
 from ablate.planning.step_seconds import shape_of
-from ablate.planning.vector_cost import expected_vectors
+from ablate.planning.sweep_time import expected_vectors
 from ablate.results.run import Run
 from ablate.results.run_key import run_key
 from ablate.training import vectors

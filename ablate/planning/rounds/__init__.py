@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ablate.config.errors import PlanError
 from ablate.config.schema import Config
 from ablate.planning.rounds.sequential import looks
-from ablate.planning.rounds.tuning_checks import tuning_problems
+from ablate.planning.rounds.tuning_grid import tuning_problems
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
 

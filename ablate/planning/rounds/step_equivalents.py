@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from ablate import formatting
 from ablate.config.errors import Problem
 from ablate.config.schema import BY_STEPS, Config
-from ablate.planning.cells import Cells
 from ablate.planning.describe import cells_of
 from ablate.planning.rounds.sequential import looks
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import Cells, CheckedStudy
 
 RATIOS = (0.8, 1.0, 1.25)  # at even distances in the logarithm
 KEY = "train.steps"
@@ -49,22 +48,17 @@ def scaled(steps: int, ratio: float) -> int:
 
 def with_step_equivalents(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a study, each followed by that of exchange runs with its seeds; the last comes again as the end."""
-    note, entries = announcement(study), study.entries | {"exchange": f"{study.name}-exchange"}
-    for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):
-        yield dataclasses.replace(plan, more=True)
-        cells, own = exchange_cells(plan.study.cells), {"exchange_of": plan.study.name}
-        shown = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
-        seeds = plan.manifest.seeds
-        yield plan_runs(plan.study.companion(entries["exchange"], cells, shown, own, seeds=seeds))
-    yield dataclasses.replace(plan, more=False, notes=[each for each in plan.notes if each != note])
-
-
-def announcement(study: CheckedStudy) -> str:
-    """The note of a study whose exchange runs are still to come."""
     own = [cell.config.train.steps for _, cell in study.cells.references]
     steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
-    cells = formatting.counted(len(own), "reference cell")
-    return f"then exchange runs: {cells} at {' and '.join(steps)} steps, with the same seeds"
+    count = formatting.counted(len(own), "reference cell")
+    note = f"then exchange runs: {count} at {' and '.join(steps)} steps, with the same seeds"
+    entries = study.entries | {"exchange": f"{study.name}-exchange"}
+    for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):
+        yield dataclasses.replace(plan, more=True)
+        cells, of, seeds = exchange_cells(plan.study.cells), {"exchange_of": plan.study.name}, plan.manifest.seeds
+        shown = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
+        yield plan_runs(plan.study.companion(entries["exchange"], cells, shown, of, seeds=seeds))
+    yield dataclasses.replace(plan, more=False, notes=[each for each in plan.notes if each != note])
 
 
 def exchange_cells(cells: Cells) -> Cells:

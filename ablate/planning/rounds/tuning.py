@@ -13,12 +13,11 @@ from typing import Any
 from ablate import formatting
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
-from ablate.planning.cells import Cells
 from ablate.planning.describe import recomposed, reconfigured
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import Shares, at_edge, choose, extended, seeds_of, starting_grid
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import Cells, CheckedStudy
 from ablate.results import records
 from ablate.results.records import TunedCell, Tuning
 from ablate.results.run import Run
