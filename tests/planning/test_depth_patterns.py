@@ -56,6 +56,9 @@ def test_an_option_reaches_the_variants_whose_classes_have_it(plan: Any) -> None
     assert "attention.sink reaches gqa, not linear" in found.manifest.remarks
     every = plan("attention=window+gqa", "+attention.sink=zero", "seeds=1", LAYERS).manifest.remarks
     assert not any("reaches" in line for line in every)
+    with pytest.raises(PlanError) as error:
+        plan("attention=linear+gqa", "+attention.sunk=zero", LAYERS)
+    assert all(line.startswith("attention.sunk: ") for line in lines(error))
 
 
 def test_code_and_key_hold_every_variant(plan: Any) -> None:
@@ -81,7 +84,6 @@ def test_code_and_key_hold_every_variant(plan: Any) -> None:
         ("ffn=mlp+glu model.share_layers=true", ["model.share_layers: "]),
         ("ffn=mlp,mlp+glu hold=[bias]", ["hold", "ffn"]),
         ("attention=window+mha attention.widow=3", ["attention.window"]),
-        ("attention=linear+gqa +attention.sunk=zero", ["attention.sunk: "]),
     ],
 )
 def test_what_does_not_fit_is_one_line_and_nothing_is_planned(plan, words, told, monkeypatch):
