@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, get_type_hints
 
 from ablate import formatting
-from ablate.config.compose import writable
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
 from ablate.config.study_keys import CHOSEN
@@ -32,6 +31,8 @@ def typed_values(key: str, values: list[Any]) -> list[Any]:
         return list(values)
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+
+    from ablate.config.compose import writable  # loads Hydra
 
     typed, hint = [], str(get_type_hints(SECTIONS[section])[name])
     for value in values:
