@@ -272,3 +272,32 @@ def test_captions_say_n_and_looks(tmp_path: Path) -> None:
     assert "one seed: differences without an interval, from which nothing can be concluded" in texts(
         forest(made(tmp_path / "one", seeds=[0]))
     )
+
+
+def test_lost_runs_stand_at_the_margin_and_break_the_lines(tmp_path: Path) -> None:
+    study = made(
+        tmp_path,
+        {"ffn": ["mlp", "gelu", "swiglu"]},
+        status=lambda v, s: ["done", "diverged", "running"][s] if v["ffn"] == "gelu" else "done",
+    )
+    drawn = figure("seeds", study)
+    assert "1 of 3 diverged; 1 of 3 missing" in texts(drawn)
+    joined = [len(each.get_xdata()) for each in drawn.axes[0].lines if each.get_marker() != "|"]
+    assert sorted(joined) == [2, 2, 3]  # gelu, below, has seed 0 only
+
+
+def test_captions_say_the_margin_in_steps_and_which_rows_are_exploratory(tmp_path: Path) -> None:
+    entry = {"written": "2026-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    steps = made(tmp_path / "steps", {"norm": ["ln", "rms"]}, seeds=range(5), margin=entry | {"value": "5 %"})
+    assert "filled: decided; margin: ±5 % of the training steps" in texts(forest(steps)).replace("\n", " ")
+    both = {"norm": "rms", "ffn": "swiglu"}
+    lost = made(tmp_path / "lost", seeds=range(5), status=lambda v, s: "diverged" if v == both else "done")
+    said = texts(forest(lost)).replace("\n", " ")
+    assert "exploratory 95 % intervals (false coverage rate 5 %), 5 seeds, paired" in said and "looks better" in said
+
+
+def test_zero_finished_runs_say_so(tmp_path: Path) -> None:
+    study = made(tmp_path, status=lambda levels, seed: "missing")
+    assert "curves" not in figures.tables(case(study))
+    assert "no finished run" in texts(figure("seeds", study))
+    assert "undecided: no seed has every run it needs" in texts(forest(study))

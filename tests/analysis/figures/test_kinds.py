@@ -526,3 +526,24 @@ def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) ->
         means = table[table["one"].notna()].set_index([norm, ffn])["difference"]
         for text, key in zip(written, itertools.product(across, along), strict=True):
             assert text == ("ref." if key == ("ln", "mlp") else formatting.number(means[key], 4, signed=True)), key
+
+
+def test_main_effects_of_two_levels_agree_with_the_paired_test(tmp_path: Path) -> None:
+    """With two levels the interval of the difference is √2 times that of a mean."""
+    given = case(tmp_path, seeds=range(6))
+    row = table_of("main_effects", given).query("level == 'rms'").iloc[0]
+    paired = stats.ttest_rel(score(given, norm="rms"), score(given, norm="ln")).confidence_interval(0.95)
+    assert np.isclose((row["high"] - row["low"]) * np.sqrt(2), paired.high - paired.low)
+
+
+def test_many_levels_are_a_map_without_numbers(tmp_path: Path) -> None:
+    factors = {"norm": [f"n{i}" for i in range(13)], "ffn": ["mlp", "swiglu"]}
+    figure = drawn("interactions", case(tmp_path, factors, seeds=range(2)))
+    assert len(figure.axes) == 2 and len(figure.axes[0].collections[0].get_array().ravel()) == 13 * 2  # and its scale
+    assert not figure.axes[0].texts
+
+
+def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
+    given = case(tmp_path, seeds=[0])
+    assert table_of("main_effects", given)["low"].isna().all()
+    assert "one seed, no interval" in texts(drawn("main_effects", given))

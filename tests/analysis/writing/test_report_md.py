@@ -105,3 +105,10 @@ def test_no_value_is_markup(tmp_path: Path, factors: dict[str, list[Any]]) -> No
     assert not re.search(r"<[a-z]|\]\(javascript|`|(?<![\w*])\*b\*|\b_i_\b", bare)
     for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
         assert len({re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}) == 1
+
+
+def test_placebos_say_what_noise_makes(tmp_path: Path) -> None:
+    fabricate(tmp_path, {"seed.placebo": [None, "ffn", "chaos"]}, study="main-aa", seeds=range(8))
+    found = case(tmp_path, study="main", placebos="main-aa")
+    assert sections.noise(found).items and "placebos (placebo_seeds=8" in sections.noise(found).items[0]
+    assert not sections.noise(case(tmp_path, study="plain")).items

@@ -101,3 +101,10 @@ def test_what_vectors_took_stands_beside_the_cells_that_have_any(tmp_path: Path)
     shown = tables.cells_sheet(case_of(replace(study, runs=study.runs.assign(vectors_seconds=took)), tmp_path))
     at = [head.replace("\n", " ") for head in shown.head].index("vectors, CPU-s")
     assert [row[at] for row in shown.rows] == ["–", "2.5"]
+
+
+def test_nothing_done_is_missing_not_a_number(tmp_path: Path) -> None:
+    _, folder = written(tmp_path, status=lambda levels, seed: "missing")
+    page = (folder / "cells.md").read_text()
+    assert cell(page, "ln + swiglu")[1:6] == ["–", "0 of 3", "none ended", "0", "3"]
+    assert "nan" not in page + (folder / "effects.md").read_text()
