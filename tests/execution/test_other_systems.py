@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, SHAPE, STEPS, run_fresh, run_module
+from conftest import ROOT, SHAPE, STEPS, latest, run_fresh, run_module
 from crashing_norm import hazard
 from one_run import rows_of, trained_anew
 from test_survival import numbers
@@ -27,6 +28,7 @@ from ablate.execution import fork
 from ablate.execution.local import run_orders
 from ablate.planning.checks import memory
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
+from ablate.planning.plan import plan_study
 from ablate.results import lease
 from ablate.results.run import Run
 from ablate.training.devices import environments
@@ -97,6 +99,23 @@ def no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system on which processes must not be forked."""
     monkeypatch.setattr(fork, "FORKS", False)
     monkeypatch.delattr(os, "fork")
+
+
+def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked, sent = fork.forked, []
+
+    def noted(body: Any, *more: Any) -> Any:
+        sent.append(len(pickle.dumps(body)))
+        return forked(body, *more)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(fork, "forked", noted)
+    user, _ = hazard(tmp_path, "pass")
+    plan_study(tuple(latest(*small, user, "norm=ln,hazard", "seeds=1")), str(tmp_path / "conf"))
+    assert len(sent) > 1, "importing the package, and building its component"
 
 
 def test_a_call_without_fork_returns_and_dies_alike(no_fork: None) -> None:

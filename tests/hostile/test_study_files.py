@@ -81,7 +81,8 @@ def test_packages_of_others_are_none_of_the_users(place: Path) -> None:
 
 def nodes(place: Path) -> dict[str, dict[str, Any]]:
     """The node of each attack, by another group."""
-    return {group: shot["node"] for group, shot in zip(VARIED, targets(place).values(), strict=False)}
+    shots = targets(place)
+    return {group: shots[name]["node"] for group, name in zip((*VARIED, "data"), shots, strict=True)}
 
 
 @pytest.mark.parametrize("name", ["system", "Linear", "nothing", "os", "norms.os.system", "Norm.forward", "__class__"])

@@ -111,13 +111,13 @@ def acting_beyond(checked: list[Checked], pair: Pair) -> str:
 
 def _named_settings(config: Config, where: str) -> list[Any]:
     """Settings that a component's class names in `late`, which need not act in two steps, or in `beyond_context`."""
+    return list(isolate_user_code(config, partial(_settings_in, config, where)))
 
-    def settings() -> list[Any]:
-        parts = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
-        targets = [(group, node, resolve(group, node["_target_"], config.user)) for group, node in parts]
-        return [[group, key, node.get(key)] for group, node, found in targets for key in getattr(found, where, ())]
 
-    return list(isolate_user_code(config, settings))
+def _settings_in(config: Config, where: str) -> list[Any]:
+    parts = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
+    targets = [(group, node, resolve(group, node["_target_"], config.user)) for group, node in parts]
+    return [[group, key, node.get(key)] for group, node, found in targets for key in getattr(found, where, ())]
 
 
 def same_rates(checked: list[Checked]) -> Iterator[Pair]:

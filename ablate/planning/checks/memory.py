@@ -6,6 +6,7 @@ import math
 import os
 import weakref
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,12 @@ def estimate(params: int, trained: int, moments: int, kept: int, largest: int, o
     return PROCESS[train.device] + HEAP[train.device] * (held + max(stepping, evaluating))
 
 
+def _counts(config: Config, task: Any, batch: int, device: str) -> dict[str, int]:
+    kept, largest = kept_bytes(config, task, batch, device)
+    trained, moments = numbers_trained(config, task)
+    return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
+
+
 def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs."""
     config, task = cell.config, cell.task
@@ -183,13 +190,10 @@ def needed(cell: Checked) -> float:
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
-    def counts() -> dict[str, int]:
-        kept, largest = kept_bytes(config, task, batch, device)
-        trained, moments = numbers_trained(config, task)
-        return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
-
     try:
-        found = cached("memory", depends, lambda: isolate_user_code(config, counts))
+        found = cached(
+            "memory", depends, lambda: isolate_user_code(config, partial(_counts, config, task, batch, device))
+        )
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
     return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)

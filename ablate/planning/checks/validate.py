@@ -74,15 +74,7 @@ class Validator:
         return passed, [each._replace(key=few(wrong[each], SHOWN)) if each in unnamed else each for each in wrong]
 
     def _in_subprocess(self, config: Config) -> tuple[list[Problem], Checked | None]:
-        """What `_examine` finds of a cell with user code, in a process of its own."""
-
-        def found() -> dict[str, Any]:
-            problems, checked = self._examine(config)
-            if problems or checked is None:
-                return {"problems": problems}
-            whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json()}
-            return whole | {"problems": [], "task": facts_of(checked.task, checked.config)}
-
+        """What `_examine` finds of a cell with user code, in a separate process."""
         built_in = not is_foreign([config.data, {"_target_": config.model._target_}])
         self._user_problems(config.user)
         importlib.import_module("torch._dynamo")  # counting loads it: a second of every such process
@@ -90,7 +82,7 @@ class Validator:
             with contextlib.suppress(BadComponent):
                 self._task(resolve_auto(config))
         try:
-            plain = isolate_user_code(config, found)
+            plain = isolate_user_code(config, partial(self._described, config))
         except Failed as error:
             return [Problem("", str(error))], None
         if problems := [Problem(*row) for row in plain["problems"]]:
@@ -98,6 +90,14 @@ class Validator:
         task = self._task(resolve_auto(config)) if built_in else Described(plain["task"])
         checked = dataclasses.replace(typed(plain["config"]), user=config.user)
         return [], Checked(checked, task, parse(Budget, plain["budget"]))
+
+    def _described(self, config: Config) -> dict[str, Any]:
+        """What `_examine` finds, as plain data."""
+        problems, checked = self._examine(config)
+        if problems or checked is None:
+            return {"problems": problems}
+        whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json()}
+        return whole | {"problems": [], "task": facts_of(checked.task, checked.config)}
 
     def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
@@ -202,26 +202,27 @@ def _own_problems(section: str, config: Config) -> list[Problem]:
     return [Problem(key, RENAMED.get(key, message)) for key, message in rows]
 
 
+def _counted(config: Config, task: Any) -> dict[str, Any]:
+    """The budget of a cell's model as plain data, or why it cannot be built."""
+    try:
+        build_init(config, task)
+        return with_passes(count(config, task), config, task).as_json()
+    except BadComponent as error:
+        return {"problem": [error.key, str(error)]}
+    except ValueError as error:
+        return {"problem": ["", str(error)]}
+    except Exception as error:  # user code can fail in any way
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith((TORCH, ABLATE))]
+        at = (own or frames)[-1]  # the last line of a user's file, else of any
+        where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
+        return {"problem": ["", f"the model cannot be built ({where}"]}
+
+
 def _counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model as plain data.  Raises BadComponent where it cannot be built."""
-
-    def counted() -> dict[str, Any]:
-        try:
-            build_init(config, task)
-            return with_passes(count(config, task), config, task).as_json()
-        except BadComponent as error:
-            return {"problem": [error.key, str(error)]}
-        except ValueError as error:
-            return {"problem": ["", str(error)]}
-        except Exception as error:  # user code can fail in any way
-            frames = traceback.extract_tb(error.__traceback__)
-            own = [frame for frame in frames if not frame.filename.startswith((TORCH, ABLATE))]
-            at = (own or frames)[-1]  # the last line of a user's file, else of any
-            where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
-            return {"problem": ["", f"the model cannot be built ({where}"]}
-
     try:
-        found = isolate_user_code(config, counted)
+        found = isolate_user_code(config, partial(_counted, config, task))
     except Failed as error:
         raise BadComponent("", str(error)) from None
     if "problem" in found:
@@ -289,12 +290,16 @@ def in_float32_on_cpu(config: Config) -> bool:
     return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
+def _import(package: str) -> None:
+    importlib.import_module(package)
+
+
 def _package_problems(package: str) -> list[Problem]:
     """What is wrong with a user package: it is none, or cannot be imported in a process of its own."""
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
-        run_in_subprocess(lambda: importlib.import_module(package) and None, about=f"importing {package}")
+        run_in_subprocess(partial(_import, package), about=f"importing {package}")
     except Failed as error:
         return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
     return []
