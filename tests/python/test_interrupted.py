@@ -1,4 +1,4 @@
-"""A cell of a notebook that is interrupted: what Ctrl-C leaves, and the same call continues."""
+"""A prompt that trains studies: what Ctrl-C leaves, that the same call continues, and that any thread may train."""
 
 from __future__ import annotations
 
@@ -11,56 +11,42 @@ from pathlib import Path
 
 from conftest import importing
 
-DRIVER = """
-import ablate, sys, warnings
+PROMPT = """
+import ablate, threading, warnings
 warnings.simplefilter("error", UserWarning)
-words = sys.argv[1:]
-try:
-    ablate.run("norm=ln", *words, seeds=1)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    study = ablate.run("norm=ln", *words, seeds=1)
-    print(list(study.runs["status"]), study.run(study.manifest.cells[0].id, 0).result.resumed)
+words, found = {words!r}, []
+try: ablate.run("norm=ln", *words)
+except KeyboardInterrupt: print("interrupted", flush=True)
+
+study = ablate.run("norm=ln", *words)
+print(list(study.runs["status"]), study.run(study.manifest.cells[0].id, 0).result.resumed)
+thread = threading.Thread(target=lambda: found.append(ablate.run("norm=rms", *words)))
+thread.start(); thread.join()
+print(found[0].runs["status"].tolist(), ablate.run("norm=rms", *words).effects.shape[0])
 """
 
 
-def test_an_interrupted_call_continues_from_its_checkpoint(small: list[str], tmp_path: Path) -> None:
-    """From a program that is no module and has no guard, as a notebook's kernel has none; it goes on afterwards."""
-    steps = ["train.steps=1000" if word.startswith("train.steps") else word for word in small]
-    more = [word for word in steps if not word.startswith("train.eval_every")]
-    command = [sys.executable, "-c", DRIVER, *more, "train.eval_every=1000", "train.parallel=1"]
+def test_a_prompt_continues_an_interrupted_call_and_trains_in_another_thread(small: list[str], tmp_path: Path) -> None:
+    """Line by line, as `python -i` reads them: no module and no guard, as a notebook's kernel has none."""
+    few = {"train.steps=": "train.steps=400", "train.eval_every=": "train.eval_every=400"}
+    words = [next((new for key, new in few.items() if word.startswith(key)), word) for word in small]
     process = subprocess.Popen(
-        command, cwd=tmp_path, env=importing(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-i", "-q"],
+        cwd=tmp_path,
+        env=importing() | {"PYTHONSTARTUP": os.devnull},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    files = tmp_path / "results"
+    assert process.stdin
+    process.stdin.write(PROMPT.format(words=[*words, "train.parallel=1", "seeds=1"]))
+    process.stdin.flush()
     while process.poll() is None and not any(
-        file.stat().st_size > 500 for file in files.glob("runs/*/*/metrics.jsonl")
+        file.stat().st_size > 500 for file in tmp_path.glob("results/runs/*/*/metrics.jsonl")
     ):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=300)
-    assert process.returncode == 0 and out.split("\n")[:2] == ["interrupted", "['done'] 1"], out + err
-    assert "Traceback" not in err
-
-
-def test_a_prompt_can_run_a_study(small: list[str], tmp_path: Path) -> None:
-    """Line by line, as `python -i` reads them, in a thread that is not the main one, too."""
-    lines = f"""
-import ablate, threading
-words = {[*small, "train.parallel=1", "seeds=1"]!r}
-found = []
-thread = threading.Thread(target=lambda: found.append(ablate.run("norm=rms", *words)))
-thread.start(); thread.join()
-found[0].runs["status"].tolist()
-ablate.run("norm=rms", *words).effects.shape[0]
-"""
-    done = subprocess.run(
-        [sys.executable, "-i", "-q"],
-        input=lines,
-        cwd=tmp_path,
-        env=importing() | {"PYTHONSTARTUP": os.devnull},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.stdout.split("\n")[:2] == ["['done']", "0"], done.stdout + done.stderr
+    assert out.split("\n")[:3] == ["interrupted", "['done'] 1", "['done'] 0"], out + err
+    assert process.returncode == 0 and "Traceback" not in err
