@@ -10,6 +10,7 @@ from carried_out import carry_out
 from one_run import write_plan
 
 from ablate.config import command, groups
+from ablate.config.errors import PlanError
 from ablate.config.study_file import quoted
 from ablate.execution.launcher import launch
 from ablate.execution.orders import Order, line, order_of
@@ -187,3 +188,10 @@ def test_each_stage_of_a_command_line_is_entered_once(plan, monkeypatch):
             monkeypatch.setattr(module, name, partial(counted, name, getattr(module, name)))
     plan("norm=ln,rms", "study=once")
     assert entered == {name: 1 for names in STAGES.values() for name in names}
+
+
+def test_a_named_study_grows_but_is_not_replaced(plan):
+    finish(plan("norm=ln,rms", "study=mine", "seeds=3"))
+    assert len(plan("norm=ln,rms,bn", "study=mine", "seeds=3").todo) == 3
+    with pytest.raises(PlanError, match="mine holds 2 other cells"):
+        plan("ffn=gelu,swiglu", "study=mine")

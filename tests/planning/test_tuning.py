@@ -413,3 +413,12 @@ def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_
     assert "attention" in {config.seed.placebo for config in configs}
     nodes = [config.attention for config in configs if "_layers_" in config.attention]
     assert nodes and all(node[name]["sink"] == "learned" for node in nodes for name in ("mqa", "mha"))
+
+
+def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
+    from ablate.cli.preview import preview
+
+    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "placebo_seeds=4"))
+    assert "12 cells × 2 seeds = 24 runs, 24 to do" in shown
+    assert "then: placebos and 4 cells × 3 seeds at the tuned values" in shown
+    assert not plan("norm=ln").results.exists()
