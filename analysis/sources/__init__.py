@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import pandas
-
 from ablate.config.typed_json import parse
 from ablate.results.atomic import read_json
 from ablate.results.choose import choose_study, refusing, studies
@@ -54,6 +52,8 @@ def read_kept(folder: Path) -> Study:
 
 def recorded_study(folder: Path = RECORDED) -> Study:
     """The study that norm_ffn_tiny.csv is of, without curves: its manifest names cells, and no runs."""
+    import pandas  # a refusal of the command line needs none
+
     manifest = parse(Manifest, read_json(folder / "norm_ffn_tiny.manifest.json"))
     table = pandas.read_csv(folder / "norm_ffn_tiny.csv")
     cells = {tuple(cell.levels.values()): cell for cell in manifest.cells}

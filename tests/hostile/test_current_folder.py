@@ -142,7 +142,7 @@ def test_a_process_that_is_no_copy_finds_the_same(inside: Path, monkeypatch: pyt
     monkeypatch.setattr(fork, "FORKS", False)
     find_here(["mine_too.part"])
     found = "(__import__('mine_too').NUMBER, __import__('importlib.util').util.find_spec('tabulate'))"
-    assert run_in_subprocess(partial(eval, found)) == (7, None)
+    assert run_in_subprocess(partial(eval, found)) == [7, None]
 
 
 def test_a_job_of_another_launcher_finds_the_same(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
