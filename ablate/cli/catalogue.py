@@ -69,8 +69,8 @@ def _linked(entry: Entry) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the generated pages of a checkout, or print the catalogue of an installed package; the exit code."""
-    told = "Every variant with its source, as tables; in a checkout, written to docs/."
-    parser = PlainParser("ablate catalogue", told)
+    about = "Every variant with its source, as tables; in a checkout, written to docs/."
+    parser = PlainParser("ablate catalogue", about)
     given = parser.parse_args(arguments)
     return conclude(parser.prog, given.json, _write if CHECKOUT and not given.json else _show)
 

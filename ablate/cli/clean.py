@@ -49,7 +49,7 @@ class Item(NamedTuple):
     run: Run | None = None
 
     @property
-    def told(self) -> dict[str, str | int]:
+    def as_json(self) -> dict[str, str | int]:
         """What `--json` says of it."""
         return {"kind": self.kind, "path": str(self.path), "bytes": self.size}
 
@@ -252,8 +252,8 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     lines += [f"untouched: {reason}" for reason in found.untouched]
     print("\n".join(lines + ["nothing was removed; add --yes to remove it"] * bool(gone and not sure)))
     kept = [item for item in found.items if item.kind not in kinds]
-    told = {"removed": gone if sure else [], "removable": [] if sure else gone, "not_removed": left, "kept": kept}
-    return Outcome(1 if left else 0, {name: [item.told for item in items] for name, items in told.items()})
+    outcome = {"removed": gone if sure else [], "removable": [] if sure else gone, "not_removed": left, "kept": kept}
+    return Outcome(1 if left else 0, {name: [item.as_json for item in items] for name, items in outcome.items()})
 
 
 def human(items: list[Item]) -> str:

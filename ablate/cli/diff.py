@@ -45,7 +45,7 @@ class Side(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One difference; `change` says how large it is, where that can be said."""
+    """One difference; `change` says how large it is, where that is known."""
 
     section: str
     key: str
@@ -57,8 +57,8 @@ class Row(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     """Print what differs; the exit code."""
     parser = Parser("ablate diff", "What differs between two cells or runs.")
-    said = "a run's folder, the beginning of <cell>/<key>, or of a study a cell's label or id, or 'label s3'"
-    parser.add_argument("first", metavar="A", help=said)
+    usage = "a run's folder, the beginning of <cell>/<key>, or of a study a cell's label or id, or 'label s3'"
+    parser.add_argument("first", metavar="A", help=usage)
     parser.add_argument("second", metavar="B", help="likewise")
     parser.add_argument("--study", metavar="NAME", help="the study of labels and ids; without it the newest")
     given = parser.parse_args(arguments)
@@ -88,7 +88,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     if not (first.run and second.run) or is_same_run(first, second):
         return rows
     one, other = _origin(first), _origin(second)
-    shared = one.keys() & other.keys()  # of what only one side knows nothing can be said
+    shared = one.keys() & other.keys()  # what only one side knows cannot be compared
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
     if not _unknown(first, second):
         one, other = _definitions(first, second)
@@ -130,13 +130,13 @@ def show(first: Side, second: Side, rows: list[Row]) -> str:
         head.append("A and B are the same" + ", metrics and all" * bool(first.result and second.result))
     elif "configuration" not in sections:
         head.append("the same configuration")
-    said = [f"code of {who}: unknown, there is no provenance.json" for who in _unknown(first, second)]
+    notes = [f"code of {who}: unknown, there is no provenance.json" for who in _unknown(first, second)]
     texts = [(row.key, _word(row.first), _word(row.second), row.change) for row in rows]
     lines, section = [], ""
     for row, line in zip(rows, columns(texts), strict=True):
         lines += [row.section] * (row.section != section) + [f"  {line}"]
         section = row.section
-    return "\n".join([*head, *lines, *said])
+    return "\n".join([*head, *lines, *notes])
 
 
 def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | None]]:
@@ -201,9 +201,9 @@ def _origin(side: Side) -> dict[str, str]:
 
 def _definitions(first: Side, second: Side) -> Iterator[dict[str, str]]:
     """Digests of the definitions that either run's numbers come from, and the other's do not, wherever they stand."""
-    told = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
-    alone = set(told[0].definitions.values()) ^ set(told[1].definitions.values())
-    for one in told:
+    provenances = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
+    alone = set(provenances[0].definitions.values()) ^ set(provenances[1].definitions.values())
+    for one in provenances:
         yield {f"code of {name}": digest[:SHOWN] for name, digest in one.definitions.items() if digest in alone}
 
 

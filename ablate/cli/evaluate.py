@@ -25,8 +25,7 @@ from ablate.formatting import counted
 from ablate.formatting.columns import columns
 from ablate.results.atomic import set_aside
 from ablate.results.choose import choose_study, manifest_of
-from ablate.results.damage import why_without
-from ablate.results.run import Run
+from ablate.results.run import Run, why_without
 from ablate.results.stored_targets import is_foreign
 from ablate.training.load import LoadedRun, load_run
 
@@ -44,10 +43,10 @@ class NamedRun(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Evaluate, print a table and what is to be said about each run; the exit code."""
+    """Evaluate, print a table and remarks about each run; the exit code."""
     parser = Parser("ablate evaluate", "Evaluate the kept weights of runs again.")
-    said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
-    parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
+    usage = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
+    parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=usage)
     given = parser.parse_intermixed_args(arguments)
 
     def act() -> Outcome:
@@ -132,7 +131,7 @@ def put_aside(run: Run, file: Path) -> str:
 
 
 def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> Outcome:
-    """Evaluate runs one after another, and print the table and what is to be said about each."""
+    """Evaluate runs one after another, and print the table and remarks about each."""
     from ablate.planning.checks.user_code import run_in_subprocess
     from ablate.training.devices import settle
 
@@ -151,14 +150,16 @@ def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> Outcome:
             print(f"ablate: {problems[-1]}", file=sys.stderr)
             continue
         rows.append((run, found))
-        remarks += [f"{run.cell}, seed {run.seed}: {said}" for said in differences(run.loaded, found, asked)]
+        remarks += [f"{run.cell}, seed {run.seed}: {note}" for note in differences(run.loaded, found, asked)]
     if rows:
         comparable = any(same_tokens(run.loaded, asked) for run, _ in rows)
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
         equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
         print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked, call)]))
-    told = [{"path": run.loaded.run.path, "cell": run.cell, "seed": run.seed, "metrics": found} for run, found in rows]
-    return Outcome(1 if remarks or problems else 0, {"runs": told, "differences": remarks}, problems)
+    numbers = [
+        {"path": run.loaded.run.path, "cell": run.cell, "seed": run.seed, "metrics": found} for run, found in rows
+    ]
+    return Outcome(1 if remarks or problems else 0, {"runs": numbers, "differences": remarks}, problems)
 
 
 def refuse_lengths(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> None:
@@ -169,7 +170,7 @@ def refuse_lengths(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> N
         try:
             problems = call(partial(problems_of, run.loaded, asked))
         except (ValueError, ImportError, Failed):
-            continue  # other data, no package: told when its turn comes
+            continue  # other data, no package: reported when its turn comes
         if problems:
             raise Refused(f"{run.cell}: {problems[0]}")
 

@@ -56,9 +56,9 @@ def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
     """Notes in which those that are the same of many cells, whose labels they begin with, are one."""
     labels, found = {cell.label for cell in cells}, dict[str, list[str]]()
     for note in notes:
-        label, _, said = note.partition(": ")
-        found.setdefault(said if label in labels else note, []).append(label)
-    return [f"{first_of(whose, NAMED)}: {said}" if set(whose) <= labels else said for said, whose in found.items()]
+        label, _, text = note.partition(": ")
+        found.setdefault(text if label in labels else note, []).append(label)
+    return [f"{first_of(whose, NAMED)}: {text}" if set(whose) <= labels else text for text, whose in found.items()]
 
 
 def heads(plan: Plan) -> tuple[str, ...]:
@@ -82,10 +82,10 @@ def about(manifest: Manifest) -> list[str]:
     """What the study asks and claims, a line each."""
     claims = list(manifest.claims.values())
     late = sum(not entry.registered for entry in claims)
-    said = f"{late} post hoc: written when there were results" if late else "registered: written before any result"
+    when = f"{late} post hoc: written when there were results" if late else "registered: written before any result"
     lines = naming.asked(manifest)
     lines += [f"zip: {', '.join(manifest.zip)} change together"] if manifest.zip else []
-    return lines + ([f"{counted(len(claims), 'claim')}, {said}"] if claims else [])
+    return lines + ([f"{counted(len(claims), 'claim')}, {when}"] if claims else [])
 
 
 def row(plan: Plan, cell: Cell) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def show_one(results: Path, name: str | None) -> list[Standing]:
 
 def show_all(results: Path, _: str | None) -> list[Standing]:
     """Print a line for each study, the newest last; the runs of all that can be read."""
-    told = []
+    lines = []
     choose_study(results, None)
     newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
     manifests = {name: readable(results, name) for name in newest}
@@ -101,10 +101,10 @@ def show_all(results: Path, _: str | None) -> list[Standing]:
         try:
             rounds = rounds_of(results, base)
             print(f"{base}: {_line(rounds)}")
-            told += standings(rounds)
+            lines += standings(rounds)
         except Refused as error:
             print(f"{base}: {error}")
-    return told
+    return lines
 
 
 def standings(rounds: list[Round]) -> list[Standing]:
@@ -156,15 +156,15 @@ def polls(results: Path, base: str) -> Iterator[list[Round]]:
 
 
 def _watch_lines(results: Path, base: str) -> None:
-    told: dict[str, str] | None = None
-    said, last = -HEARTBEAT, ""
+    shown: dict[str, str] | None = None
+    printed, last = -HEARTBEAT, ""
     for rounds in polls(results, base):
         ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
-        lines = [] if told is None else [line for path, line in ended.items() if told.get(path) != line]
-        told, line = ended, f"{base}: {_line(rounds)}"
-        if lines or (over(rounds) and line != last) or time.monotonic() - said >= HEARTBEAT:
+        lines = [] if shown is None else [line for path, line in ended.items() if shown.get(path) != line]
+        shown, line = ended, f"{base}: {_line(rounds)}"
+        if lines or (over(rounds) and line != last) or time.monotonic() - printed >= HEARTBEAT:
             lines.append(line)
-            said, last = time.monotonic(), line
+            printed, last = time.monotonic(), line
         for line in lines:
             print(printable(line), flush=True)
 

@@ -97,15 +97,15 @@ class Asked(NamedTuple):
 class Outcome(NamedTuple):
     """What came of a study, in a line."""
 
-    said: str
+    message: str
     complete: bool = False
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train studies, all by default, and say what came of each; the exit code."""
     parser = PlainParser("ablate studies", "Train study files, and write the tables of what is complete.")
-    said = "study files (default: all without tables), and keys for each of them, such as tier=gpu or dry_run=true"
-    parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help=said)
+    usage = "study files (default: all without tables), and keys for each of them, such as tier=gpu or dry_run=true"
+    parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help=usage)
     parser.add_argument(
         "--to", default=TABLES, type=Path, metavar="FOLDER", help="of the tables (default: %(default)s)"
     )
@@ -135,11 +135,11 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
 
 def train_all(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> Result:
     """Train the studies without an outcome until one is stopped, and say where each stands."""
-    code, todo, told = DONE, [name for name in names if name not in outcomes], set[str]()
+    code, todo, known = DONE, [name for name in names if name not in outcomes], set[str]()
     try:
         for number, name in enumerate(todo, 1):
             print(f"ablate studies: {name}, {number} of {len(todo)}", file=sys.stderr, flush=True)
-            outcomes[name] = outcome(name, asked, *train(asked.command(name), told))
+            outcomes[name] = outcome(name, asked, *train(asked.command(name), known))
         code = DONE if all(each.complete for each in outcomes.values()) else FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -147,17 +147,17 @@ def train_all(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> R
         code = TERMINATED
     ends = {name: outcomes[name] if name in outcomes else Outcome(standing(name, asked)) for name in names}
     lines: dict[str, list[str]] = {}
-    for name, end in ends.items():  # a mistake that several are refused for is said once
-        lines.setdefault(end.said if end.said.startswith(REFUSED) else name, []).append(name)
+    for name, end in ends.items():  # a mistake that several are refused for is reported once
+        lines.setdefault(end.message if end.message.startswith(REFUSED) else name, []).append(name)
     for those in lines.values():
-        print(f"{', '.join(those)}: {ends[those[0]].said}", flush=True)
-    return Result(code, [{"study": name, "complete": end.complete, "said": end.said} for name, end in ends.items()])
+        print(f"{', '.join(those)}: {ends[those[0]].message}", flush=True)
+    return Result(code, [{"study": name, "complete": end.complete, "said": end.message} for name, end in ends.items()])
 
 
-def train(words: list[str], told: set[str]) -> tuple[int, str]:
-    """Carry out a command in a process of its own: its exit code, and the last line that it said as ablate's.
+def train(words: list[str], known: set[str]) -> tuple[int, str]:
+    """Carry out a command in a process of its own: its exit code, and its last message.
 
-    Lines in `told`, for which commands before it were refused, are not passed on again; its own are added to them.
+    Lines in `known`, for which commands before it were refused, are not passed on again; its own are added to them.
     A signal is handed on, and raised again when the command has ended; so is one that the command alone has heard of.
     """
     sys.stdout.flush()
@@ -165,7 +165,7 @@ def train(words: list[str], told: set[str]) -> tuple[int, str]:
     command = [*program("ablate.cli.main"), *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         assert process.stderr
-        telling = threading.Thread(target=tell, args=(process.stderr, heard, told), daemon=True)
+        telling = threading.Thread(target=tell, args=(process.stderr, heard, known), daemon=True)
         telling.start()
         try:
             process.wait()
@@ -177,17 +177,17 @@ def train(words: list[str], told: set[str]) -> tuple[int, str]:
             telling.join(SAYING)
     if process.returncode in ENDINGS:
         raise ENDINGS[process.returncode]
-    told.update(heard[1:] if process.returncode == WRONG else ())
+    known.update(heard[1:] if process.returncode == WRONG else ())
     return process.returncode, heard[-1]
 
 
-def tell(stream: IO[str], heard: list[str], told: set[str]) -> None:
+def tell(stream: IO[str], heard: list[str], known: set[str]) -> None:
     """Pass on what a command says on standard error, and remember what it says of itself."""
     for line in stream:
-        said = line.removeprefix("ablate: ").rstrip()
-        if said == line.rstrip() or said not in told:
+        message = line.removeprefix("ablate: ").rstrip()
+        if message == line.rstrip() or message not in known:
             print(line, end="", file=sys.stderr, flush=True)
-        heard += [said] * line.startswith("ablate: ")
+        heard += [message] * line.startswith("ablate: ")
 
 
 def outcome(name: str, asked: Asked, code: int, heard: str) -> Outcome:
@@ -235,10 +235,10 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     if not any(len(cells & ended) > 1 for ended in seen.values()):
         return manifest
     now = {name: entry.claim for name, entry in manifest.claims.items()}
-    said = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
-    claims = {name: said.claims[name] if entry.registered else entry for name, entry in manifest.claims.items()}
+    registry = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
+    claims = {name: registry.claims[name] if entry.registered else entry for name, entry in manifest.claims.items()}
     looks = [look for look in known.looks if look not in manifest.looks]
-    withdrawn = said.withdrawn | manifest.withdrawn
+    withdrawn = registry.withdrawn | manifest.withdrawn
     criterion = manifest.replicated
     if criterion is None or criterion.registered:
         criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
@@ -253,7 +253,7 @@ def failure(results: Path, study: str) -> str:
     runs = together(rounds_of(results, study))
     failed = runs.by_state().get("failed", [])
     first = [f"{run.name}: {first_line(run.error())}" for run in failed[:1]]
-    return "".join(f"{len(failed)} of {len(runs.runs)} runs, {said}" for said in first)
+    return "".join(f"{len(failed)} of {len(runs.runs)} runs, {reason}" for reason in first)
 
 
 def standing(name: str, asked: Asked) -> str:

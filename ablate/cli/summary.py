@@ -178,8 +178,8 @@ def _effect(row: Any, places: int) -> tuple[str, ...]:
     span = "" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
     scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
     verdict = (formatting.verdict(row) + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
-    told = "; ".join(filter(None, (verdict, evidence.also_words(row.also))))
-    return row.label, span, formatting.over(row), evidence.worth_words(row, "steps") if span else "", told
+    remark = "; ".join(filter(None, (verdict, evidence.also_words(row.also))))
+    return row.label, span, formatting.over(row), evidence.worth_words(row, "steps") if span else "", remark
 
 
 def _heading(design: pandas.DataFrame) -> str:
@@ -240,13 +240,13 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
 
 def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     main, correlation = found["main"], float(cells["correlation"].median())
-    told = [f"SD of an effect {formatting.between(*main.spread)}"]
+    notes = [f"SD of an effect {formatting.between(*main.spread)}"]
     if math.isfinite(correlation) and main.n >= 5:  # of fewer seeds it says nothing
-        told.append(f"pair correlation {formatting.number(correlation, 2)}")
+        notes.append(f"pair correlation {formatting.number(correlation, 2)}")
     sizes = [f"{kind}s of {formatting.between(*found[kind].finds)}" for kind in formatting.CROSSED if kind in found]
     sizes = [f"effects of {formatting.between(*main.finds)}", *sizes]
     finds = f"a fresh study of {main.n} seeds would find {formatting.listed(sizes)} four times in five"
-    return f"{'few seeds' if main.n < 5 else 'noise'}: {finds} ({'; '.join(told)})"
+    return f"{'few seeds' if main.n < 5 else 'noise'}: {finds} ({'; '.join(notes)})"
 
 
 def _trouble(study: Study, results: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A study on the command line: what is said while it is trained, and the exit code."""
+"""A study on the command line: what is printed while it is trained, and the exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.config.errors import PlanError, Refused
 from ablate.config.json_output import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.planning.runs import Plan
-from ablate.results.lengths import untested
+from ablate.results.run import untested
 from ablate.results.study import Study
 
 DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143

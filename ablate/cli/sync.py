@@ -12,8 +12,8 @@ from ablate.results.run import Run
 def main(arguments: list[str] | None = None) -> int:
     """Replay a study, the newest by default, and say what came of it; the exit code."""
     parser = Parser("ablate sync", "Replay a study to its tracking service.")
-    said = "default: the newest; user=[my_package] for a tracking service of your own"
-    parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=said)
+    usage = "default: the newest; user=[my_package] for a tracking service of your own"
+    parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=usage)
     given = parser.parse_intermixed_args(arguments)
 
     def act() -> Outcome:

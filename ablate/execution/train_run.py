@@ -27,10 +27,9 @@ from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
 from ablate.results.lease import Lost
-from ablate.results.lengths import lacking
 from ablate.results.records import Cell
 from ablate.results.result import Result, Status
-from ablate.results.run import Run, now
+from ablate.results.run import Run, lacking, now
 from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
 from ablate.training.divergence import Diverged, overfits

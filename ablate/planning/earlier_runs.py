@@ -11,11 +11,9 @@ from pathlib import Path
 from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.planning.study import CheckedStudy
-from ablate.results.damage import why_without
-from ablate.results.lengths import untested
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Look, Manifest, PlannedRun
-from ablate.results.run import Run, now
+from ablate.results.run import Run, now, untested, why_without
 from ablate.results.run_key import run_key
 
 

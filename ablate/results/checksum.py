@@ -39,8 +39,8 @@ def sum_of(data: bytes) -> Sum:
 
 def seal_of(value: dict[str, Any]) -> str:
     """The digest of what a JSON object says, its own seal left out, however it is laid out."""
-    said = {key: item for key, item in value.items() if key != SEAL}
-    return digest(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
+    content = {key: item for key, item in value.items() if key != SEAL}
+    return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
 def sealed_archive(data: bytes) -> bytes:

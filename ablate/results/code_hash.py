@@ -39,7 +39,7 @@ NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "cho
 NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "is_foreign")
 NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
-DEPTH = 8  # how far a digest tells definitions of one name apart by what they refer to
+DEPTH = 8  # how many references deep a digest distinguishes definitions of one name
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
 INSTALLED = {"site-packages", "dist-packages"}
 

@@ -1,4 +1,4 @@
-"""One module's source taken apart: what it defines, what each definition refers to, what it imports.  No torch."""
+"""What one module defines, what each definition refers to, and what it imports.  No torch."""
 
 from __future__ import annotations
 

@@ -12,25 +12,29 @@ Numbers have all their digits.  Nothing here needs torch, and nothing that is re
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import itertools
+import json
+import math
 import re
 import shlex
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, record
 from ablate.formatting import show
+from ablate.formatting.formulas import quoted, unquoted
 from ablate.results import documents
 from ablate.results.atomic import read_json, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
-from ablate.results.csv_table import as_csv, from_csv, texts_of
-from ablate.results.damage import verify_sum
 from ablate.results.manifest import manifest_in, newer
 from ablate.results.records import Manifest
-from ablate.results.run import read_record
+from ablate.results.run import read_record, verify_sum
 from ablate.results.study import Study, nothing_logged
 from ablate.results.tables import EACH_STEP, curve_column
 
@@ -166,3 +170,56 @@ def _by_run(flat: pandas.DataFrame) -> pandas.DataFrame:
     parts = [name.rpartition("/") for name in losses]
     whose = pandas.MultiIndex.from_tuples([(cell, int(seed)) for cell, _, seed in parts], names=("cell", "seed"))
     return losses.set_axis(whose, axis=1)
+
+
+def texts_of(table: pandas.DataFrame) -> list[str]:
+    """The columns that hold texts; those of numbers, true and false, and of nothing at all hold none."""
+    return [str(name) for name in table if any(isinstance(value, str) for value in table[name])]
+
+
+def as_csv(table: pandas.DataFrame) -> bytes:
+    """A table as CSV; what `from_csv` makes of it with `texts_of` the table equals it."""
+    texts, names = texts_of(table), [_csv_text(str(name)) for name in table]
+    columns = [map(_csv_text if name in texts else _csv_number, table[name].tolist()) for name in table]
+    return "".join(",".join(row) + "\n" for row in [names, *zip(*columns, strict=True)]).encode()
+
+
+def from_csv(data: bytes, texts: Collection[str]) -> pandas.DataFrame:
+    """The table that a CSV holds, `texts` its columns of texts.  Raises ValueError where it is none."""
+    import pandas
+
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode(), newline=""), strict=True))
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    names = [unquoted(name) for name in rows[0]] if rows else []
+    if len(set(names)) < len(names) or any(len(row) != len(names) for row in rows):
+        raise ValueError("its rows and its columns do not fit")
+    columns = zip(*rows[1:], strict=True) if rows[1:] else ([] for _ in names)
+    found = {name: _column(fields, name in texts) for name, fields in zip(names, columns, strict=True)}
+    return pandas.DataFrame(found)
+
+
+def _csv_text(value: Any) -> str:
+    text = str(quoted(value)) if isinstance(value, str) else ""
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"' if set(text) & set(',"\r\n') else text  # csv.writer leaves a lone \r, which ends a row
+
+
+def _csv_number(value: Any) -> str:
+    missing = isinstance(value, float) and math.isnan(value)
+    return "" if missing else json.dumps(value)
+
+
+def _column(fields: Collection[str], texts: bool) -> pandas.Series:
+    import pandas
+
+    if texts:
+        return pandas.Series([unquoted(field) if field else None for field in fields])
+    try:
+        values = json.loads(f"[{','.join(field or 'NaN' for field in fields)}]")
+    except RecursionError:
+        values = []
+    if len(values) != len(fields) or not all(isinstance(each, int | float | None) for each in values):
+        raise ValueError("a column of numbers holds something else")
+    return pandas.Series(values, dtype=object if None in values else None)

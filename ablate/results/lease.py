@@ -62,7 +62,7 @@ def take(file: IO[str], wait: Callable[[], bool], how: int = fcntl.LOCK_EX) -> b
         except BlockingIOError:
             if not wait():
                 return False
-            time.sleep(POLL)  # a blocking call could not be told to stop
+            time.sleep(POLL)  # a blocking call could not be stopped
         except OSError as error:
             if error.errno not in LOCKLESS:
                 raise
@@ -249,7 +249,7 @@ def skew(folder: str) -> float:
 
 @functools.cache
 def boot() -> str:
-    """What tells two starts of a host apart, and two hosts of one name; empty where the system does not say."""
+    """An identifier of this start of this host; empty where the system does not say."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     with contextlib.suppress(OSError, subprocess.CalledProcessError):  # macOS

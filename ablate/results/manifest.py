@@ -43,8 +43,8 @@ def newer(manifest: Manifest) -> list[str]:
     """What to say of a manifest that a newer version wrote, and of its entries that are passed over."""
     own = tuple(f"config.{section}" for section in OWNED)  # which may hold arguments of a user's classes
     names = ", ".join(name for name in unread(manifest) if not name.endswith(own))
-    told = f"the manifest of {manifest.study} was written by a newer ablate" + f": {names} is passed over" * bool(names)
-    return [told] * bool(names or (manifest.format or 0) > FORMAT)
+    note = f"the manifest of {manifest.study} was written by a newer ablate" + f": {names} is passed over" * bool(names)
+    return [note] * bool(names or (manifest.format or 0) > FORMAT)
 
 
 def write_manifest(results: Path, manifest: Manifest) -> None:

@@ -43,8 +43,8 @@ def title(manifest: Manifest) -> str:
 
 def asked(manifest: Manifest) -> list[str]:
     """What a study's file asks, what was published on it, and which of the file's tiers this is, a line each."""
-    told = {"question": manifest.question, "published": manifest.published, "tier": manifest.tier}
-    return [f"{key}: {value}" for key, value in told.items() if value]
+    texts = {"question": manifest.question, "published": manifest.published, "tier": manifest.tier}
+    return [f"{key}: {value}" for key, value in texts.items() if value]
 
 
 def reused(manifest: Manifest) -> str:

@@ -140,7 +140,7 @@ class Sequential(Record):
 
 @record
 class ClaimText(Record):
-    """What a claim said, since when, and whether no comparison that it speaks of existed then."""
+    """A claim as it was written, since when, and whether no comparison that it speaks of existed then."""
 
     claim: Claim
     written: str = ""
@@ -224,7 +224,7 @@ class Tuning(Record):
 
 @record
 class Manifest(Record):
-    """A study: what varies, its cells, the runs that were planned, what was said beforehand and what has been seen."""
+    """A study: what varies, its cells, the planned runs, what was claimed beforehand and what has been seen."""
 
     format: int | None = optional(default=None)
     study: str

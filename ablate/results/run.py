@@ -1,4 +1,4 @@
-"""One run on disk: its files, its lock, what it ended with."""
+"""One run on disk: its files, its lock, what it ended with, and whether its files are those that it wrote."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, parse
 from ablate.results.atomic import no_link, read_json
-from ablate.results.damage import verify, verify_kept
+from ablate.results.checksum import Sum, wrong
 from ablate.results.lease import Holder, Lease, holder, take
 from ablate.results.metrics_writer import Row
+from ablate.results.records import Manifest
 from ablate.results.result import Evaluation, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
@@ -67,12 +68,12 @@ class Run:
             found = read_json(self.evaluation_file)
         except FileNotFoundError:
             return {}
-        told = read_record(Evaluation, found, self.evaluation_file)
+        evaluation = read_record(Evaluation, found, self.evaluation_file)
         # No other name: what training wrote is vouched for by the result, and nothing beside it may replace that.
-        if not all("@" in name for name in told.metrics):
+        if not all("@" in name for name in evaluation.metrics):
             raise Corrupt(f"{self.evaluation_file} holds other things than metrics at lengths, such as test/loss@8")
-        ours = whose is None or (told.torch, told.data_fingerprint) == (whose.torch, whose.data_fingerprint)
-        return told.metrics if ours else {}
+        ours = whose is None or (evaluation.torch, evaluation.data_fingerprint) == (whose.torch, whose.data_fingerprint)
+        return evaluation.metrics if ours else {}
 
     def provenance(self) -> Provenance | None:
         """What the run came from, or None where it does not say; raises `Corrupt`."""
@@ -145,3 +146,61 @@ def noted(read: Callable[[], V | None]) -> tuple[V | None, list[str]]:
         return read(), []
     except Corrupt as error:
         return None, [str(error)]
+
+
+def verify(result: Result, file: Path) -> None:
+    """Raise `Corrupt` unless a file beside a result is the one that it was written with, where it names one."""
+    if written := _written(result, file):
+        verify_sum(file, written, "the run is damaged")
+
+
+def verify_sum(file: Path, written: Sum, without: str) -> None:
+    """Raise `Corrupt` unless a file is what was written; `without` says what is amiss where it is gone."""
+    try:
+        how = wrong(file, written)
+    except FileNotFoundError:
+        raise Corrupt(f"{file} is gone: {without}") from None
+    except OSError as error:
+        raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
+    if how:
+        raise Corrupt(f"{file} is damaged: {how}", file)
+
+
+def verify_kept(result: Result, file: Path) -> None:
+    """Raise `Corrupt` where weights were set aside as damaged; those that somebody removed are no damage.
+
+    They are large: whether each byte is right is seen when they are used.
+    """
+    if _written(result, file) and not file.exists() and any(file.parent.glob(f"{file.name}.corrupt*")):
+        raise Corrupt(f"{file} was damaged and has been set aside")
+
+
+def why_without(result: Result | None, file: Path) -> str:
+    """Why a run has no weights, in a few words."""
+    if not result or result.status != "done":
+        return f"{result.status}, which keeps none" if result else "not ended"
+    if result.files is None:
+        return "removed since, or trained with keep=none"
+    removed = "removed since, by ablate clean --weights or by hand"
+    return removed if _written(result, file) else "trained with keep=none"
+
+
+def _written(result: Result, file: Path) -> Sum | None:
+    return (result.files or {}).get(file.name)
+
+
+def lacking(run: Run, lengths: list[int]) -> list[int]:
+    """The lengths that a run has not been tested at, or of which the file cannot be read."""
+    try:
+        known = run.evaluation()
+    except Corrupt:
+        return lengths
+    return [length for length in lengths if f"test/loss@{length}" not in known]
+
+
+def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dict[str, list[int]]:
+    """Path of each run that is done but lacks lengths that its cell asks for, and which."""
+    lengths = {cell.id: cell.config.eval.lengths for cell in manifest.cells}
+    done = [run for run in manifest.runs if statuses.get(run.path) == "done" and lengths[run.cell]]
+    found = {run.path: lacking(Run(results, run.path), lengths[run.cell]) for run in done}
+    return {path: lacks for path, lacks in found.items() if lacks}

@@ -73,10 +73,10 @@ class Columns:
         import pandas
 
         whose = np.repeat(np.arange(len(runs)), self.counts)
-        told = pandas.DataFrame(runs).take(whose).reset_index(drop=True)
-        own = {name: column for name, column in self.columns.items() if name not in told}
-        logged = {name: column + [math.nan] * (len(told) - len(column)) for name, column in own.items()}
-        return pandas.DataFrame(logged, index=told.index).join(told)
+        owners = pandas.DataFrame(runs).take(whose).reset_index(drop=True)
+        own = {name: column for name, column in self.columns.items() if name not in owners}
+        logged = {name: column + [math.nan] * (len(owners) - len(column)) for name, column in own.items()}
+        return pandas.DataFrame(logged, index=owners.index).join(owners)
 
 
 def curve_column(factor: str) -> str:
@@ -119,9 +119,9 @@ def _provenance(result: Result) -> Row:
     git, seconds = result.git or Commit(), (result.seconds or {}).get("total")
     overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
     about = (result.steps, seconds, result.cpu_seconds, result.device)
-    told = (*about, overfits, torch, result.ended, git.commit, git.dirty)
+    values = (*about, overfits, torch, result.ended, git.commit, git.dirty)
     vectors = {} if result.vectors_seconds is None else {"vectors_seconds": result.vectors_seconds}
-    return dict(zip(PROVENANCE, told, strict=True)) | vectors
+    return dict(zip(PROVENANCE, values, strict=True)) | vectors
 
 
 class Planned:

@@ -13,10 +13,9 @@ from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import stored
-from ablate.results.damage import verify, why_without
 from ablate.results.metrics_writer import Row
 from ablate.results.result import Result
-from ablate.results.run import Run, noted
+from ablate.results.run import Run, noted, verify, why_without
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

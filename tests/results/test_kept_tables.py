@@ -21,8 +21,7 @@ import ablate
 from ablate import evidence
 from ablate.config.errors import Corrupt
 from ablate.results.atomic import write_json
-from ablate.results.csv_table import as_csv, from_csv, texts_of
-from ablate.results.kept_tables import holds_tables, read_tables, write_tables
+from ablate.results.kept_tables import as_csv, from_csv, holds_tables, read_tables, texts_of, write_tables
 from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 from analysis import figures

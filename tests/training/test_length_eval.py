@@ -19,8 +19,7 @@ from ablate.cli.summary import summary
 from ablate.config.schema import typed
 from ablate.planning.plan import PlanError, plan_study
 from ablate.results.atomic import write_json
-from ablate.results.lengths import lacking
-from ablate.results.run import Run
+from ablate.results.run import Run, lacking
 from ablate.results.study import load_study
 from ablate.training.length_eval import length_problems
 from analysis.case import case_of

@@ -130,12 +130,12 @@ def _show_table(runs: Runs, stop: threading.Event) -> None:
 
 
 def _show_lines(runs: Runs, stop: threading.Event) -> None:
-    said, last = time.monotonic(), False
+    printed, last = time.monotonic(), False
     while not last:
         last = stop.wait(TICK)
         lines = [line for _, line in endings(runs)]
-        if not lines and not last and time.monotonic() - said >= HEARTBEAT:
+        if not lines and not last and time.monotonic() - printed >= HEARTBEAT:
             lines = [counts(runs)]
         for line in lines:
             print(line, flush=True)
-            said = time.monotonic()
+            printed = time.monotonic()
