@@ -138,8 +138,9 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     if "at" in claim:
         at, sides = claim["at"], claim[relations[0]]
         yield from _levels(at, factors, "at")
+        given = at if isinstance(at, dict) else {}
         compared = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else ()
-        yield from (f"at: {key} is what its sides compare; leave it out" for key in at if key in compared)
+        yield from (f"at: {key} is what its sides compare; leave it out" for key in given if key in compared)
     if "metric" in claim and relations[0] == "diverges_more":
         yield "metric: diverges_more counts runs that diverge; leave it out"
     elif pair:

@@ -66,17 +66,17 @@ class Cache:
 
 
 @functools.lru_cache(maxsize=2)
-def cache_of(search: tuple[str, ...], files: tuple[tuple[Path, int, int], ...]) -> Cache:
+def cache_of(search: tuple[str, ...], files: tuple[tuple[Any, ...], ...]) -> Cache:
     """The cache of this search path while none of the files is edited."""
     return Cache()
 
 
-def states(files: Iterable[Path]) -> Iterator[tuple[Path, int, int]]:
-    """Path, time of the last edit and size of files; those that are gone have neither."""
+def states(files: Iterable[Path]) -> Iterator[tuple[Any, ...]]:
+    """Path, number, times of the last edit and change, and size of files, without those that are gone."""
     for file in files:
         with contextlib.suppress(OSError):
             found = file.stat()
-            yield file, found.st_mtime_ns, found.st_size
+            yield file, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 class Composer:
@@ -87,11 +87,12 @@ class Composer:
         self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
         self.known, self.defaults = groups.variants, groups.defaults
         variants = itertools.chain(*(each.values() for each in self.known.values()))
-        files = map(Path.absolute, [CONF / "config.yaml", *variants, *groups.studies.values(), *groups.own])
+        deeper = sorted(Path(folder).rglob("*.yaml")) if folder else []
+        files = map(Path.absolute, [CONF / "config.yaml", *variants, *groups.studies.values(), *deeper])
         cache = cache_of(tuple(self.search), tuple(states(files)))
         if len(cache.made) > MOST:
-            cache.made.clear()
-            cache.sections.clear()
+            for kept in (cache.made, cache.sections, cache.beyond, cache.texts):
+                kept.clear()
         self.made, self.sections, self.beyond, self.texts = cache.made, cache.sections, cache.beyond, cache.texts
 
     def __enter__(self) -> Composer:

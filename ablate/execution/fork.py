@@ -124,8 +124,8 @@ def spawned(body: Body, here: socket.socket, there: socket.socket) -> Child:
     arguments = json.dumps([there.fileno(), os.getpid(), sys.argv])
     streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
     command = [sys.executable, "-P", "-c", start_importing() + BEGIN, arguments]
-    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
     order = pickle.dumps(body)
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
     with contextlib.suppress(OSError):  # it has ended already, which whoever listens learns
         here.sendall(len(order).to_bytes(8) + order)
     return Child(pid, here)

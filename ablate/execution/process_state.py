@@ -27,12 +27,17 @@ READERS: dict[str, Callable[[], Any]] = {
     "torch's number of threads": torch.get_num_threads,
     "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled,
     "torch's precision of matrix products": torch.get_float32_matmul_precision,
+    "anomaly detection": torch.is_anomaly_enabled,
+    "torch's flags of cuDNN and TF32": lambda: [
+        (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32),
+        (torch.backends.mkldnn.enabled, torch.backends.cuda.flash_sdp_enabled()),
+    ],
     "whether subnormal numbers are taken for 0": lambda: SUBNORMAL * 1.0 == 0.0,
     "torch's random numbers": lambda: torch.default_generator.get_state().numpy().tobytes(),
     "numpy's random numbers": lambda: repr(numpy.random.get_state(legacy=False)["state"]),
     "Python's random numbers": random.getstate,
     "how numpy treats errors": numpy.geterr,
-    "the working folder": lambda: os.stat(".")[1:3],  # which also answers where the folder is gone
+    "the working folder": os.getcwd,
     "the environment": lambda: {key: value for key, value in os.environ.items() if not key.startswith(LIBRARIES)},
 }
 
@@ -44,13 +49,21 @@ class Changed(Exception):
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
     """Raise Changed where the body changes what later runs of its process depend on."""
-    before = {name: read() for name, read in READERS.items()}
+    before = {name: answer(read) for name, read in READERS.items()}
     try:
         yield
     finally:
-        after = {name: read() for name, read in READERS.items()}
+        after = {name: answer(read) for name, read in READERS.items()}
         if found := [name + difference(before[name], after[name]) for name in READERS if before[name] != after[name]]:
             raise Changed(f"the run changed what other runs of its process depend on: {'; '.join(found)}")
+
+
+def answer(read: Callable[[], Any]) -> Any:
+    """What is read, or why it cannot be: torch refuses to tell settings that contradict each other."""
+    try:
+        return read()
+    except (RuntimeError, OSError) as error:
+        return str(error).split("\n")[0]
 
 
 def difference(before: Any, after: Any) -> str:

@@ -94,6 +94,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"equivalent": GOOD["less"], "margin": [0.1]}, "margin: [0.1] must be a number above 0"),
     (GOOD | {"at": {"nrm": "ln"}}, "at: nrm is not a factor of this study; did you mean norm?"),
     (GOOD | {"at": {"optim.lr": 3e-3}}, "at: optim.lr has no level 0.003; there are 0.001, 0.002"),
+    *((GOOD | {"at": at}, f"at: {at} must map factors to levels") for at in (None, 5, [{"ffn": "mlp"}])),
     (GOOD | {"at": {"ffn": "mlp"}}, "at: ffn is what its sides compare; leave it out"),
     ({"diverges_more": GOOD["less"], "metric": "test/loss"}, "metric: diverges_more counts runs that diverge"),
     ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),

@@ -114,7 +114,8 @@ def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(fork, "forked", noted)
     user, _ = hazard(tmp_path, "pass")
-    plan_study(tuple(latest(*small, user, "norm=ln,hazard", "seeds=1")), str(tmp_path / "conf"))
+    rates = ["optim.lr=1e-3,2e-3", "schedule=cosine,linear"]
+    plan_study(tuple(latest(*small, user, "norm=ln,hazard", *rates, "seeds=1")), str(tmp_path / "conf"))
     assert len(sent) > 1, "importing the package, and building its component"
 
 

@@ -127,7 +127,7 @@ def same_rates(checked: list[Checked]) -> Iterator[Pair]:
         found = _without(config, ("schedule",))
         return found | {"optim": {key: value for key, value in found["optim"].items() if key not in OF_RATES}}
 
-    return _equal_in(checked, rest, lambda cell: _rates(cell.config))
+    return _equal_in(checked, rest, _rates)
 
 
 def same_data(checked: list[Checked]) -> Iterator[Pair]:
@@ -150,8 +150,9 @@ def _equal_in(
                 yield first, i
 
 
-def _rates(config: Config) -> str:
+def _rates(cell: Checked) -> str:
     """Hash of a cell's learning rates, but for rounding."""
+    config = cell.config
     schedule, optim, steps = build_schedule(config), config.optim, config.train.steps
     given = (optim.lr, optim.warmup, schedule, optim.min_lr_ratio)
     each = (f"{learning_rate(step, steps, *given):.12e}" for step in range(0, steps, -(-steps // MOST_RATES)))
