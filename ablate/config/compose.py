@@ -87,8 +87,8 @@ class Composer:
         self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
         self.known, self.defaults = groups.variants, groups.defaults
         variants = itertools.chain(*(each.values() for each in self.known.values()))
-        deeper = sorted(Path(folder).rglob("*.yaml")) if folder else []
-        files = map(Path.absolute, [CONF / "config.yaml", *variants, *groups.studies.values(), *deeper])
+        nested = sorted(Path(folder).glob("*/*/*.yaml")) if folder else []  # of groups within groups
+        files = map(Path.absolute, [CONF / "config.yaml", *variants, *groups.studies.values(), *groups.own, *nested])
         cache = cache_of(tuple(self.search), tuple(states(files)))
         if len(cache.made) > MOST:
             for kept in (cache.made, cache.sections, cache.beyond, cache.texts):

@@ -70,6 +70,7 @@ def register_operators() -> None:
 
 
 def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """Each group's rows of x times the group's matrix: (N, in), (groups, in, out), ends of the groups -> (N, out)."""
     made = x.new_zeros(len(x), weight.shape[-1])
     for start, end, matrix in groups(ends, weight):
         torch.mm(x[start:end], matrix, out=made[start:end])
