@@ -41,7 +41,7 @@ REFUSED = {
 }
 # What may stand beside a study file and asks for nothing else; what asks for more, or less, of the same study.
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
-RUNNING |= {"allow_duplicates"}
+RUNNING |= {"allow_duplicates", "train.parallel", "train.checkpoint_seconds"}
 SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS = {"true", "false", "null", "nan", "inf"}
@@ -106,6 +106,11 @@ def key_of(text: str) -> str:
     return text.partition("=")[0].lstrip("+")
 
 
+def _is_one_of(key: str, keys: set[str]) -> bool:
+    """Whether a key, or the section that it is in, is one of these."""
+    return key in keys or key.partition(".")[0] in keys
+
+
 def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> Asked:
     """A file's overrides with its tier's and the command line's in their places."""
     entries = reader.entries(content)
@@ -123,13 +128,13 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     kept, unfit = _texts(file, content)
     judged = filter(None, [kept["effects"]])
     tiered, found = _tier(file, content.get("tiers", {}), tier, reader)
-    changes = sorted(text for text in rest if key_of(text).split(".")[0] not in SAME_STUDY)
+    changes = sorted(text for text in rest if not _is_one_of(key_of(text), SAME_STUDY))
     other = "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6] if changes else ""
     own = {"study": f"study={quoted(str(content.get('study') or name) + f'-{tier}' * bool(tier) + other)}"}
     made = entries | (own if tier or other or "study" not in entries else {}) | tiered
     placed = [text for key, text in made.items() for text in given.get(key, [text])]
     typed = [text for key, texts in given.items() if key not in made for text in texts]
-    more = [text for text in typed if key_of(text).split(".")[0] not in RUNNING]
+    more = [text for text in typed if not _is_one_of(key_of(text), RUNNING)]
     return Asked(
         [*placed, *typed],
         name,

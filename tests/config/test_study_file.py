@@ -94,6 +94,7 @@ def test_a_file_is_a_study_and_the_command_line_wins(folder):
     assert shape("seeds=1") == ("glu", factors, 1, 1)
     name, *rest = shape("seeds=1", "model.layers=3")
     assert rest == [factors, 1, 3] and re.fullmatch("glu-[0-9a-f]{6}", str(name)), "it is not the study of the file"
+    assert shape("train.parallel=1", "train.checkpoint_seconds=0")[0] == "glu", "how it runs is not what it asks"
     assert shape("tier=tall", "seeds=1", "study=x") == ("x", factors, 1, 2)
     assert shape("ffn=swiglu,mlp")[1] == {"ffn": ["swiglu", "mlp"], "norm": ["ln", "rms"]}
     assert shape("norm=rms", "study=glu")[:2] == ("glu", {"ffn": factors["ffn"]})
@@ -111,6 +112,8 @@ def test_the_manifest_and_the_plan_say_what_was_requested(folder):
     assert (manifest.experiment, manifest.tier, manifest.question) == ("mine", "tall", BASE["question"])
     assert manifest.claims["gated"].claim.as_json() == BASE["claims"]["gated"] and manifest.claims["gated"].registered
     assert re.fullmatch(r"[0-9a-f]{16}", manifest.claims_hash)
+    assert folder.plan("tier=tall", "train.parallel=1").manifest.asks == manifest.asks
+    assert folder.plan("tier=tall", "train.steps=8", "study=glu-tall").manifest.asks != manifest.asks
     assert manifest.command.endswith("+experiment=mine results_dir=" + str(folder.results) + " tier=tall")
     shown = preview(planned)
     for line in (f"question: {BASE['question']}", "tier: tall", "1 claim, registered: written before any result"):
