@@ -192,15 +192,6 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
         assert "\n_partial_: true\n" in text, f"{file}: write _partial_: true below _target_"
 
 
-def test_files_and_functions_stay_small():
-    for file in sources("ablate") + sources("analysis"):
-        text = file.read_text()
-        assert text.count("\n") <= 330, f"{file} is too long to read"
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno < 60, f"{file.name}: {node.name} is too long to read"
-
-
 def test_yaml_defaults_are_the_only_ones():
     """A constructor's own settings have no defaults in code: they would hide what a study trained.
 
