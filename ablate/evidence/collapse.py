@@ -108,11 +108,13 @@ def without_collapsed(
 
     What collapsed lost `least` at least: near a guess a quarter of what is left to lose is less than seeds differ by.
     """
-    names, (_, collapsed, _) = list(cells), _fallen_runs(found, cells, best, least)
-    values, ranked = found.values.copy(), found.ranked.copy()
-    for table in (values, ranked):
-        table[names] = table[names].mask(collapsed)
-    return found._replace(values=values, ranked=ranked), int(collapsed.any(axis=1).sum())
+    (_, collapsed, _), at = _fallen_runs(found, cells, best, least), [found.at[cell] for cell in cells]
+    left = {}
+    for name, table in (("values", found.values), ("ranked", found.ranked)):
+        array = table.to_numpy(copy=True)
+        array[:, at] = np.where(collapsed, math.nan, array[:, at])
+        left[name] = pandas.DataFrame(array, table.index, table.columns)
+    return found._replace(**left), int(collapsed.any(axis=1).sum())
 
 
 def _fallen_runs(

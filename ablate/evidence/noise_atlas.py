@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -125,10 +126,14 @@ def change_of(contrast: Contrast) -> str:
 
 def scale_of(config: Config) -> str:
     """The preset whose model a configuration has, else its shape: "tiny", "4 layers of 64"."""
-    model = config.model
-    shape = {"layers": model.layers, "heads": model.heads, "dim": model.dim}
+    return _scale(config.model.layers, config.model.heads, config.model.dim)
+
+
+@functools.cache
+def _scale(layers: int, heads: int, dim: int) -> str:
+    shape = {"layers": layers, "heads": heads, "dim": dim}
     named = [name for name, file in scales().items() if shape.items() <= read_plain(file).get("model", {}).items()]
-    return named[0] if named else f"{model.layers} layers of {model.dim}"
+    return named[0] if named else f"{layers} layers of {dim}"
 
 
 def scales() -> dict[str, Path]:

@@ -33,8 +33,8 @@ def case(place: Path, study: Study, folder: Path) -> Case:
 
 def add_arguments(parser: Parser) -> None:
     """The arguments that say which runs are meant, a study's or those of other programs, and where to write."""
-    said = "its name, or a folder with its tables; without one the newest"
-    parser.add_argument("study", nargs="?", metavar="STUDY", help=said)
+    meaning = "its name, or a folder with its tables; without one the newest"
+    parser.add_argument("study", nargs="?", metavar="STUDY", help=meaning)
     add_foreign(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
 
@@ -64,7 +64,7 @@ def add_foreign(parser: Parser) -> None:
 
 def study_of(given: argparse.Namespace) -> Study:
     """The study that a command's arguments name.  Raises `Refused`."""
-    asked = Request(**{name: getattr(given, name) for name in Request._fields if name != "described"})
+    request = Request(**{name: getattr(given, name) for name in Request._fields if name != "described"})
     named = {"STUDY": given.study, "--runs": given.runs, "--wandb": given.wandb}
     sources = [name for name, value in named.items() if value]
     if len(sources) > 1:
@@ -72,19 +72,19 @@ def study_of(given: argparse.Namespace) -> Study:
     if given.study_file and (given.runs or given.wandb):
         from analysis.sources.study_file import read_study_file
 
-        asked = asked._replace(described=read_study_file(given.study_file))
+        request = request._replace(described=read_study_file(given.study_file))
     elif given.study_file:
-        told = "is a study file beside --runs or --wandb; a study of ours is named without it"
-        raise Refused(f"--study {given.study_file} {told}: ablate analyse NAME")
+        problem = "is a study file beside --runs or --wandb; a study of ours is named without it"
+        raise Refused(f"--study {given.study_file} {problem}: ablate analyse NAME")
     if given.runs:
         from analysis.sources.csv_file import read_csv
 
-        return read_csv(given.runs, asked)
+        return read_csv(given.runs, request)
     if given.wandb:
         from analysis.sources.wandb_api import read_wandb
 
-        return read_wandb(given.wandb, asked, given.results_dir)
-    if asked != Request():
+        return read_wandb(given.wandb, request, given.results_dir)
+    if request != Request():
         raise Refused("--factors, --metric, --reference and the like need --runs or --wandb; a study has its own")
     return read(given.results_dir, given.study)
 

@@ -19,8 +19,8 @@ from ablate.config.subcommands import PlainParser, conclude
 def main(arguments: list[str] | None = None) -> int:
     """Write what is not up to date; the exit code."""
     parser = PlainParser("ablate analyse gallery", "Figures, findings and gallery of committed studies.")
-    told = "a checkout, with experiments/, docs/ and README.md (default: the one that this command is of)"
-    parser.add_argument("folder", nargs="?", metavar="FOLDER", type=Path, help=told)
+    meaning = "a checkout, with experiments/, docs/ and README.md (default: the one that this command is of)"
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", type=Path, help=meaning)
     given = parser.parse_args(arguments)
     return conclude(parser.prog, given.json, lambda: _gallery(given))
 

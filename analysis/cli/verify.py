@@ -97,8 +97,8 @@ def _edits(file: Path, results: Path, study: str) -> Path:
 def _foreign(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
     """The runs of other programs that the command names, whatever the stamp says of them.  Raises `Refused`."""
     if not given.runs and not given.wandb:
-        told = f"is of runs of other programs ({stamped['source']}); name them as to ablate analyse: --runs FILE …"
-        raise Refused(f"{given.file} {told}")
+        problem = f"is of runs of other programs ({stamped['source']}); name them as to ablate analyse: --runs FILE …"
+        raise Refused(f"{given.file} {problem}")
     given.results_dir = given.results_dir or usual  # where runs of W&B are kept
     study = arguments_.study_of(given)
     return arguments_.case(given.results_dir, study, _edits(given.file, given.results_dir, study.manifest.study))
@@ -149,7 +149,7 @@ def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
     }
     parts = {how: [run.rpartition("/") for run in runs] for how, runs in kinds.items() if runs}
     names = {how: [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in runs] for how, runs in parts.items()}
-    said = [
+    changes = [
         f"{formatting.counted(len(runs), 'run')} {how}: {formatting.few(runs, SHOWN)}" for how, runs in names.items()
     ]
-    return f"; {'; '.join(said)}" if said else "; no run has changed"
+    return f"; {'; '.join(changes)}" if changes else "; no run has changed"

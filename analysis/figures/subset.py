@@ -13,18 +13,18 @@ from analysis.case import Case
 from analysis.case.figures_yaml import Edits, shown_cells
 from analysis.figures.draw import style
 
-TOLD = (*evidence.DECIDED, "withheld")
+NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
 
 
 def select(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> pandas.DataFrame:
     """The rows that are shown, in the user's order; the caption says what is left out."""
     attrs = dict(table.attrs)
-    shown, said = _shown(table, case, edits, most)
+    shown, left_out = _shown(table, case, edits, most)
     ordered = shown.iloc[_order(shown, case.study.manifest, edits)] if edits.order else shown
     result = ordered.reset_index(drop=True)
     result.attrs = attrs | {
         "title": attrs.get("title") or style.title(case.study.manifest),
-        "caption": [line for line in [*attrs.get("caption", []), said] if line],
+        "caption": [line for line in [*attrs.get("caption", []), left_out] if line],
     }
     return result
 
@@ -41,29 +41,25 @@ def _some_cells(table: pandas.DataFrame, case: Case, edits: Edits, most: int) ->
     kept = [cell for cell in there if cell in left]
     how = "" if len(kept) <= most else "; the reference and those with the best score"
     if how:
-        kept = _best(case, kept)[:most]
+        manifest = case.study.manifest
+        sign = 1 if evidence.lower_is_better(manifest, evidence.endpoint(manifest)) else -1
+        known = case.cells.set_index("cell")
+        score = {cell: sign * mean if math.isfinite(mean) else math.inf for cell, mean in known["mean"].items()}
+        kept = sorted(kept, key=lambda cell: (not known.loc[cell, "reference"], score[cell]))[:most]
         how += "; cells.csv has all, subset in figures.yaml chooses"
-    said = f"{len(kept)} of {len(there)} cells shown{how}" if len(kept) < len(there) else ""
-    return table[table["cell"].isin(kept) | table["cell"].isna()], said
-
-
-def _best(case: Case, cells: list[str]) -> list[str]:
-    """Cells with the references first, then by mean score, the best first."""
-    manifest = case.study.manifest
-    sign = 1 if evidence.lower_is_better(manifest, evidence.endpoint(manifest)) else -1
-    known = case.cells.set_index("cell")
-    score = {cell: sign * mean if math.isfinite(mean) else math.inf for cell, mean in known["mean"].items()}
-    return sorted(cells, key=lambda cell: (not known.loc[cell, "reference"], score[cell]))
+    left_out = f"{len(kept)} of {len(there)} cells shown{how}" if len(kept) < len(there) else ""
+    return table[table["cell"].isin(kept) | table["cell"].isna()], left_out
 
 
 def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:
     whose = [name for name in ("facet", "stratum", "kind", "factor", "level") if name in table]
-    kept = table[[_named(row, edits.levels) for row in table.itertuples()]]
+    pairs = map(_pairs, table.itertuples())
+    kept = table[[all(level in edits.levels.get(factor, [level]) for factor, level in each) for each in pairs]]
     one, how = kept.drop_duplicates(whose), ""
     if len(one) > most:
         # The family is what a study was made for; in it what was decided, or withheld for divergence, is never hidden.
         rank = one.assign(family=~one["family"].astype(bool)) if "family" in one else one
-        rank = rank.assign(verdict=~rank["verdict"].isin(TOLD)) if "verdict" in rank else rank
+        rank = rank.assign(verdict=~rank["verdict"].isin(NEVER_HIDDEN)) if "verdict" in rank else rank
         by = [name for name in ("family", "verdict", "p") if name in rank]
         one = (rank.sort_values(by, kind="stable") if by else rank).head(most)
         kept = kept.merge(one[whose])
@@ -71,10 +67,6 @@ def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pan
     there = len(table.drop_duplicates(whose))
     noun = "effects" if "p" in table else "levels"
     return kept, f"{len(one)} of {there} {noun} shown{how}" if len(one) < there else ""
-
-
-def _named(row: Any, levels: dict[str, list[str]]) -> bool:
-    return all(level in levels.get(factor, [level]) for factor, level in _pairs(row))
 
 
 def _pairs(row: Any) -> list[tuple[str, str]]:
@@ -94,8 +86,8 @@ def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[in
     if "level" not in table:
         return list(range(len(table)))
     first: dict[tuple[Any, ...], int] = {}
-    apart = [name for name in ("family", "stratum", "kind", "factor") if name in table]
-    groups = [tuple(row) for row in table[apart].to_numpy()]
+    columns = [name for name in ("family", "stratum", "kind", "factor") if name in table]
+    groups = [tuple(row) for row in table[columns].to_numpy()]
     start = [first.setdefault(group, i) for i, group in enumerate(groups)]
     at = {(factor, level): i for factor, levels in edits.order.items() for i, level in enumerate(levels)}
     places = [

@@ -1,7 +1,7 @@
 """Which runs to analyse: a study's, a CSV's or a tracking service's; what cannot be read is refused in one line.
 
 A study of our own is `read` here.  Runs of other programs become one: readers (`csv_file`, `wandb_*`) fill the two
-tables of `logged.Logged`, `columns`, `endpoints` and `design` say what is in them.
+tables of `logged.Logged`, `columns` and `design` say what is in them.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ failed, missing), `batches` (equal where two runs saw equal batches), `params`, 
 from __future__ import annotations
 
 import csv
+import datetime
 import math
 import re
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from ablate.config.errors import Refused
 from ablate.results.study import Study
 from analysis.escape import unquoted, visible
 from analysis.sources.columns import SHAPE, is_neither, some
-from analysis.sources.logged import NUMBER, STATUSES, Logged, Origin, command, number, read_column, study_of, when
+from analysis.sources.logged import NUMBER, STATUSES, Logged, Origin, command, number, read_column, study_of
 from analysis.sources.request import Request
 
 TIDY = (
@@ -36,7 +37,8 @@ def read_csv(file: Path, request: Request) -> Study:
     """The study that a CSV file holds.  Raises `Refused` in one line that says what to write."""
     try:
         study, typed = request.described.study or file.stem, command("--runs", str(file), request)
-        origin = Origin(study, file.name, when(file), typed)
+        changed = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC)
+        origin = Origin(study, file.name, changed.isoformat(timespec="seconds"), typed)
         return study_of(_logged(_texts(file), request), request, origin)
     except OSError as error:
         raise Refused(f"{file}: it cannot be read ({error.strerror})") from None

@@ -81,11 +81,11 @@ def _short(value: float) -> float | None:
 
 
 def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
-    apart = np.flatnonzero(~rows.duplicated(["cell", "seed"]).to_numpy())
+    starts = np.flatnonzero(~rows.duplicated(["cell", "seed"]).to_numpy())
     whole = {name: rows[name].to_numpy(float) for name in [*axes, "value"]}
     cells, seeds, status = (rows[name].tolist() for name in ("cell", "seed", "status"))
     found: dict[str, list[Series]] = {}
-    for start, end in itertools.pairwise([*apart.tolist(), len(rows)]):
+    for start, end in itertools.pairwise([*starts.tolist(), len(rows)]):
         columns = {name: column[start:end] for name, column in whole.items()}
         run = {"seed": str(seeds[start]), "diverged": status[start] == "diverged", "columns": columns}
         found.setdefault(cells[start], []).append(run)

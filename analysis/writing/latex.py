@@ -61,7 +61,8 @@ FLOATS = 12  # that may wait for a page; TeX gives up at 52
 def escape(text: str) -> str:
     """Text that LaTeX sets as it is; no signs in a row make a ligature, a line may break within an endless word."""
     text = re.sub(r"[\x00-\x1f\x7f\s]+", " ", unicodedata.normalize("NFC", text))
-    text = re.sub(rf"\S{{{WORD},}}", _breakable, "".join(map(_written, text)))
+    breaks = re.compile(rf"(.{{{PIECE}}})(?=.)")
+    text = re.sub(rf"\S{{{WORD},}}", lambda word: breaks.sub("\\1\1", word[0]), "".join(map(_written, text)))
     return re.sub(r"([-,'])(?=\1)", "\\1\0", text).translate(CHARACTERS)
 
 
@@ -74,10 +75,6 @@ def _written(character: str) -> str:
 
 def _settable(character: str) -> bool:
     return character.isascii() or character in LETTERS or character in SYMBOLS
-
-
-def _breakable(word: re.Match[str]) -> str:
-    return re.sub(rf"(.{{{PIECE}}})(?=.)", "\\1\1", word[0])
 
 
 def table(sheet: Sheet) -> str:
@@ -118,6 +115,10 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
     last, later, more = number == count, number > 1, len(sheet.notes) - NOTES
     notes = [*map(_cut, sheet.notes[:NOTES]), *[f"{more} more in {sheet.name}.md"] * (more > 0)]
     star = "*" * (sum(min(max(width, 10), LINE) + 2 for width in widths) > NARROW)  # the same as without in one column
+    lines = ["l" if width <= LONG else r">{\raggedright\arraybackslash}p{15em}" for width in widths]
+    columns = "".join("r" if right else line for right, line in zip(sheet.numeric, lines, strict=True))
+    heads = list(map(_head, sheet.head, sheet.numeric, widths))
+    styler = pandas.DataFrame(rows, columns=range(len(heads))).style.hide(axis="index").format(_cell)
     return [
         rf"\begin{{table{star}}}",
         *[r"\addtocounter{table}{-1}"] * later,
@@ -126,23 +127,13 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
         rf"\label{{tab:{sheet.name}{f'-{number}' * later}}}",
         r"\medskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        _body(sheet, rows, widths) + "}",
-        *[rf"\par\smallskip{{\footnotesize\raggedright {escape(note)}\par}}" for note in notes if last],
-        rf"\end{{table{star}}}",
-    ]
-
-
-def _body(sheet: Sheet, rows: list[list[str]], widths: list[int]) -> str:
-    """The rows under their heads between booktabs' rules, every text escaped by `escape`."""
-    lines = ["l" if width <= LONG else r">{\raggedright\arraybackslash}p{15em}" for width in widths]
-    columns = "".join("r" if right else line for right, line in zip(sheet.numeric, lines, strict=True))
-    heads = list(map(_head, sheet.head, sheet.numeric, widths))
-    styler = pandas.DataFrame(rows, columns=range(len(heads))).style.hide(axis="index").format(_cell)
-    return (
         styler.format_index(heads.__getitem__, axis="columns")
         .to_latex(column_format=f"@{{}}{columns}@{{}}", hrules=True)
         .rstrip()
-    )
+        + "}",
+        *[rf"\par\smallskip{{\footnotesize\raggedright {escape(note)}\par}}" for note in notes if last],
+        rf"\end{{table{star}}}",
+    ]
 
 
 def _head(text: str, right: bool, width: int) -> str:

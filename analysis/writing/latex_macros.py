@@ -88,7 +88,7 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     for row, key in zip(case.effects.itertuples(), plain.effects.itertuples(), strict=True):
         about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
         yield PREFIX + effect_name(key), about, _effect(row)
-    cells, keys = case.cells.assign(**tables.beside(case.study)), plain.cells[["label", "stratum"]]
+    cells, keys = case.cells.assign(**tables.other_scores(case.study)), plain.cells[["label", "stratum"]]
     places = formatting.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(cells.itertuples(), keys.itertuples(), *(cells[name] for name in others), strict=True):
@@ -96,7 +96,8 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
         about = f"cell {_placed(row)}, {row.metric}"
         yield f"{PREFIX}Cell{spelled(_placed(key))}", about, _cell(row, places) | scores
     for row in case.claims.itertuples():
-        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", _claim(row)
+        found = _texts(row, False) | {"Margin": _rounded(row.margin)}
+        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", (found | {"Verdict": found.pop("Verdict")})
 
 
 def _placed(row: Any) -> str:
@@ -174,8 +175,3 @@ def _cell(row: Any, places: int) -> dict[str, str]:
     if hasattr(row, "match"):
         found |= {"Chosen": str(row.chosen_value), "Left": formatting.remainder(row.match_difference)}
     return found | ({"Tuned": formatting.setting(row.tuned_value)} if hasattr(row, "tuned_value") else {})
-
-
-def _claim(row: Any) -> dict[str, str]:
-    found = _texts(row, False) | {"Margin": _rounded(row.margin)}
-    return found | {"Verdict": found.pop("Verdict")}

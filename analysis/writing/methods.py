@@ -34,7 +34,46 @@ def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, papers as the marks of `bibliography.mention`."""
     manifest = case.study.manifest
     words = {"m": manifest, "BY_STEPS": BY_STEPS, "mention": mention, "naming": naming, "evidence": evidence}
-    facts = _design(manifest) | _models(manifest) | _training(manifest) | _seeds(case) | _statistics(case) | _runs(case)
+    tuned, cells = manifest.tuning, [cell for cell in planned_cells(manifest) if cell.config.known]
+    trained, schedules = [cell.config.train for cell in cells], [cell.config.schedule for cell in cells]
+    peak, warmup, floor, *others = (
+        configured(cells, "optim", key)
+        for key in ("lr", "warmup", "min_lr_ratio", "betas", "weight_decay", "grad_clip")
+    )
+    one_schedule = bool(cells and peak) and all(each == schedules[0] for each in schedules)
+    ways = {"with products by oneDNN": all(each.matmul == "onednn" for each in trained)}
+    ways["with compiled models"] = all(each.compile for each in trained)
+    facts = (
+        _design(manifest)
+        | _models(manifest)
+        | {
+            "planned": cells,
+            "of": lambda section, key: configured(cells, section, key),
+            "tokens": ranged(
+                [f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]
+            ),
+            "passes": ranged(list(dict.fromkeys(formatting.passes(_passes(manifest, cell)) for cell in cells))),
+            "ways": [text for text, every in ways.items() if every],
+            "optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in cells}))),
+            "optimiser_settings": zip(("betas", "weight decay", "gradients clipped at norm"), others, strict=True),
+            "unreached": cells
+            and max(cell.config.optim.warmup for cell in cells) >= min(each.steps for each in trained),
+            "peak": peak,
+            "warmup": warmup,
+            "floor": floor,
+            "schedule": _class(schedules[0]) if one_schedule else "",
+            "decay": schedules[0].get("decay", "") if one_schedule else "",
+            "averages": {each.average for each in trained} - {"none"},
+            "tuned": tuned,
+            "tried": list(map(formatting.setting, tuned.values)) if tuned else [],
+            "given": evidence.given(manifest) if tuned else "",
+            "edges": sum(cell.edge for cell in tuned.cells.values()) if tuned else 0,
+            "rates": len({cell.config.optim.lr for cell in cells}),
+        }
+        | _seeds(case)
+        | _statistics(case)
+        | _runs(case)
+    )
     return prose("methods.txt", table=case.effects, claims=case.claims, runs=case.study.runs, **words, **facts)
 
 
@@ -104,39 +143,6 @@ def _shared(manifest: Manifest, cells: list[Cell], part: str) -> bool:
     nodes = [getattr(cell.config, part) for cell in cells]
     bare = [{k: v for k, v in node.items() if k not in own} if isinstance(node, dict) else node for node in nodes]
     return all(node == bare[0] for node in bare)
-
-
-def _training(manifest: Manifest) -> dict[str, Any]:
-    tuned, cells = manifest.tuning, [cell for cell in planned_cells(manifest) if cell.config.known]
-    trained, schedules = [cell.config.train for cell in cells], [cell.config.schedule for cell in cells]
-    peak, warmup, floor, *others = (
-        configured(cells, "optim", key)
-        for key in ("lr", "warmup", "min_lr_ratio", "betas", "weight_decay", "grad_clip")
-    )
-    one_schedule = bool(cells and peak) and all(each == schedules[0] for each in schedules)
-    ways = {"with products by oneDNN": all(each.matmul == "onednn" for each in trained)}
-    ways["with compiled models"] = all(each.compile for each in trained)
-    return {
-        "planned": cells,
-        "of": lambda section, key: configured(cells, section, key),
-        "tokens": ranged([f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]),
-        "passes": ranged(list(dict.fromkeys(formatting.passes(_passes(manifest, cell)) for cell in cells))),
-        "ways": [text for text, every in ways.items() if every],
-        "optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in cells}))),
-        "optimiser_settings": zip(("betas", "weight decay", "gradients clipped at norm"), others, strict=True),
-        "unreached": cells and max(cell.config.optim.warmup for cell in cells) >= min(each.steps for each in trained),
-        "peak": peak,
-        "warmup": warmup,
-        "floor": floor,
-        "schedule": _class(schedules[0]) if one_schedule else "",
-        "decay": schedules[0].get("decay", "") if one_schedule else "",
-        "averages": {each.average for each in trained} - {"none"},
-        "tuned": tuned,
-        "tried": list(map(formatting.setting, tuned.values)) if tuned else [],
-        "given": evidence.given(manifest) if tuned else "",
-        "edges": sum(cell.edge for cell in tuned.cells.values()) if tuned else 0,
-        "rates": len({cell.config.optim.lr for cell in cells}),
-    }
 
 
 def _passes(manifest: Manifest, cell: Cell) -> float | None:

@@ -56,8 +56,8 @@ def finding(manifest: Manifest, row: Any) -> str:
     if " among " in row.verdict:
         return f"{about}: {formatting.conditional(row)}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
-    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {formatting.margin(row)}", "descriptive": word}
-    return f"{about}: {told.get(word, 'undecided')}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+    words = {"none": "no verdict", "equivalent": f"{row.verdict} within {formatting.margin(row)}", "descriptive": word}
+    return f"{about}: {words.get(word, 'undecided')}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
 def moved(manifest: Manifest, row: Any) -> str:

@@ -41,7 +41,7 @@ def write(case: Case, folder: Path) -> list[Path]:
 
 def frames(case: Case) -> dict[str, pandas.DataFrame]:
     """The tables as numbers, by the name of their file."""
-    cells = case.cells.assign(**beside(case.study))
+    cells = case.cells.assign(**other_scores(case.study))
     found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
     found |= case.further
     return found | ({"claims": case.claims} if len(case.claims) else {})
@@ -67,7 +67,7 @@ def sheets(case: Case) -> list[Sheet]:
     return [each for each in found if each is not None]
 
 
-def beside(study: Study) -> dict[str, list[float]]:
+def other_scores(study: Study) -> dict[str, list[float]]:
     """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
     metrics = evidence.measures(study.manifest)
     split = metrics[0].split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
@@ -79,7 +79,7 @@ def beside(study: Study) -> dict[str, list[float]]:
 
 def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
-    study, cells = case.study, case.cells.assign(**beside(case.study))
+    study, cells = case.study, case.cells.assign(**other_scores(case.study))
     metrics, places = evidence.measures(study.manifest), formatting.decimals([cells["sd"].max()])
     metric, several = ", ".join(metrics), len(metrics) > 1
     score = "mean ± SD" if several else f"{metric}, mean ± SD"
@@ -203,11 +203,11 @@ def particulars_sheet(case: Case) -> Sheet | None:
         "superiority": "P(A>B): how often the level is better than the reference, over all pairs of their seeds, each "
         "side's mean over its cells, diverged runs last",
     }
-    said = "; ".join(text for name, text in notes.items() if name in known)
+    legend = "; ".join(text for name, text in notes.items() if name in known)
     unseen = "Collapses at most: the largest share of seeds that these leave open (95 %), and what it would move the "
     unseen += "difference by, from the best cell's score to that of a guess; better and worse know nothing of it."
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
-    return sheet_of("particulars", title, rows, [*[f"{said}."] * bool(said), unseen]) if rows else None
+    return sheet_of("particulars", title, rows, [*[f"{legend}."] * bool(legend), unseen]) if rows else None
 
 
 def lost_runs(row: Any) -> int:

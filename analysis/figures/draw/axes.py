@@ -1,4 +1,4 @@
-"""Axes whose ticks read like the numbers in the text."""
+"""Axes whose ticks read like the numbers in the text, and the marks on them: points, intervals, lines and bands."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import pandas
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 
+from ablate import evidence
 from analysis.figures.draw import style
 from analysis.figures.draw.page import Page
+from analysis.figures.draw.style import Encoding
 from analysis.figures.draw.wrap import fold, width_of
 
 WHOLE = (-0.03, 1.03)  # the axis of a share of runs
@@ -102,7 +106,7 @@ def limits(values: Any, share: float = 0.08) -> tuple[float, float]:
     return float(known.min()) - margin, float(known.max()) + margin
 
 
-class Apart(MaxNLocator):
+class SpacedTicks(MaxNLocator):
     """As many ticks along x as stand apart, at most so many; their texts are taken to be as long as the longest."""
 
     def __init__(self, axis: Axis, most: int):
@@ -124,7 +128,7 @@ class Apart(MaxNLocator):
 def difference_ticks(axis: Axes, page: Page, along: Literal["x", "y"] = "x") -> None:
     """Ticks of differences: few enough to stand apart, written as numbers are elsewhere."""
     one = {"x": axis.xaxis, "y": axis.yaxis}[along]
-    one.set_major_locator(Apart(one, 3 if page.narrow else 4) if along == "x" else MaxNLocator(5))
+    one.set_major_locator(SpacedTicks(one, 3 if page.narrow else 4) if along == "x" else MaxNLocator(5))
     one.set_major_formatter(Short())
 
 
@@ -159,3 +163,45 @@ def nothing(drawn: Figure, why: str) -> Figure:
 def say(axis: Axes, text: str) -> None:
     """A text in the middle of a panel that has nothing else to show."""
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)
+
+
+def estimate(axis: Axes, at: float, row: Any, colour: str, along: str = "x", **how: Any) -> None:
+    """A point at `mean` with the interval from `low` to `high` along x or y; hollow where nothing is decided."""
+    inside = colour if row.verdict in evidence.DECIDED else "white"
+    x, y = (row.mean, at) if along == "x" else (at, row.mean)
+    look: dict[str, Any] = {"fmt": "o", "ms": 4.5, "lw": 1.3, "capsize": 2, "color": colour, "mfc": inside, "zorder": 3}
+    axis.errorbar(x, y, **(look | {f"{along}err": reach(row)} | how))
+
+
+def reach(row: Any) -> list[list[float]]:
+    """How far the interval goes below and above the mean, as matplotlib's error bars take it."""
+    return [[row.mean - row.low], [row.high - row.mean]]
+
+
+def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, alpha: float = 0.15, **how: Any) -> None:
+    """A band from `low` to `high` in the colour of a line."""
+    axis.fill_between(rows[x], rows["low"], rows["high"], color=encoding.colour, alpha=alpha, lw=0, **how)
+
+
+def dots_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, y: str, page: Page, markers: bool, **how: Any) -> None:
+    """A dot per row in the colour, and with `markers` with the marker, of its cell."""
+    cells = {str(cell): page.encodings[str(cell)] for cell in dict.fromkeys(rows["cell"])}
+    style = {"style": "cell", "markers": {cell: each.marker for cell, each in cells.items()}} if markers else {}
+    palette = {cell: each.colour for cell, each in cells.items()}
+    seaborn.scatterplot(rows, x=x, y=y, hue="cell", palette=palette, legend=False, ax=axis, **style, **how)
+
+
+def lines_by_cell(
+    axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *units: str, markers: bool = False, **how: Any
+) -> None:
+    """A line per cell through `mean`, or per cell and each of `units`, columns such as the seed."""
+    for (cell, *_), own in rows.dropna(subset=[x, "mean"]).groupby(["cell", *units], sort=False):
+        colour, dash, marker = page.encodings[str(cell)]
+        how |= {"marker": marker if markers else "None", "mec": "w", "mew": 0}
+        axis.plot(own[x], own["mean"], color=colour, ls=dash, **how)
+
+
+def bands_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, alpha: float) -> None:
+    """The band of each cell, from `low` to `high`."""
+    for cell, own in rows.groupby("cell", sort=False):
+        band(axis, own, x, page.encodings[str(cell)], alpha)

@@ -81,7 +81,7 @@ def band_text(counts: pandas.Series) -> str:
     return f"mean over {seeds(known)}, band ± 1 SD over seeds" if known.max() > 1 else "one seed, no band"
 
 
-def said(row: Any, places: int) -> str:
+def result(row: Any, places: int) -> str:
     """An effect with its interval and its verdict, as a row's result."""
     if row.verdict == "withheld" or row.n == 0:
         return f"{row.verdict}: {row.note}"

@@ -16,10 +16,9 @@ from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import limits, panels, value_axis
+from analysis.figures.draw.axes import band, limits, panels, value_axis
 from analysis.figures.draw.captions import band_text
-from analysis.figures.draw.legend import legend
-from analysis.figures.draw.marks import band
+from analysis.figures.draw.layout import legend
 from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
@@ -42,13 +41,13 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
         return None
     facets = [name for name in dict.fromkeys([*facets, *_tasks(manifest)]) if name != x]
     rest = _lines(manifest, x, facets)
-    apart = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
-    within = [name for name in rest if name not in apart]
+    facet_factors = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
+    within = [name for name in rest if name not in facet_factors]
     values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
     for row in case.cells.itertuples():
         levels, known = cells[row.cell].levels, values[row.cell].dropna()
-        label = " + ".join(told(manifest, name, levels[name]) for name in within)
-        facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in apart)
+        label = " + ".join(level_label(manifest, name, levels[name]) for name in within)
+        facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in facet_factors)
         about = {"cell": row.cell, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
         counts = {name: getattr(row, name) for name in ("runs", *COUNTS, "metric")}
         rows.append(about | mean_and_band(known) | counts)
@@ -94,7 +93,7 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     return found
 
 
-def told(manifest: Manifest, factor: str, level: Any) -> str:
+def level_label(manifest: Manifest, factor: str, level: Any) -> str:
     """A level by itself where it is a name, as ln and rope are; with its factor where it is none, as 100 and true."""
     return naming.named(manifest, level) if isinstance(level, str) else naming.assigned(manifest, factor, level)
 
@@ -161,13 +160,9 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
             best = line[line["best"]]
             axis.plot(best["x"], best["mean"], "o", mfc="none", mec=encoding.colour, ms=8, mew=0.8)
         for row in line[line["diverged"] > 0].itertuples():
-            _cross(axis, row, 0.97 - 0.07 * place, encoding.colour)
-
-
-def _cross(axis: Axes, row: Any, height: float, colour: str) -> None:
-    text = f"× {row.diverged} of {row.runs}"
-    across = axis.get_xaxis_transform()
-    axis.text(row.x, height, text, color=colour, ha="center", va="top", fontsize=6, transform=across, zorder=5)
+            text, height, across = f"× {row.diverged} of {row.runs}", 0.97 - 0.07 * place, axis.get_xaxis_transform()
+            how: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 6, "transform": across, "zorder": 5}
+            axis.text(row.x, height, text, color=encoding.colour, **how)
 
 
 def _headroom(axis: Axes, table: pandas.DataFrame) -> None:

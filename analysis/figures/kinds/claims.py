@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
@@ -15,9 +14,8 @@ from ablate.config.claim_relations import BOUNDED
 from ablate.results import naming
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, limits
-from analysis.figures.draw.marks import estimate
-from analysis.figures.draw.rows import name_x, stacked
+from analysis.figures.draw.axes import difference_ticks, estimate, limits
+from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
@@ -44,7 +42,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [
-        captions.said(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in made.itertuples()
+        captions.result(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in made.itertuples()
     ]
     made = made[COLUMNS].reset_index(drop=True)
     made.attrs = {"caption": _caption(case, found, made)}
@@ -66,8 +64,8 @@ def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> lis
     how += ["post hoc: false coverage rate 5 %"] * bool(post)
     band = "; grey: what is claimed" if made["wanted"].ne(0).any() or made["margin"].notna().any() else ""
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    said = f"{'; '.join(how)}{n}; filled: decided{band}{captions.assuming(found)}"
-    return [said, together, evidence.unadjusted(case.study.manifest)]
+    text = f"{'; '.join(how)}{n}; filled: decided{band}{captions.assuming(found)}"
+    return [text, together, evidence.unadjusted(case.study.manifest)]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -75,28 +73,19 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = [rows for _, rows in table.groupby("facet", sort=False)]
     drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
     for axis, rows in zip(axes, panels, strict=True):
-        _panel(axis, rows)
+        low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
+        for y, row in enumerate(rows.itertuples()):
+            # What may not be greater may be so by less than the margin.
+            beyond = (-1 if row.relation in BOUNDED else 1) * (row.margin if np.isfinite(row.margin) else 0.0)
+            edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
+            if np.isfinite(edge).all():
+                axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
+            estimate(axis, y, row, style.INK)
+        axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
+        axis.set_xlim(low, high)
         difference_ticks(axis, page)
         name_x(axis, rows["facet"].iloc[0], page)
     return drawn
-
-
-def _panel(axis: Axes, rows: pandas.DataFrame) -> None:
-    low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
-    for y, row in enumerate(rows.itertuples()):
-        edge = _claimed(row, low, high)
-        if np.isfinite(edge).all():
-            axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
-        estimate(axis, y, row, style.INK)
-    axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
-    axis.set_xlim(low, high)
-
-
-def _claimed(row: Any, low: float, high: float) -> tuple[float, float]:
-    """From where to where a claim wants its difference, within the limits of an axis; NaN where nothing says so."""
-    beyond = row.margin if np.isfinite(row.margin) else 0.0
-    beyond = -beyond if row.relation in BOUNDED else beyond  # what may not be greater may be so by less than that
-    return {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
 
 
 KIND = Kind("every claim of the study file, what was found and the verdict", table, draw)

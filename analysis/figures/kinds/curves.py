@@ -14,10 +14,9 @@ from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import limits, log_x, nothing, say
+from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_x, nothing, say
 from analysis.figures.draw.captions import band_text, with_losses
-from analysis.figures.draw.legend import legend
-from analysis.figures.draw.marks import bands_by_cell, lines_by_cell
+from analysis.figures.draw.layout import legend
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
@@ -57,10 +56,10 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 def _facets(manifest: Manifest) -> dict[str, str]:
     """The panel of each cell: the levels of factors that are neither colour nor dash, its task where there are more."""
-    apart, tasks = style.roles(manifest)[2], manifest.tasks
+    facet_factors, tasks = style.roles(manifest)[2], manifest.tasks
     found = {}
     for cell in manifest.cells:
-        named = [naming.assigned(manifest, name, cell.levels[name]) for name in apart]
+        named = [naming.assigned(manifest, name, cell.levels[name]) for name in facet_factors]
         named += [tasks[cell.task].title] * (len(tasks) > 1)
         found[cell.id] = ", ".join(named)
     return found
@@ -69,8 +68,8 @@ def _facets(manifest: Manifest) -> dict[str, str]:
 def _labels(case: Case) -> dict[str, str]:
     """The legend: each cell with what became of its runs; over several facets, each encoding once."""
     manifest, cells = case.study.manifest, case.cells
-    colour, second, apart = style.roles(manifest)
-    if apart:
+    colour, second, facet_factors = style.roles(manifest)
+    if facet_factors:
         names = [name for name in manifest.factors if name in (colour, second)]
         return {
             cell.id: " + ".join(naming.named(manifest, cell.levels[name]) for name in names) for cell in manifest.cells
@@ -116,7 +115,10 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
     Where the end would be all of it, the whole stands alone, on a linear axis.
     """
-    facets, names = _groups(table), _names(table)
+    tokens, enlarged = table.attrs["x"] + _unit(table)[1], _enlarged(table)
+    names = {f"{tokens}, log scale": "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
+    names |= {"seconds" + ", the end" * enlarged: "clock"} if table["seconds"].notna().any() else {}
+    facets = _groups(table)
     columns = len(names)
     below = legend({row.label: page.encodings[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
     many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
@@ -138,13 +140,6 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return drawn
 
 
-def _names(table: pandas.DataFrame) -> dict[str, str]:
-    """The panels of a row, by the names of their axes."""
-    tokens, enlarged = table.attrs["x"] + _unit(table)[1], _enlarged(table)
-    found = {f"{tokens}, log scale": "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
-    return found | {"seconds" + ", the end" * enlarged: "clock"} if table["seconds"].notna().any() else found
-
-
 def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
     sizes = ((1e9, 1e9, " (billions)"), (1e6, 1e6, " (millions)"), (LARGE, 1e3, " (thousands)"))
     most = rows["tokens"].max()
@@ -158,7 +153,11 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
     bands, whole = rows[rows["status"] == "done"], next(iter(panels.values()))
     for name, panel in panels.items():
         x = "seconds" if name == "clock" else "x"
-        _bands(panel, bands, x, page, marked=name != "whole")
+        longest = int(bands.groupby("cell").size().max()) if len(bands) else 1
+        step = max(1, longest // 12)
+        every = ((longest - 1) % step, step)  # some markers, one of them at the end
+        lines_by_cell(panel, bands, x, page, markers=name != "whole", ms=3, markevery=every)
+        bands_by_cell(panel, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
         if name == "whole":
             _whole(panel, rows)
         elif name == "all" and bands.empty:
@@ -166,7 +165,12 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
         else:
             _ending(panel, bands[bands["x"] >= start], x, rows["x"].max())
     for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
-        _cross(whole, run, page.encodings[str(cell)])
+        encoding = page.encodings[str(cell)]
+        low, top = whole.get_ylim()
+        known = run[np.isfinite(run["mean"]) & (run["x"] > 0)]
+        whole.plot(known["x"], known["mean"], color=encoding.colour, linestyle=encoding.dash, lw=0.7)
+        y = min(max(known["mean"].iloc[-1], low), top) if len(known) else top
+        whole.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
 def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
@@ -175,14 +179,6 @@ def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
     _limit(axis, shown[shown["x"] > 0])
     if len(moving):
         log_x(axis, moving["x"].min(), rows["x"].max() * 1.04)
-
-
-def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool) -> None:
-    longest = int(bands.groupby("cell").size().max()) if len(bands) else 1
-    step = max(1, longest // 12)
-    every = ((longest - 1) % step, step)  # some markers, one of them at the end
-    lines_by_cell(axis, bands, x, page, markers=marked, ms=3, markevery=every)
-    bands_by_cell(axis, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
 
 
 def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:
@@ -201,14 +197,6 @@ def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
         return
     say(axis, "no finished run")
     axis.set(xticks=[], yticks=[], xlabel="")
-
-
-def _cross(axis: Axes, run: pandas.DataFrame, encoding: style.Encoding) -> None:
-    low, top = axis.get_ylim()
-    known = run[np.isfinite(run["mean"]) & (run["x"] > 0)]
-    axis.plot(known["x"], known["mean"], color=encoding.colour, linestyle=encoding.dash, lw=0.7)
-    y = min(max(known["mean"].iloc[-1], low), top) if len(known) else top
-    axis.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
 KIND = Kind("the validation metric while training", table, draw)

@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
-from analysis.figures.draw.axes import limits, log_y, say
+from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_y, say
 from analysis.figures.draw.captions import band_text
-from analysis.figures.draw.legend import legend
-from analysis.figures.draw.marks import bands_by_cell, lines_by_cell
+from analysis.figures.draw.layout import legend
 from analysis.figures.kind import Kind, Page
 
 KINDS = {
@@ -96,8 +94,23 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     drawn = page.figure(table, 1.5 * len(kinds) + below.height + 0.3)
     axes = drawn.subplots(len(kinds), 2, squeeze=False)
     for (title, rows), (left, right) in zip(kinds, axes, strict=True):
-        _steps(left, rows, page)
-        _layers(right, rows, page)
+        steps, diverged = rows[rows["side"] == "steps"], rows[rows["side"] == "diverged"]
+        lines_by_cell(left, steps, "step", page)
+        bands_by_cell(left, steps, "step", page, 0.13)
+        lines_by_cell(left, diverged, "step", page, "seed", lw=0.6)
+        for (cell, _), run in diverged.groupby(["cell", "seed"], sort=False):
+            end = run.iloc[-1]
+            left.plot(end["step"], end["mean"], "x", color=page.encodings[str(cell)].colour, ms=5, mew=1.3)
+        shown = rows[rows["side"] == "layers"]
+        layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
+        shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
+        lines_by_cell(right, shown, "at", page, markers=True, ms=3)
+        shades = [page.encodings[cell].colour for cell in shown["cell"]]
+        right.vlines(shown["at"], shown["low"], shown["high"], colors=shades, lw=0.7)
+        ticks = range(0, len(layers), math.ceil(len(layers) / TICKS) or 1)
+        right.set_xticks(ticks, [_short(layers[i]) for i in ticks])
+        if not layers:
+            say(right, "no finished run")
         left.set_title(title)
         known = rows[rows["n"] > 0]
         least, most = known["mean"].min(), known["mean"].max()
@@ -110,29 +123,6 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     axes[-1][1].set_xlabel("layer")
     below.draw(drawn)
     return drawn
-
-
-def _steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    steps, diverged = rows[rows["side"] == "steps"], rows[rows["side"] == "diverged"]
-    lines_by_cell(axis, steps, "step", page)
-    bands_by_cell(axis, steps, "step", page, 0.13)
-    lines_by_cell(axis, diverged, "step", page, "seed", lw=0.6)
-    for (cell, _), run in diverged.groupby(["cell", "seed"], sort=False):
-        end = run.iloc[-1]
-        axis.plot(end["step"], end["mean"], "x", color=page.encodings[str(cell)].colour, ms=5, mew=1.3)
-
-
-def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    shown = rows[rows["side"] == "layers"]
-    layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
-    shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
-    lines_by_cell(axis, shown, "at", page, markers=True, ms=3)
-    shades = [page.encodings[cell].colour for cell in shown["cell"]]
-    axis.vlines(shown["at"], shown["low"], shown["high"], colors=shades, lw=0.7)
-    ticks = range(0, len(layers), math.ceil(len(layers) / TICKS) or 1)
-    axis.set_xticks(ticks, [_short(layers[i]) for i in ticks])
-    if not layers:
-        say(axis, "no finished run")
 
 
 def _short(layer: str) -> str:

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.figures.draw.marks import dots_by_cell
-from analysis.figures.draw.rows import name_x, stacked
+from analysis.figures.draw.axes import dots_by_cell
+from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
@@ -29,8 +29,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     first = made.sort_values("diverged", ascending=False, kind="stable").index[:MOST]
     left = f"{MOST} of {len(made)} cells shown, those that diverged most; cells.csv has all" * (len(made) > MOST)
     made = made[made.index.isin(first)]
-    said = "share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected"
-    made.attrs = {"caption": [said, left]}
+    measure = "share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected"
+    made.attrs = {"caption": [measure, left]}
     return made.reset_index(drop=True)
 
 

@@ -14,7 +14,7 @@ from ablate import evidence, formatting
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
-from analysis.figures.draw.rows import name_x, stacked
+from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 PAGE = 48  # rows that one page holds, where each factor is named once, above its rows
@@ -46,13 +46,13 @@ def _results(rows: pandas.DataFrame) -> list[str]:
     found = []
     for row in rows.itertuples():
         if not row.drawn:
-            told = f"{row.verdict}: {row.note}"
-            found.append(told if len(rows) <= MOST or len(told) <= REASON else row.verdict)
+            words = f"{row.verdict}: {row.note}"
+            found.append(words if len(rows) <= MOST or len(words) <= REASON else row.verdict)
             continue
         n = f"  n = {row.n}" * several
-        told = f"  {row.verdict}" * (row.verdict != "descriptive")  # as the caption says, once
+        words = f"  {row.verdict}" * (row.verdict != "descriptive")  # as the caption says, once
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
-        found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{told}{note}")
+        found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{words}{note}")
     return found
 
 
@@ -73,8 +73,8 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     grey = grey or "".join(f"; margin: {formatting.bounds(math.nan, size)}" for size in steps)
     grey += "; arrow: the effect lies beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
     grey += "; withheld without a reason: effects.csv has it" * bool(rows["result"].eq("withheld").any())
-    told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]
-    return [f"{how}{seeds}, {pairing}; filled: decided{captions.assuming(known)}{grey}", *told]
+    words = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]
+    return [f"{how}{seeds}, {pairing}; filled: decided{captions.assuming(known)}{grey}", *words]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -85,7 +85,20 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis, rows in zip(axes, panels, strict=True):
         for place in np.flatnonzero(rows["head"]):
             axis.get_yticklabels()[place].set(fontweight="bold")
-        _panel(axis, rows[~rows["head"]], page)
+        effects = rows[~rows["head"]]
+        known = effects[effects["drawn"].astype(bool)]
+        cap = _cap(known)
+        axis.axvline(0, color=style.INK, lw=0.8)
+        for row in effects.itertuples():
+            if np.isfinite(row.margin):  # the band of equivalence
+                band = [row.Index - 0.5, row.Index + 0.5]
+                axis.fill_betweenx(band, -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
+            if row.drawn:
+                _effect(axis, row.Index, row, cap, page.colour(row.factor, row.level))
+        difference_ticks(axis, page)
+        if known.empty:
+            axis.set(xlim=(-1, 1), xticks=[0])
+        name_x(axis, effects["facet"].iloc[0], page)
     return drawn
 
 
@@ -95,8 +108,8 @@ def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
     Of many rows each factor is a head of its own, and is left out of the names below it.
     """
     named = shown["label"].str.partition(": ")
-    apart = (named[2] != "") & (len(shown) > MOST)
-    shown = shown.assign(group=named[0].where(apart, ""), label=named[2].where(apart, shown["label"]))
+    grouped = (named[2] != "") & (len(shown) > MOST)
+    shown = shown.assign(group=named[0].where(grouped, ""), label=named[2].where(grouped, shown["label"]))
     parts = []
     for (family, stratum, group), rows in shown.groupby(["family", "stratum", "group"], sort=False):
         stratum = str(stratum) or "between settings" * bool(shown["stratum"].any())
@@ -104,22 +117,6 @@ def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
         parts += [pandas.DataFrame({"label": [heading], "result": "", "head": True})] * bool(heading)
         parts += [rows.assign(head=False)]
     return pandas.concat(parts, ignore_index=True)
-
-
-def _panel(axis: Axes, effects: pandas.DataFrame, page: Page) -> None:
-    known = effects[effects["drawn"].astype(bool)]
-    cap = _cap(known)
-    axis.axvline(0, color=style.INK, lw=0.8)
-    for row in effects.itertuples():
-        if np.isfinite(row.margin):  # the band of equivalence
-            band = [row.Index - 0.5, row.Index + 0.5]
-            axis.fill_betweenx(band, -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
-        if row.drawn:
-            _effect(axis, row.Index, row, cap, page.colour(row.factor, row.level))
-    difference_ticks(axis, page)
-    if known.empty:
-        axis.set(xlim=(-1, 1), xticks=[0])
-    name_x(axis, effects["facet"].iloc[0], page)
 
 
 def _cap(known: pandas.DataFrame) -> float:

@@ -13,7 +13,7 @@ from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_y
 from analysis.figures.draw.captions import band_text, with_losses
-from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band, told
+from analysis.figures.draw.lines import axes_of, draw_lines, level_label, mean_and_band
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
 
@@ -26,8 +26,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     From columns such as `test/loss@128`.
     """
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
-    apart = task_factors(study.manifest) if len(study.manifest.tasks) > 1 else []
-    within = [name for name in study.manifest.factors if name not in apart]
+    facets = task_factors(study.manifest) if len(study.manifest.tasks) > 1 else []
+    within = [name for name in study.manifest.factors if name not in facets]
     cells = {cell.id: cell for cell in study.manifest.cells}
     for metric in dict.fromkeys(metrics.values()):
         known = [name for name in study.runs if str(name).startswith(f"{metric}@") and study.runs[name].notna().any()]
@@ -36,16 +36,21 @@ def table(case: Case) -> pandas.DataFrame | None:
             scores = evidence.scores(study, name)
             for row in (row for row in case.cells.itertuples() if metrics[row.cell] == metric):
                 cell = cells[row.cell]
-                label = " + ".join(told(study.manifest, name, cell.levels[name]) for name in within)
-                facet = ", ".join(told(study.manifest, name, cell.levels[name]) for name in apart)
-                about = {"cell": row.cell, "label": label if apart else with_losses(row), "metric": metric, "x": length}
+                label = " + ".join(level_label(study.manifest, name, cell.levels[name]) for name in within)
+                facet = ", ".join(level_label(study.manifest, name, cell.levels[name]) for name in facets)
+                about = {
+                    "cell": row.cell,
+                    "label": label if facets else with_losses(row),
+                    "metric": metric,
+                    "x": length,
+                }
                 ended = {"runs": row.runs, "diverged": 0, "trained": trained_at(cell.config.data), "facet": facet}
                 rows.append(about | mean_and_band(scores[row.cell].dropna()) | ended)
     found = pandas.DataFrame(rows)
     if not rows or found["x"].nunique() < 2 or not found["n"].any():
         return None
     found = found.assign(trained=pandas.to_numeric(found["trained"]))
-    if found["metric"].nunique() > 1 and not apart:
+    if found["metric"].nunique() > 1 and not facets:
         found["facet"] = found["metric"]
     unit = "" if any("length" in cell.config.data for cell in cells.values()) else ", tokens"
     found.attrs = {"x": f"length at evaluation{unit}", "lines": within}

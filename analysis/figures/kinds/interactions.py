@@ -12,7 +12,6 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
 
 from ablate import evidence, formatting
 from ablate.results.records import Cell
@@ -75,8 +74,8 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
         row = at | {"level": f"{one}, {other}", "one": one, "other": other} | counts[key]
         alike = base and (solved or counts[key]["diverged"] * len(base) == lost * len(ids))
         rows.append(row | (_difference(values, batches, ids, base, solved) if alike else {}))
-    told = ["level", "mean", "low", "high", "n", "verdict", "note"]
-    return rows + [at | effect for effect in effects[told].to_dict("records")]
+    lines = ["level", "mean", "low", "high", "n", "verdict", "note"]
+    return rows + [at | effect for effect in effects[lines].to_dict("records")]
 
 
 LOST = ["runs", "diverged", "failed", "missing"]
@@ -161,12 +160,12 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     largest = max(known, key=lambda row: abs(row.mean))
     level = ", ".join(map(page.label, largest.level.split(", ")))
     named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
-    told = [f"{', '.join(map(page.label, row.level.split(', ')))}: {_result(row)}" for row in trends]
-    return [where, named + _result(largest), *told] + [largest.note] * (evidence.ALIASED in largest.note)
+    lines = [f"{', '.join(map(page.label, row.level.split(', ')))}: {_result(row)}" for row in trends]
+    return [where, named + _result(largest), *lines] + [largest.note] * (evidence.ALIASED in largest.note)
 
 
 def _result(row: Any) -> str:
-    return captions.said(row, formatting.decimals([(row.high - row.low) / 2]))
+    return captions.result(row, formatting.decimals([(row.high - row.low) / 2]))
 
 
 def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: float) -> None:
@@ -192,19 +191,17 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
     )
     for row in cells[cells["open"] | cells["difference"].isna()].itertuples():
         line, column = lines.index(getattr(row, across)), columns.index(getattr(row, along))
-        _cover(axis, (column, line), np.isfinite(row.difference), axis.texts[line * len(columns) + column :][:1])
+        texts = axis.texts[line * len(columns) + column :][:1]
+        # Dotted where a difference is not told from zero, hatched where there is none.
+        known = np.isfinite(row.difference)
+        shade, hatch, edge = ("white", "...", (style.MUTED, 0.6)) if known else (style.FAINT, "////", "white")
+        axis.add_patch(Rectangle((column, line), 1, 1, facecolor=shade, hatch=hatch, edgecolor=edge, lw=0))
+        for text in texts:
+            text.set(color=style.INK, bbox={"facecolor": shade, "edgecolor": "none", "pad": 1})
     name_ticks(axis, [page.label(each) for each in columns], inches, first=0.5)
     axis.set_yticks([i + 0.5 for i in range(len(lines))], [fold(page.label(each), 0.7) for each in lines], rotation=0)
     axis.set(xlabel=page.label(names[along]), ylabel=fold(page.label(names[across]), 0.7))
     axis.tick_params(length=0)
-
-
-def _cover(axis: Axes, corner: tuple[int, int], known: bool, texts: list[Text]) -> None:
-    """A square without a colour: dotted where a difference is not told from zero, hatched where there is none."""
-    shade, hatch, edge = ("white", "...", (style.MUTED, 0.6)) if known else (style.FAINT, "////", "white")
-    axis.add_patch(Rectangle(corner, 1, 1, facecolor=shade, hatch=hatch, edgecolor=edge, lw=0))
-    for text in texts:
-        text.set(color=style.INK, bbox={"facecolor": shade, "edgecolor": "none", "pad": 1})
 
 
 def _written(row: Any, places: int) -> str:

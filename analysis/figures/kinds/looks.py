@@ -6,15 +6,13 @@ import dataclasses
 import math
 
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, panels
-from analysis.figures.draw.marks import estimate
+from analysis.figures.draw.axes import difference_ticks, estimate, panels
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
@@ -68,24 +66,20 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     drawn = page.figure(table, 1.7 * math.ceil(len(effects) / across))
     axes = panels(drawn, len(effects), across)
     for axis, (title, rows) in zip(axes, effects, strict=True):
-        _panel(axis, rows, page)
+        axis.axhline(0, color=style.INK, lw=0.6, zorder=1)
+        for row in rows.itertuples():
+            if row.verdict != "withheld":
+                estimate(axis, row.seeds, row, page.colour(row.factor, row.level), along="y")
+        if rows["verdict"].eq("withheld").any():
+            axis.text(0.97, 0.95, "withheld", ha="right", va="top", transform=axis.transAxes, color=style.MUTED)
+        axis.set_xticks(sorted(rows["seeds"].unique()))
+        axis.set_xlabel("seeds")
+        difference_ticks(axis, page, "y")
+        axis.margins(x=0.15)
         axis.set_title(fold(str(title), page.width / across - 0.6, 7))
     for axis in axes[::across]:
         axis.set_ylabel(fold(table.attrs["y"], 1.15, 7))
     return drawn
-
-
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    axis.axhline(0, color=style.INK, lw=0.6, zorder=1)
-    for row in rows.itertuples():
-        if row.verdict != "withheld":
-            estimate(axis, row.seeds, row, page.colour(row.factor, row.level), along="y")
-    if rows["verdict"].eq("withheld").any():
-        axis.text(0.97, 0.95, "withheld", ha="right", va="top", transform=axis.transAxes, color=style.MUTED)
-    axis.set_xticks(sorted(rows["seeds"].unique()))
-    axis.set_xlabel("seeds")
-    difference_ticks(axis, page, "y")
-    axis.margins(x=0.15)
 
 
 KIND = Kind("how intervals narrowed from look to look", table, draw, most=1000)

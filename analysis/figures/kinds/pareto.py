@@ -17,7 +17,7 @@ from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_x, panels
-from analysis.figures.draw.legend import legend
+from analysis.figures.draw.layout import legend
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 

@@ -16,9 +16,8 @@ from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks
-from analysis.figures.draw.marks import estimate
-from analysis.figures.draw.rows import name_x, stacked
+from analysis.figures.draw.axes import difference_ticks, estimate
+from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}

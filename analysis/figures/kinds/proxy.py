@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
@@ -15,8 +14,7 @@ from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, panels
-from analysis.figures.draw.marks import reach
+from analysis.figures.draw.axes import difference_ticks, panels, reach
 from analysis.figures.kind import Kind, Page
 
 RELATION = "rank_correlates"
@@ -91,23 +89,19 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     across = min(len(claims), 1 if page.narrow else 2)
     drawn = page.figure(table, 2.6 * math.ceil(len(claims) / across))
     for axis, (title, rows) in zip(panels(drawn, len(claims), across), claims, strict=True):
-        _panel(axis, rows, page)
+        for line in (axis.axhline, axis.axvline):
+            line(0, color=style.FAINT, lw=0.8, zorder=0)
+        for row in rows.itertuples():
+            shade = page.colour(row.factor, row.level)
+            axis.errorbar(row.published, row.mean, reach(row), fmt="o", ms=4.5, lw=1.1, color=shade, label=row.name)
+        base = rows["base"].iloc[0]
+        axis.set_xlabel(f"published, difference to {base}")
+        axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
+        difference_ticks(axis, page)
+        difference_ticks(axis, page, "y")
+        axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
         axis.set_title(f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}")
     return drawn
-
-
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    for line in (axis.axhline, axis.axvline):
-        line(0, color=style.FAINT, lw=0.8, zorder=0)
-    for row in rows.itertuples():
-        shade = page.colour(row.factor, row.level)
-        axis.errorbar(row.published, row.mean, reach(row), fmt="o", ms=4.5, lw=1.1, color=shade, label=row.name)
-    base = rows["base"].iloc[0]
-    axis.set_xlabel(f"published, difference to {base}")
-    axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
-    difference_ticks(axis, page)
-    difference_ticks(axis, page, "y")
-    axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
 
 
 KIND = Kind("small differences against published ones", table, draw, most=200)

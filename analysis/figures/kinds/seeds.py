@@ -6,15 +6,13 @@ import math
 from typing import Any
 
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import WHOLE, say
-from analysis.figures.draw.marks import dots_by_cell
-from analysis.figures.draw.rows import name_x, stacked
+from analysis.figures.draw.axes import WHOLE, dots_by_cell, say
+from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 
@@ -61,34 +59,30 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = [group for _, group in table.groupby("facet", sort=False)]
     firsts = [group.drop_duplicates("cell") for group in panels]
     drawn, axes = stacked(table, page, [(first["name"], first["lost"]) for first in firsts], 0.22)
-    for axis, group in zip(axes, panels, strict=True):
-        _panel(axis, group, page)
+    for axis, rows in zip(axes, panels, strict=True):
+        cells = list(dict.fromkeys(rows["cell"]))
+        rows = rows.assign(y=rows["cell"].map(cells.index)).sort_values(["seed", "y"], kind="stable")
+        # A line joins neighbours of one seed, until a run without a number or other batches.
+        broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
+        rows = rows.assign(line=broken.cumsum())
+        known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
+        if known.empty:
+            say(axis, "no finished run")
+            axis.set_xticks([])
+        else:
+            thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
+            for _, joined in known.groupby("line"):
+                axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, **thin)
+            crowd = min(1.0, 8 / seeds)  # many dots are drawn smaller
+            dots_by_cell(axis, known, "value", "y", page, True, s=16 * crowd, linewidth=0.4 * crowd**0.5, zorder=3)
+            means = known.drop_duplicates("y").dropna(subset="mean")
+            axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
+        axis.set(ylabel="")
+        if rows["facet"].iloc[0] == captions.SHARE and len(known):
+            axis.set(xlim=WHOLE)
+        name_x(axis, rows["facet"].iloc[0], page)
+        axis.grid(axis="y", lw=0.4, color=style.FAINT)
     return drawn
-
-
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    cells = list(dict.fromkeys(rows["cell"]))
-    rows = rows.assign(y=rows["cell"].map(cells.index)).sort_values(["seed", "y"], kind="stable")
-    # A line joins neighbours of one seed, until a run without a number or other batches.
-    broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
-    rows = rows.assign(line=broken.cumsum())
-    known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
-    if known.empty:
-        say(axis, "no finished run")
-        axis.set_xticks([])
-    else:
-        thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
-        for _, joined in known.groupby("line"):
-            axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, **thin)
-        crowd = min(1.0, 8 / seeds)  # many dots are drawn smaller
-        dots_by_cell(axis, known, "value", "y", page, True, s=16 * crowd, linewidth=0.4 * crowd**0.5, zorder=3)
-        means = known.drop_duplicates("y").dropna(subset="mean")
-        axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
-    axis.set(ylabel="")
-    if rows["facet"].iloc[0] == captions.SHARE and len(known):
-        axis.set(xlim=WHOLE)
-    name_x(axis, rows["facet"].iloc[0], page)
-    axis.grid(axis="y", lw=0.4, color=style.FAINT)
 
 
 KIND = Kind("every run's score, the runs of a seed joined", table, draw)

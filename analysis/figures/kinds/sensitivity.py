@@ -34,8 +34,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = lines(case, x)
     if found is None:
         return None
-    said = [*found.attrs["caption"], "ring: the best value of a line"]
-    return _judged(found, said, _starts(case) if x == RATE else {})
+    caption = [*found.attrs["caption"], "ring: the best value of a line"]
+    return _judged(found, caption, _starts(case) if x == RATE else {})
 
 
 def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
@@ -61,7 +61,7 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
     return _judged(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
 
 
-def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) -> pandas.DataFrame:
+def _judged(found: pandas.DataFrame, caption: list[str], starts: dict[str, float]) -> pandas.DataFrame:
     """With the best value of each line marked, and in its label what there is to say of it."""
     attrs, several = found.attrs, found["facet"].nunique() > 1
     found = found.assign(best=False)
@@ -80,15 +80,15 @@ def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) 
         score = _sensitivity(line, starts) if lower else math.nan
         if math.isfinite(score):
             notes.setdefault(str(label), []).append(f"sensitivity {formatting.number(score, 3)}{where}")
-    told = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
-    found["label"] = found["label"].map(lambda label: told.get(label, label))
+    labelled = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
+    found["label"] = found["label"].map(lambda label: labelled.get(label, label))
     every = " ".join(text for each in notes.values() for text in each)
     edges = "; at the edge: wider values may be better" * ("best at the edge" in every)
     exception = (
         "sensitivity: mean over rates of min(loss, loss at initialisation) − best loss; there, and only there, a "
         "diverged run counts, at its initial loss"
     ) * ("sensitivity" in every)
-    found.attrs = attrs | {"caption": [said[0], said[1] + edges, exception]}
+    found.attrs = attrs | {"caption": [caption[0], caption[1] + edges, exception]}
     return found
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions
-from analysis.figures.draw.axes import WHOLE, panels
-from analysis.figures.draw.legend import legend
-from analysis.figures.draw.marks import band
+from analysis.figures.draw.axes import WHOLE, band, panels
+from analysis.figures.draw.layout import legend
 from analysis.figures.kind import Kind, Page
 from analysis.stats.solve_times import solved_at, times_of
 
@@ -71,20 +69,16 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     across = min(len(strata), 1 if page.narrow else 2)
     drawn = page.figure(table, 1.9 * math.ceil(len(strata) / across) + below.height + 0.2)
     for axis, (title, rows) in zip(panels(drawn, len(strata), across), strata, strict=True):
-        _panel(axis, rows, page)
+        cells = list(rows.groupby("cell", sort=False))
+        for cell, line in cells:
+            encoding = page.encodings[str(cell)]
+            axis.plot(line["step"], line["share"], color=encoding.colour, ls=encoding.dash, drawstyle="steps-post")
+            band(axis, line, "step", encoding, min(0.15, 0.6 / len(cells)), step="post")
+        axis.set(ylim=WHOLE, xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
+        axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
         axis.set_title(str(title))
     below.draw(drawn)
     return drawn
-
-
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    cells = list(rows.groupby("cell", sort=False))
-    for cell, line in cells:
-        encoding = page.encodings[str(cell)]
-        axis.plot(line["step"], line["share"], color=encoding.colour, ls=encoding.dash, drawstyle="steps-post")
-        band(axis, line, "step", encoding, min(0.15, 0.6 / len(cells)), step="post")
-    axis.set(ylim=WHOLE, xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
-    axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 KIND = Kind("how many runs have solved their task, over steps", table, draw, most=12)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
@@ -15,8 +14,8 @@ from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.marks import reach
-from analysis.figures.draw.rows import name_x, stacked
+from analysis.figures.draw.axes import reach
+from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
@@ -88,7 +87,27 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     names = [rows["name"] for rows in strata]
     drawn, panels = stacked(table, page, list(zip(names, results, strict=True)))
     for axis, rows in zip(panels, strata, strict=True):
-        _panel(axis, rows, page)
+        ends = rows["end"].to_numpy()
+        for i, row in enumerate(rows.itertuples()):
+            shade = style.INK if row.role in ("first", "total") else page.colour(row.factor, row.level)
+            if row.role == "first":
+                axis.plot(row.end, i, "o", ms=4.5, color=shade)
+            elif np.isfinite(row.end):
+                inside = shade if row.verdict in evidence.DECIDED else "white"
+                bar: dict[str, Any] = {"xerr": reach(row), "color": inside, "edgecolor": shade, "lw": 0.9, "zorder": 2}
+                axis.barh(i, row.mean, 0.56, row.start, **bar, error_kw=WHISKER)
+            # Equal but for rounding: one is a cell's mean, the other a sum of differences.
+            follows = i + 1 < len(rows) and np.isclose(rows["start"].iloc[i + 1], ends[i], rtol=1e-9, atol=0)
+            if row.role in ("first", "step") and follows:  # where the next bar starts
+                axis.plot([ends[i]] * 2, [i, i + 1], color=style.MUTED, lw=0.6, zorder=1)
+        base = rows["start"].iloc[0]
+        if np.isfinite(base):
+            axis.axvline(base, color=style.MUTED, lw=0.6, ls=(0, (4, 3)), zorder=0)
+        if not np.isfinite(ends).any():
+            axis.set_xlim(0, 1)
+            axis.set_xticks([])
+        axis.locator_params(axis="x", nbins=2 if page.narrow else 5)
+        axis.margins(x=0.06)
         axis.set_title(rows["facet"].iloc[0])
     name_x(panels[-1], table.attrs["x"], page)
     return drawn
@@ -98,31 +117,7 @@ def _result(row: Any, places: int) -> str:
     if row.role == "first":
         value = formatting.number(row.end, 3) if np.isfinite(row.end) else "no number"
         return "; ".join(filter(None, [value, row.note]))
-    return captions.said(row, places)
-
-
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    ends = rows["end"].to_numpy()
-    for i, row in enumerate(rows.itertuples()):
-        shade = style.INK if row.role in ("first", "total") else page.colour(row.factor, row.level)
-        if row.role == "first":
-            axis.plot(row.end, i, "o", ms=4.5, color=shade)
-        elif np.isfinite(row.end):
-            inside = shade if row.verdict in evidence.DECIDED else "white"
-            bar: dict[str, Any] = {"xerr": reach(row), "color": inside, "edgecolor": shade, "lw": 0.9, "zorder": 2}
-            axis.barh(i, row.mean, 0.56, row.start, **bar, error_kw=WHISKER)
-        # Equal but for rounding: one is a cell's mean, the other a sum of differences.
-        follows = i + 1 < len(rows) and np.isclose(rows["start"].iloc[i + 1], ends[i], rtol=1e-9, atol=0)
-        if row.role in ("first", "step") and follows:  # where the next bar starts
-            axis.plot([ends[i]] * 2, [i, i + 1], color=style.MUTED, lw=0.6, zorder=1)
-    base = rows["start"].iloc[0]
-    if np.isfinite(base):
-        axis.axvline(base, color=style.MUTED, lw=0.6, ls=(0, (4, 3)), zorder=0)
-    if not np.isfinite(ends).any():
-        axis.set_xlim(0, 1)
-        axis.set_xticks([])
-    axis.locator_params(axis="x", nbins=2 if page.narrow else 5)
-    axis.margins(x=0.06)
+    return captions.result(row, places)
 
 
 KIND = Kind("how each step or single change moves the endpoint", table, draw)

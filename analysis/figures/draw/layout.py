@@ -1,19 +1,25 @@
-"""Rows of a figure: names on the left, results on the right; on a narrow page below their names, to leave data room."""
+"""Rows of a figure, names left and results right, on a narrow page below their names; the legend below all panels."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis.figures.draw.page import Page
-from analysis.figures.draw.wrap import fold
+from analysis.figures.draw.style import Encoding
+from analysis.figures.draw.wrap import fold, width_of
 
 LINE = 0.11  # inches that a line of a row's text takes
 NAMES, RESULTS, BOTH = 0.36, 0.42, 0.49  # shares of the width that they may take beside the data
 HEADING = 0.4  # inches of a panel for its title or the name of its axis
+SAMPLE, EDGE = 0.52, 0.1  # inches: of a line's sample with the space around an entry, of the page's edges
+MOST = 5  # columns
 
 
 def stacked(
@@ -57,3 +63,30 @@ def _write(axis: Axes, names: list[str], results: list[str]) -> None:
 def name_x(axis: Axes, text: str, page: Page) -> None:
     """The name of the data's axis; on a narrow page it reaches below the names of the rows."""
     axis.set_xlabel(text, loc="right" if page.narrow else "center")
+
+
+class Legend(NamedTuple):
+    """Handles by their text, in so many columns; `height` in inches."""
+
+    handles: dict[str, Line2D]
+    columns: int
+    height: float
+
+    def draw(self, figure: Figure) -> None:
+        """Put the legend below the panels of a figure."""
+        handles, names = self.handles.values(), self.handles.keys()
+        figure.legend(handles, names, loc="outside lower left", ncols=self.columns, handlelength=3, columnspacing=1)
+
+
+def legend(encodings: dict[str, Encoding], page: Page, line: bool = True, marker: bool = True) -> Legend:
+    """The legend of these encodings, of what the figure draws of them; long names take several lines."""
+    room, handles = page.width - EDGE, dict[str, Line2D]()
+    for name, (colour, dash, mark) in encodings.items():
+        dash, mark = dash if line else "", mark if marker else ""
+        sample = Line2D([], [], color=colour, linestyle=dash, marker=mark, ms=3 if line else 3.5)
+        handles[fold(name, room - SAMPLE)] = sample
+    widest = max(map(width_of, handles), default=0.0) + SAMPLE
+    columns = max(1, min(MOST, int(room / widest)))
+    rows = math.ceil(len(handles) / columns)
+    lines = rows * (1 + max((name.count("\n") for name in handles), default=0))
+    return Legend(handles, math.ceil(len(handles) / max(1, rows)), 0.14 * lines)
