@@ -58,7 +58,7 @@ MAPPING = {
         "tests/analysis/test_pages.py",
         "tests/analysis/cli/test_verify.py",
         "tests/analysis/case/test_figures_yaml.py",
-        "tests/analysis/test_from_python.py",
+        "tests/analysis/cli/test_analyse.py",
     ],
     "ablate/execution/tracking": ["tests/execution/test_tracking.py", "tests/analysis/sources/test_wandb.py"],
     "ablate/planning/rounds": [

@@ -12,20 +12,13 @@ import numpy as np
 import pytest
 from fake_studies import TASK, Levels, a_cell, a_manifest, fabricate
 from scipy import stats
-from simulate import error, paired_intervals, scores
 
 from ablate import evidence
-from ablate.cli.summary import summary
 from ablate.config.designs import lay_out
-from ablate.evidence import Contrast, changes, contrasts, nominal
+from ablate.evidence import Contrast, changes, contrasts
 from ablate.evidence.contrasts import slope
-from ablate.planning.rounds.sequential import decided
 from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
-from analysis import figures
-from analysis.case import case_of
-from analysis.writing import latex_macros, tables
-from analysis.writing.sentences import sentences
 
 SHAPES = [(2, 2), (3, 2), (2, 3, 4), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6]
 DESIGNS = ["grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional"]
@@ -147,28 +140,6 @@ def test_an_aliased_interaction_of_the_other_sign_is_taken_off():
     assert expected(one, means) == pytest.approx(0.3 - 0.1)
 
 
-def corner_weights(study: Manifest, names: tuple[str, ...], levels: tuple[str, ...]) -> dict[str, float]:
-    """A grid's effect as an average of complete corners, one for each combination of the other factors."""
-    at = {tuple(cell.levels.values()): cell.id for cell in study.cells}
-    rest = [[None] if name in names else values for name, values in study.factors.items()]
-    combinations, found = list(itertools.product(*rest)), {}
-    for kept in combinations:
-        for ups in itertools.product((True, False), repeat=len(names)):
-            moved = {n: lv if up else study.reference[n] for n, lv, up in zip(names, levels, ups, strict=True)}
-            cell = at[tuple(moved.get(n, level) for n, level in zip(study.factors, kept, strict=True))]
-            found[cell] = (-1.0) ** ups.count(False) / len(combinations)
-    return found
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_weights_of_a_grid_are_the_average_over_the_other_factors_to_the_last_digit(shape):
-    study = manifest("grid", shape)
-    for contrast in contrasts(study):
-        if contrast.kind != "cell":
-            names, levels = tuple(contrast.factor.split(" x ")), tuple(contrast.level.split(", "))
-            assert contrast.weights == corner_weights(study, names, levels)
-
-
 def test_an_interaction_that_is_a_main_effect_is_not_listed():
     """Half of a grid of three factors, c = a x b: resolution III, where each interaction is a main effect."""
     study = manifest("grid", (2, 2, 2))
@@ -196,27 +167,6 @@ def test_steps_and_changes_are_called_by_what_changes():
     left_out = manifest("leave_one_out", (2, 3))
     assert [c.label for c in contrasts(left_out)] == ["a: 00 − 01", "b: 10 − 12", "b: 11 − 12"]
     assert {c.kind for c in contrasts(left_out)} == {"main"}
-
-
-@pytest.mark.parametrize("count", [20])
-def test_many_factors_one_at_a_time_cost_no_more_than_their_cells(count):
-    study = manifest("one_at_a_time", (2,) * count)
-    found = contrasts(study)
-    assert len(found) == count and all(len(contrast.weights) == 2 for contrast in found)
-
-
-def test_every_cell_of_a_design_that_changes_one_factor_has_a_look_of_its_own():
-    from analysis.figures.draw import style
-
-    shapes: list[tuple[str, tuple[int, ...]]] = [
-        ("one_at_a_time", (2,) * 12),
-        ("cumulative", (3, 4, 2)),
-        ("fractional", (2,) * 9),
-    ]
-    for design, shape in shapes:
-        study = manifest(design, shape)
-        looks = style.encodings(study, style.colours(study))
-        assert len(set(looks.values())) == len(looks)
 
 
 @pytest.mark.parametrize("design", ["one_at_a_time", "leave_one_out", "cumulative"])
@@ -328,13 +278,6 @@ def test_a_margin_of_differences_judges_no_slope(tmp_path: Path) -> None:
     assert list(table.loc[table["kind"] == "trend", "verdict"]) == ["better"] and table["margin"].isna().sum() == 1
 
 
-def test_zipped_sizes_are_crossed_without_a_trend(tmp_path: Path) -> None:
-    factors = {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32", "4+64"]}
-    table = evidence.effects(made(tmp_path, factors, lambda v, s: 2 + noise(v, s)))
-    crossed = table[table["kind"] != "main"]
-    assert list(crossed["label"]) == [f"norm × model.layers+model.dim: rms, {size}" for size in ("2+32", "4+64")]
-
-
 def test_each_pair_is_counted_once_and_three_together_never(tmp_path: Path) -> None:
     """Two components at two rates and depths: per stratum three effects, then each component by each setting."""
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"], "optim.lr": [1e-3, 2e-3], "model.layers": [2, 4]}
@@ -355,63 +298,3 @@ def test_strata_of_other_tasks_have_no_interaction_and_other_settings_one_in_eac
         f"norm × optim.lr at data={name}" for name in ("stdlib", "copy")
     ]
     assert set(table.loc[table["kind"] == "interaction", "metric"]) == {"test/loss", "test/accuracy"}
-
-
-def test_seeds_auto_waits_for_the_interaction_at_the_level_of_the_whole_family(tmp_path: Path) -> None:
-    looks = [5, 8, 12, 20]
-
-    def score(levels: Levels, seed: int) -> float:
-        """Both effects are clear, their difference is not."""
-        return warmed(levels | {"optim.warmup": 0}, seed) + noise(levels, seed)
-
-    study = made(tmp_path, WARM, score, 5, sequential={"looks": looks, "at": 5, "max": 20}, placebo_seeds=0)
-    table = evidence.effects(study)
-    assert list(table["verdict"]) == ["worse", "worse", "undecided"]
-    assert table["alpha"].to_numpy() == pytest.approx([nominal(tuple(looks), 0.05 / 3)] * 3)
-    assert list(evidence.undecided(table)["label"]) == ["residual × optim.warmup"]
-    assert not decided(tmp_path, study.manifest)
-
-
-def test_unequal_divergence_withholds_an_interaction(tmp_path: Path) -> None:
-    lost = {"residual": "post", "optim.warmup": 0}
-    study = made(tmp_path, WARM, warmed, status=lambda v, s: "diverged" if v == lost and s < 2 else "done")
-    found = evidence.effects(study).set_index("label")["verdict"]
-    assert found["residual × optim.warmup"] == "withheld" and found.iloc[1] == "undecided"
-    assert "interaction" not in set(evidence.divergence(study)["kind"])
-
-
-def test_interactions_and_trends_reach_every_output(tmp_path: Path) -> None:
-    study = made(tmp_path, RATES, rated)
-    given = case_of(study, tmp_path)
-    said = summary(study, tmp_path)
-    assert "residual × optim.lr: post, per doubling" in said and "n = 6  better (lower loss per doubling)" in said
-    sheet = tables.effects_sheet(given)
-    assert [row[0] for row in sheet.rows][-1] == "residual × optim.lr: post, per doubling"
-    told = sentences(given)
-    assert told[-1].startswith(
-        "trend of post in place of pre over optim.lr: the difference to the test loss is lower by "
-    )
-    assert " per doubling of optim.lr (6 seeds" in told[-1]
-    assert "the difference that post in place of pre makes to the test loss is lower by" in told[-2]
-    assert "with optim.lr=0.008 than with optim.lr=0.001" in told[-2]
-    assert latex_macros.effect_name(list(given.effects.itertuples())[-1]) == "ResidualPostByOptimLrPerDoubling"
-    drawn = figures.tables(given)
-    made_of = drawn["interactions"]
-    assert set(made_of["factor"]) == {"residual x optim.lr"} and len(made_of[made_of["one"].notna()]) == 6
-    assert list(drawn["effects"]["label"])[-1] == "residual × optim.lr: post, per doubling"
-
-
-@pytest.mark.parametrize("n", [3, 5])
-@pytest.mark.parametrize("shared", [0.0, 2.0], ids=["independent strata", "strata share draws"])
-def test_the_family_with_its_interactions_errs_within_5_per_cent(tmp_path: Path, n: int, shared: float) -> None:
-    """Also over settings with batches of their own, whose runs share their initial draws or share nothing."""
-    study = made(tmp_path, RATES, rated, n, batches=lambda levels: str(levels["optim.lr"]))
-    found, cells = evidence.contrasts(study.manifest), study.manifest.cells
-    weights = np.array([[each.weights.get(cell.id, 0.0) for each in found] for cell in cells])
-    assert evidence.effects(study)["paired"].all() and weights.shape == (6, 6)
-    rng, studies = np.random.default_rng(n), 10_000
-    drawn = scores(rng, studies, n, (1.0, 3.0, 1.0, 2.0, 1.0, 0.5)) + shared * rng.normal(size=(studies, n, 1))
-    low, high = paired_intervals(drawn @ weights, 0.05 / len(found))
-    wrong = (low > 0) | (high < 0)
-    assert wrong.any(1).mean() < 0.05 + error(0.05, studies)
-    assert np.abs(wrong.mean(0) - 0.05 / 6).max() < error(0.05 / 6, studies)

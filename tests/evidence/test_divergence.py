@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -10,11 +11,17 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import fabricate
+from fake_studies import TASK, Levels, fabricate
 from scipy import stats
 
 from ablate import evidence
+from ablate.cli.summary import summary
+from ablate.config.claim_relations import Claim
+from ablate.config.claims import metric_problems
+from ablate.config.typed_json import parse
 from ablate.evidence.divergence import redealt, reshuffled, sign_flips
+from ablate.evidence.scores import scores
+from ablate.evidence.solved import counted, exact_interval, exact_p
 from ablate.results.study import Study, load_study
 
 GRID = {"norm": ["ln", "none"], "ffn": ["mlp", "swiglu"]}
@@ -62,16 +69,6 @@ def test_more_seeds_than_64_bits_can_count_ways_for() -> None:
     assert reshuffled(one, other) == pytest.approx(expected) and reshuffled(other, one) == pytest.approx(expected)
 
 
-def test_exact_tests_err_no_more_often_than_they_say() -> None:
-    """Over every outcome of 7 seeds, with shared and own causes of divergence, P(p <= 0.05) stays below 0.05."""
-    chance = {(0, 0): 0.1, (1, 1): 0.1, (1, 0): 0.4, (0, 1): 0.4}
-    wrong = 0.0
-    for pairs in itertools.product(chance, repeat=7):
-        if sign_flips([a - b for a, b in pairs]) <= 0.05:
-            wrong += float(np.prod([chance[pair] for pair in pairs]))
-    assert 0.001 < wrong <= 0.05
-
-
 def test_a_variant_that_diverges_more_is_found_and_counted(tmp_path: Path) -> None:
     lost = {(f"none + {ffn}".replace(" + ", "+"), seed) for ffn in ("mlp", "swiglu") for seed in range(7)}
     table = evidence.divergence(made(tmp_path, lost | {("ln+mlp", 0)}, 8))
@@ -86,12 +83,6 @@ def test_a_variant_that_diverges_more_is_found_and_counted(tmp_path: Path) -> No
     assert table.loc["ffn: swiglu − mlp", "verdict"] == "undecided"
     assert not table["kind"].eq("interaction").any()
     assert "ln + swiglu against ln + mlp" in table.index  # the reference lost one
-
-
-def test_few_seeds_prove_nothing(tmp_path: Path) -> None:
-    lost = {("none+mlp", seed) for seed in range(3)} | {("none+swiglu", seed) for seed in range(3)}
-    table = evidence.divergence(made(tmp_path, lost, 3))
-    assert set(table["verdict"]) == {"undecided"} and table["p"].min() == pytest.approx(2 / 2**3)
 
 
 def test_nothing_diverged_has_no_rows(tmp_path: Path) -> None:
@@ -145,3 +136,198 @@ def test_a_trend_goes_by_the_levels_that_it_crosses(tmp_path: Path) -> None:
 def test_without_runs_there_is_no_p() -> None:
     none = np.zeros(0, int)
     assert all(map(math.isnan, (sign_flips([]), redealt(none, none, 1, 2), reshuffled([], [1]), reshuffled([1], []))))
+
+
+RECALL = TASK | {
+    "metrics": {"solved": "max", "accuracy": "max", "loss": "min"},
+    "shares": ["solved", "accuracy", "exact"],
+    "beside": ["accuracy"],
+    "solved_at": 0.99,
+    "yardsticks": {"chance": math.log(32)},
+}
+
+
+def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
+    """Both bounds, each missing with at most this probability."""
+    found = stats.binomtest(count, n).proportion_ci(1 - 2 * tail, method="exact")
+    return float(found.low), float(found.high)
+
+
+def pair(up: int, down: int, n: int) -> Any:
+    """n seeds of two cells, of which the level alone solved `up` and the reference alone `down`."""
+    seeds = [[1.0, 0.0]] * up + [[0.0, 1.0]] * down + [[1.0, 1.0]] * (n - up - down)
+    return counted([np.array(seeds)], [[1.0, -1.0]], 1)
+
+
+def test_a_paired_difference_is_that_of_both_discordant_counts() -> None:
+    for up, down, n in ((5, 0, 5), (3, 1, 8), (0, 0, 5), (20, 0, 20)):
+        one, other = clopper_pearson(up, n, 0.05 / 4), clopper_pearson(down, n, 0.05 / 4)
+        assert exact_interval(pair(up, down, n), 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+
+
+def test_unpaired_sides_have_the_bounds_of_both_shares() -> None:
+    found = counted([np.ones((6, 1)), np.array([[1.0]] + [[0.0]] * 7)], [[1.0], [-1.0]], 1)
+    one, other = clopper_pearson(6, 6, 0.05 / 4), clopper_pearson(1, 8, 0.05 / 4)
+    assert exact_interval(found, 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+
+
+@pytest.mark.parametrize("chances", [(0.5, 0.0, 0.5), (0.9, 0.05, 0.05), (0.2, 0.6, 0.2), (0.02, 0.0, 0.98)])
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_the_difference_is_missed_in_no_more_than_five_per_cent(chances: tuple[float, ...], n: int) -> None:
+    """Over every outcome: solved by one alone, by the other alone, by both or neither."""
+    missed, truth = 0.0, chances[0] - chances[1]
+    for up, down in itertools.product(range(n + 1), repeat=2):
+        if up + down <= n:
+            low, high = exact_interval(pair(up, down, n), 0.05)
+            missed += stats.multinomial.pmf([up, down, n - up - down], n, chances) * (not low <= truth <= high)
+    assert missed <= 0.05
+
+
+def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_cent() -> None:
+    """Four cells, three seeds: a mean of two differences, and their difference, over every outcome."""
+    shares = np.array([0.9, 0.6, 0.3, 0.6])
+    outcomes = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
+    chances = np.prod(np.where(outcomes == 1, shares, 1 - shares), axis=1)
+    for weights in ([0.5, 0.5, -0.5, -0.5], [1.0, -1.0, -1.0, 1.0]):
+        truth, missed = float(shares @ weights), 0.0
+        for seeds in itertools.product(range(16), repeat=3):
+            low, high = exact_interval(counted([outcomes[list(seeds)]], [weights], 1), 0.05)
+            missed += float(np.prod(chances[list(seeds)])) * (not low <= truth <= high)
+        assert missed <= 0.05
+
+
+def test_uneven_weights_take_the_bounds_of_each_cell() -> None:
+    """A trend over ten settings at uneven distances: 2^20 values have no bound each, in no time and no memory."""
+    settings = np.log([1.0, 2, 3, 5, 9, 14, 22, 37, 60, 91])
+    weights = np.concatenate([settings - settings.mean(), settings.mean() - settings])
+    solved = (np.random.default_rng(3).random((8, 20)) < np.linspace(0.2, 0.9, 20)).astype(float)
+    solved[0, 0] = math.nan
+    bounds = [clopper_pearson(int(count), 7, 0.05 / 40) for count in solved[1:].sum(0)]
+    low, high = (sum(w * pair[i if w > 0 else 1 - i] for w, pair in zip(weights, bounds, strict=True)) for i in (0, 1))
+    assert exact_interval(counted([solved], [weights], 1), 0.05) == pytest.approx((low, high))
+
+
+def test_p_is_the_least_level_that_leaves_out_zero() -> None:
+    found = pair(12, 0, 12)
+    p = exact_p(found)
+    assert exact_interval(found, p * 1.001)[0] > 0 >= exact_interval(found, p * 0.999)[0] and p < 0.05
+    assert exact_p(pair(3, 3, 8)) == 1
+    assert exact_p(found._replace(looks=4)) == pytest.approx(4 * p)
+
+
+def study(folder: Path, ups: int, n: int, *lost: int, **options: Any) -> Study:
+    """Two norms: rms solves the task in `ups` of n seeds, ln in one; the runs of rms of the `lost` seeds diverged."""
+
+    def score(levels: Levels, seed: int) -> float:
+        solved = seed < ups if levels["norm"] == "rms" else seed == 0
+        return 0.995 if solved else 0.2 + 0.01 * seed
+
+    status = lambda levels, seed: "diverged" if levels["norm"] == "rms" and seed in lost else "done"  # noqa: E731
+    task = options.pop("task", RECALL)
+    factors = options.pop("factors", {"norm": ["ln", "rms"]})
+    return load_study(folder, renamed(folder, factors, range(n), score, status, tasks={"f0": task}, **options))
+
+
+def renamed(folder: Path, factors: Any, seeds: Any, score: Any, status: Any, **options: Any) -> str:
+    """A study whose runs measured the accuracy, whatever stands first among the metrics of their task."""
+    tasks = options.pop("tasks")
+    measured = {name: task | {"metrics": {"accuracy": "max"}} for name, task in tasks.items()}
+    name = fabricate(folder, factors, seeds, score, status, tasks=measured, **options)
+    from fake_studies import edit_manifest
+
+    edit_manifest(folder, name, lambda manifest: manifest.update(tasks=tasks))
+    return name
+
+
+def row(found: Study, metric: str | None = None) -> Any:
+    return next(evidence.effects(found, metric).itertuples())
+
+
+def test_a_study_is_judged_by_the_share_that_its_runs_solve(tmp_path: Path) -> None:
+    made = study(tmp_path, 12, 12)
+    found = row(made)
+    assert found.metric == "test/solved" and found.mean == pytest.approx(11 / 12)
+    assert (found.low, found.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05))
+    assert found.verdict == "better" and found.p == pytest.approx(exact_p(pair(11, 0, 12)))
+    assert found.assumes == "" and math.isnan(found.p_normal) and math.isnan(found.smallest)
+    text = summary(made)
+    assert "test/solved" in text and "also measured" in text and "accuracy" in text
+    assert "roughly normal" not in text and "may collapse" not in text
+
+
+def test_without_a_seed_there_is_no_interval() -> None:
+    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
+    assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
+
+
+def test_all_of_one_side_and_none_of_the_other_need_no_spread(tmp_path: Path) -> None:
+    made = study(tmp_path, 12, 12, factors={"norm": ["ln", "rms"]})
+    made.runs.loc[made.runs["norm"] == "ln", "test/accuracy"] = 0.3
+    assert row(made).sd == 0 and row(made).verdict == "better"
+
+
+def test_a_run_that_diverged_has_not_solved_its_task(tmp_path: Path) -> None:
+    found = row(study(tmp_path, 12, 12, 3, 4))
+    assert found.n == 12 and found.mean == pytest.approx(9 / 12) and found.verdict != "withheld"
+    assert (found.low, found.high) == pytest.approx(exact_interval(pair(9, 0, 12), 0.05))
+
+
+def test_unpaired_sides_and_several_looks(tmp_path: Path) -> None:
+    alone = row(study(tmp_path / "alone", 12, 12, batches=lambda levels: levels["norm"]))
+    one, other = clopper_pearson(12, 12, 0.05 / 4), clopper_pearson(1, 12, 0.05 / 4)
+    assert not alone.paired and (alone.low, alone.high) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+    looks = {"looks": [5, 8, 12, 20], "at": 12, "max": 20}
+    auto = row(study(tmp_path / "auto", 12, 12, sequential=looks))
+    assert (auto.low, auto.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05 / 4))
+
+
+def test_within_a_margin_all_seeds_count(tmp_path: Path) -> None:
+    margin = {"value": 0.5, "written": "2026-01-01", "registered": True, "earlier": []}
+    found = row(study(tmp_path, 1, 20, margin=margin))
+    assert (found.low, found.high) == pytest.approx(exact_interval(pair(0, 0, 20), 0.05))
+    assert found.high < 0.5 and found.verdict == "equivalent"
+
+
+def test_of_the_mean_of_two_clumps_there_is_no_verdict(tmp_path: Path) -> None:
+    made = study(tmp_path, 12, 12)
+    found = row(made, "test/accuracy")
+    assert found.verdict == "withheld" and "see test/solved" in found.note and math.isnan(found.low)
+    assert evidence.cells(made, "test/accuracy")["mean"].notna().all()
+    old = study(tmp_path / "old", 8, 8, task=TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}})
+    assert row(old).metric == "test/accuracy" and row(old).verdict == "better", (
+        "a manifest of before says nothing of it"
+    )
+
+
+def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not(tmp_path: Path) -> None:
+    """Beside one that is, whose metric a claim may name of either."""
+    made = study(tmp_path, 12, 12, 3)
+    plain = dataclasses.replace(made.manifest.tasks["f0"], solved_at=None, metrics={"accuracy": "max"})
+    cells = [dataclasses.replace(cell, task="f1") if i else cell for i, cell in enumerate(made.manifest.cells)]
+    mixed = dataclasses.replace(made.manifest, tasks=made.manifest.tasks | {"f1": plain}, cells=cells)
+    found = scores(dataclasses.replace(made, manifest=mixed), "test/solved")
+    assert found[cells[0].id].notna().all() and found[cells[1].id].isna().all()
+
+
+def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided(tmp_path: Path) -> None:
+    texts = {
+        name: {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": f"test/{metric}"} | more
+        for name, metric, more in (
+            ("share", "solved", {}),
+            ("much", "solved", {"margin": 0.3}),
+            ("mean", "accuracy", {}),
+        )
+    }
+    entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
+    table = evidence.claims(study(tmp_path, 20, 20, claims=entries)).set_index("name")
+    low, high = exact_interval(pair(19, 0, 20), 0.05 / 3)
+    assert (table.loc["share", "low"], table.loc["share", "high"]) == pytest.approx((low, high)) and low > 0.3
+    assert list(table["verdict"]) == ["supported", "supported", "undecided"]
+    assert table.loc["share", "assumes"] == "" and table.loc["share", "p"] < table.loc["much", "p"] < 0.05 / 3
+    assert "see test/solved" in table.loc["mean", "note"] and math.isnan(table.loc["mean", "low"])
+
+
+def test_a_margin_in_steps_of_a_share_solved_is_refused_before_anything_trains() -> None:
+    claim = parse(Claim, {"equivalent": [{"ffn": "mlp"}, {"ffn": "glu"}], "metric": "test/solved", "margin": "2 %"})
+    [problem] = metric_problems({"near": claim}, [{"solved": "max", "accuracy": "max"}], [])
+    assert problem.key == "claims.near" and "write a number" in problem.message

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, fabricate, with_manifest
+from fake_studies import TASK, edit_json, fabricate, with_manifest
 from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM
@@ -17,13 +18,16 @@ from statsmodels.stats.power import TTestPower
 
 from ablate import evidence, formatting
 from ablate.cli.summary import summary
+from ablate.config.claim_relations import Claim
+from ablate.config.claims import metric_problems
+from ablate.config.typed_json import parse
+from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 from analysis.case import case_of
 from analysis.writing.tables import particulars_sheet
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 NOISE = np.random.default_rng(11).normal(0, 0.01, (40, 8))
-SIZES = ["d_z", "correlation", "superiority", "smallest", "failed", "missing", "metric", "lower_is_better", "margin"]
 
 
 def noisy(levels: dict[str, Any], seed: int) -> float:
@@ -102,11 +106,6 @@ def test_runs_without_a_number_are_counted_by_effect(tmp_path: Path) -> None:
     assert (found.failed, found.missing, found.n) == (1, 2, 3)
 
 
-def test_a_table_without_effects_has_the_columns(tmp_path: Path) -> None:
-    table = evidence.effects(made(tmp_path, {}))
-    assert table.empty and set(SIZES) <= set(table)
-
-
 TASKS = {"f0": TASK, "f1": TASK | {"title": "dates", "token": "token", "metrics": {"accuracy": "max", "loss": "min"}}}
 
 
@@ -168,18 +167,6 @@ def test_the_endpoint_of_a_foreign_study_stands_as_it_is(tmp_path: Path) -> None
     assert evidence.endpoints(study.manifest) == {"c0": "eval_loss", "c1": "eval_loss"}
 
 
-def test_noise_of_several_metrics_is_not_pooled_and_each_has_its_unit(tmp_path: Path) -> None:
-    study = two_tasks(tmp_path)
-    table = evidence.effects(study).set_index("stratum")
-    assert {noise.metric: noise.sd for noise in evidence.noise(table)} == pytest.approx(
-        {"test/loss": table.loc["data=stdlib", "sd"], "test/accuracy": table.loc["data=dates", "sd"]}
-    )
-    said = summary(study, tmp_path)
-    assert "test/loss, nats per byte or test/accuracy, last step, each cell's by its own task" in said
-    assert all(f") in {metric}" in said and "four times in five" in said for metric in ("test/loss", "test/accuracy"))
-    assert "better (lower loss)" in said and "better (higher accuracy)" in said
-
-
 GRID_EFFECTS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 NOISE_EFFECTS = np.random.default_rng(3).normal(0, 0.01, (30, 9))
@@ -211,32 +198,6 @@ def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures(tmp_p
     fitted = ols("loss ~ a * b + C(seed)", coded).fit().params
     expected = [fitted["a"], fitted["b"], fitted["a:b"]]
     assert table.loc[["norm", "ffn", "norm x ffn"], "mean"].to_numpy(float) == pytest.approx(expected)
-
-
-def test_main_effects_of_three_levels_are_those_of_least_squares(tmp_path: Path) -> None:
-    factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
-    place = {"ln": 0, "rms": 1, "bn": 2, "mlp": 0, "swiglu": 3}
-    study = made_effects(
-        tmp_path, factors, seeds=range(6), score=lambda v, s: 2 + NOISE_EFFECTS[s, place[v["norm"]] + place[v["ffn"]]]
-    )
-    fitted = ols("loss ~ C(norm, Treatment('ln')) + C(ffn)", study.runs.rename(columns={"test/loss": "loss"})).fit()
-    table = evidence.effects(study).query("kind == 'main'").set_index("level")
-    for level in ("rms", "bn"):
-        assert table.loc[level, "mean"] == pytest.approx(fitted.params[f"C(norm, Treatment('ln'))[T.{level}]"])
-
-
-def test_unpaired_effects_are_welchs_and_a_lost_run_leaves_its_own_side_only(tmp_path: Path) -> None:
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return "failed" if levels["train.batch_size"] == 32 and seed in (1, 4) else "done"
-
-    study = made_effects(tmp_path, {"train.batch_size": [16, 32]}, seeds=range(8), status=status, batches=str)
-    (found,) = evidence.effects(study).itertuples()
-    base, large = (column.dropna() for _, column in evidence.scores(study).items())
-    expected = stats.ttest_ind(large, base, equal_var=False)
-    assert not found.paired and (len(large), len(base)) == (6, 8) and (found.n, found.failed) == (6, 2)
-    assert (found.mean, found.p) == pytest.approx((large.mean() - base.mean(), expected.pvalue))
-    limits = expected.confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((limits.low, limits.high))
 
 
 def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds(tmp_path: Path) -> None:
@@ -287,3 +248,238 @@ def test_differences_of_shares_end_at_one(tmp_path: Path, unit: float, cut: bool
     assert found.verdict == "undecided" and ("+1.000" in formatting.span(found.mean, found.low, found.high, 3)) == cut
     frame = pandas.DataFrame([found])
     assert (frame["low"] < frame["mean"]).all()
+
+
+SEEDS = 8
+NOISE_RULE = np.random.default_rng(44).normal(0, 0.01, (SEEDS, 60))
+# What each level adds to a loss of 2; signs, and which of two levels is better, differ between factors.
+SHIFT = {"mlp": 0.0, "gelu": 0.001, "swiglu": -0.05, "ln": 0.0, "rms": 0.03, "none": 0.008, "pre": 0.0, "post": 0.012}
+DESIGNS = {
+    "grid": {"norm": ["ln", "rms"], "ffn": ["mlp", "gelu", "swiglu"]},
+    "one_at_a_time": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]},
+    "leave_one_out": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]},
+    "cumulative": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]},
+}
+
+
+def loss(levels: dict[str, Any], seed: int) -> float:
+    """Shifts of the levels, and noise of each cell's own."""
+    place = sum(3**i * list(SHIFT).index(level) for i, level in enumerate(levels.values())) % 60
+    return float(2 + sum(SHIFT[level] for level in levels.values()) + NOISE_RULE[seed, place])
+
+
+def made_rule(
+    results: Path, design: str = "grid", factors: dict[str, list[Any]] | None = None, **options: Any
+) -> Study:
+    options = {"score": loss, "seeds": range(SEEDS)} | options
+    return load_study(results, fabricate(results, factors or DESIGNS[design], design=design, **options))
+
+
+def by_label(study: Study) -> dict[str, np.ndarray]:
+    """The losses of each cell by seed, under its label."""
+    labels = {cell.id: cell.label for cell in study.manifest.cells}
+    runs = study.runs.sort_values("seed")
+    return {label: runs[runs["cell"] == cell]["test/loss"].to_numpy() for cell, label in labels.items()}
+
+
+def student(differences: np.ndarray, alpha: float) -> tuple[float, float]:
+    """The 1 − alpha interval of a mean, by Student's t."""
+    n = len(differences)
+    half = stats.t.ppf(1 - alpha / 2, n - 1) * differences.std(ddof=1) / math.sqrt(n)
+    return differences.mean() - half, differences.mean() + half
+
+
+def test_a_cell_against_the_reference_is_the_cell_minus_the_reference(tmp_path: Path) -> None:
+    study = made_rule(tmp_path)
+    losses, table = by_label(study), evidence.effects(study)
+    cells = table[table["kind"] == "cell"]
+    assert len(cells) == 5
+    for row in cells.itertuples():
+        difference = losses[row.level] - losses[row.reference]
+        assert row.reference == "ln + mlp" and row.label == f"{row.level} against ln + mlp"
+        assert row.mean == pytest.approx(difference.mean()) and row.sd == pytest.approx(difference.std(ddof=1))
+        assert (row.low, row.high) == pytest.approx(student(difference, row.alpha))
+        assert (row.lower, row.higher) == ((difference < 0).sum(), (difference > 0).sum())
+        assert row.d_z == pytest.approx(difference.mean() / difference.std(ddof=1))
+    assert {"better", "worse"} <= {verdict.split()[-1] for verdict in cells["verdict"]}
+    for row in cells.itertuples():
+        if row.low > 0 or row.high < 0:
+            assert row.verdict.endswith("better" if row.mean < 0 else "worse")
+
+
+def test_the_family_counts_rows_that_have_no_p(tmp_path: Path) -> None:
+    """A diverged run leaves one of three comparisons without a number: the others keep their 0.05/3."""
+
+    def status(levels: dict[str, Any], seed: int) -> str:
+        return "diverged" if levels["residual"] == "post" and seed == 0 else "done"
+
+    study = made_rule(tmp_path, "one_at_a_time", status=status)
+    losses, table = by_label(study), evidence.effects(study)
+    assert table["family"].all() and list(table["p"].isna()) == [False, False, True]
+    assert table["alpha"].to_numpy() == pytest.approx([0.05 / 3] * 3)
+    for row, cell in zip(list(table.itertuples())[:2], ("norm=rms", "ffn=swiglu"), strict=True):
+        label = next(label for label in losses if cell.partition("=")[2] in label)
+        difference = losses[label] - next(iter(losses.values()))
+        assert row.p == pytest.approx(stats.ttest_1samp(difference, 0).pvalue)
+        assert (row.low, row.high) == pytest.approx(student(difference, 0.05 / 3))
+    least = table["p"].idxmin()
+    assert table.loc[least, "p_holm"] == pytest.approx(3 * table.loc[least, "p"])
+
+
+def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom(tmp_path: Path) -> None:
+    """Two effects over 8 seeds and one, of more spread, over 3: √(Σ (n − 1) sd² / Σ (n − 1))."""
+
+    def status(levels: dict[str, Any], seed: int) -> str:
+        return "failed" if levels["residual"] == "post" and seed > 2 else "done"
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        return loss(levels, seed) + (levels["residual"] == "post") * (0.1, -0.2, 0.1, 0, 0, 0, 0, 0)[seed]
+
+    study = made_rule(tmp_path, "one_at_a_time", status=status, score=score)
+    reference, *changed = by_label(study).values()
+    squares = [(np.nanvar(cell - reference, ddof=1), np.isfinite(cell).sum() - 1) for cell in changed]
+    assert [n for _, n in squares] == [7, 7, 2]
+    (noise,) = evidence.noise(evidence.effects(study))
+    assert noise.sd == pytest.approx(math.sqrt(sum(square * n for square, n in squares) / 16)) and noise.n == 3
+    spreads = [math.sqrt(square) for square, _ in squares]
+    assert noise.kind == "main" and noise.spread == pytest.approx((min(spreads), max(spreads)))
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool, tmp_path: Path) -> None:
+    """Level 1 − 0.05·R/k of k rows, R of them with p ≤ 0.05 after Benjamini & Hochberg; rows without a p count in k."""
+
+    def status(levels: dict[str, Any], seed: int) -> str:
+        here = levels == {"norm": "rms", "ffn": "gelu"}
+        return "diverged" if lost and here and seed == 0 else "done"
+
+    study = made_rule(tmp_path, status=status)
+    losses, table = by_label(study), evidence.effects(study)
+    cells = table[table["kind"] == "cell"]
+    assert len(cells) == 5 and not cells["family"].any() and cells["p"].isna().sum() == lost
+    differences = {row.label: losses[row.level] - losses[row.reference] for row in cells.itertuples()}
+    p = np.array([stats.ttest_1samp(each, 0).pvalue for each in differences.values()])
+    p[cells["p"].isna().to_numpy()] = 1.0
+    order = np.argsort(p)
+    ranked = 5 * p[order] / np.arange(1, 6)
+    adjusted = np.empty(5)
+    adjusted[order] = np.minimum.accumulate(ranked[::-1])[::-1]
+    rejected = int((adjusted <= 0.05).sum())
+    assert 1 < rejected < 5, "neither all nor none, or the level would show nothing"
+    known = cells["p"].notna().to_numpy()
+    assert cells["p_holm"].isna().all() and cells["p_bh"].to_numpy()[known] == pytest.approx(adjusted[known])
+    excluded = (cells["low"] > 0) | (cells["high"] < 0)
+    assert (excluded == (cells["p_bh"] <= 0.05)).all()
+    assert cells["alpha"].to_numpy() == pytest.approx([0.05 * rejected / 5] * 5)
+    for row in cells.itertuples():
+        if not math.isnan(row.p):
+            assert (row.low, row.high) == pytest.approx(student(differences[row.label], 0.05 * rejected / 5))
+
+
+def claimed(tmp_path: Path, lost: dict[str, int], level: Any, reference: Any) -> Any:
+    """A claim about sides that lost some runs, as `claims` has it."""
+    sides = [{"ffn": level}, {"ffn": reference}]
+    entry = {"claim": {"less": sides}, "written": "2025-01-02T00:00:00+00:00", "registered": True, "earlier": []}
+
+    def status(levels: dict[str, Any], seed: int) -> str:
+        return "diverged" if seed < lost.get(levels["ffn"], 0) else "done"
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        return float(2 - 0.2 * (levels["ffn"] == "mlp") + NOISE_RULE[seed, len(levels["ffn"])])
+
+    study = made_rule(
+        tmp_path, "grid", {"ffn": ["mlp", "gelu", "silu"]}, claims={"claim": entry}, status=status, score=score
+    )
+    (row,) = evidence.claims(study).itertuples()
+    return row
+
+
+@pytest.mark.parametrize(
+    ("lost", "uneven"),
+    [
+        ({"mlp": 1, "gelu": 1, "silu": 1}, False),  # 1 of 8 on one side, 2 of 16 on the other: the same share
+        ({"mlp": 1, "gelu": 1}, True),  # 1 of 8 against 1 of 16: the same number
+        ({"mlp": 2, "gelu": 3, "silu": 1}, False),
+        ({"gelu": 1}, True),
+    ],
+)
+def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, uneven, tmp_path):
+    row = claimed(tmp_path, lost, "mlp", ["gelu", "silu"])
+    assert (row.diverged, row.diverged_reference) == (lost.get("mlp", 0), sum(lost.values()) - lost.get("mlp", 0))
+    assert math.isnan(row.low) == uneven
+    assert row.verdict == ("undecided" if uneven else "supported")
+
+
+def test_a_crossing_whose_cells_are_not_all_there_is_left_out(tmp_path: Path) -> None:
+    whole = made_rule(
+        tmp_path, factors={"norm": ["ln", "rms"], "optim.warmup": [0, 40]}, score=lambda v, s: NOISE_RULE[s, 0]
+    )
+    crossed = [each for each in evidence.contrasts(whole.manifest) if "optim.warmup" in each.factor]
+    assert crossed and all(each.weights for each in crossed)
+    torn = replace(whole.manifest, cells=whole.manifest.cells[:-1])
+    assert not [each for each in evidence.contrasts(torn) if "optim.warmup" in each.factor or not each.weights]
+
+
+METRIC = "train/step_seconds"
+FACTORS = {"ffn": ["mlp", "swiglu"]}
+MARGIN = {"value": 1.0, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+
+
+def timed(folder: Path, **more: Any) -> Study:
+    return load_study(folder, fabricate(folder, FACTORS, seeds=range(5), timing="isolated", **more))
+
+
+def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds(tmp_path: Path) -> None:
+    study = timed(tmp_path, margin=MARGIN, batches=lambda levels: f"b {levels['ffn']}")
+    [row] = evidence.speed(study).itertuples()
+    seconds = study.runs.pivot(index="seed", columns="label", values=METRIC)
+    difference = seconds["swiglu"] - seconds["mlp"]
+    low, high = stats.t.interval(0.95, 4, difference.mean(), stats.sem(difference))
+    assert (row.low, row.high) == pytest.approx((low, high)) and row.paired, "whatever their batches are"
+    assert row.verdict == "worse", "slower, and the endpoint's margin says nothing of it"
+    assert not evidence.effects(study)["paired"].any()
+
+
+def test_seconds_of_a_shared_machine_are_not_judged(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, FACTORS))
+    assert evidence.speed(study).empty and METRIC not in study.runs
+    assert "speed not compared" in summary(study) and "speed is not compared" not in summary(study)
+
+
+def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path) -> None:
+    """Nor those of a run that was continued, in the sitting of its partners."""
+    for name, change in {"day": {"sitting": "another day"}, "resumed": {"resumed": 1}}.items():
+        folder = tmp_path / name
+        path = timed(folder).runs.query("seed == 3")["path"].iloc[0]
+        edit_json(Run(folder, path).result_file, lambda told, change=change: told.update(change))
+        study = load_study(folder, "fabricated")
+        [note] = study.notes
+        assert "1 seed (3)" in note and "speed" in note and evidence.speed(study)["n"].tolist() == [4]
+        assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
+
+
+def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
+    sides = [{"ffn": "mlp"}, {"ffn": "swiglu"}]
+    said: dict[str, dict[str, Any]] = {"faster": {"less": sides}, "near": {"equivalent": sides, "margin": "2 %"}}
+    said = {name: claim | {"metric": METRIC} for name, claim in said.items()}
+    claims = {name: parse(Claim, claim) for name, claim in said.items()}
+    shared = metric_problems(claims, [{"loss": "min"}], [])
+    assert [p.key for p in shared] == ["claims.faster", "claims.near"] and "timing=isolated" in shared[0].message
+    misspelt = {"faster": parse(Claim, said["faster"] | {"metric": METRIC[:-1]})}
+    [close] = metric_problems(misspelt, [{"loss": "min"}], [])
+    assert f"did you mean {METRIC}?" in close.message
+    [share] = metric_problems(claims, [{"loss": "min"}], [], timed=True)
+    assert share.key == "claims.near" and "a number" in share.message
+    longer = {"faster": parse(Claim, said["faster"] | {"metric": f"{METRIC}@32"})}
+    [length] = metric_problems(longer, [{"loss": "min"}], [32], timed=True)
+    assert f"{METRIC}@32" in length.message, "no step is timed at another length"
+    entry = {"claim": said["faster"], "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    [row] = evidence.claims(timed(tmp_path, claims={"faster": entry})).itertuples()
+    assert row.verdict == "supported" and "mlp is 0.001997 [0.001985, 0.002009] s faster than swiglu (" in row.sentence
+
+
+@pytest.mark.parametrize(("metric", "verdict"), [("test/loss", "worse"), (METRIC, "descriptive")])
+def test_speed_is_judged_unless_claims_judge_it(tmp_path: Path, metric: str, verdict: str) -> None:
+    claim = {"less": [{"ffn": "mlp"}, {"ffn": "swiglu"}], "metric": metric}
+    entry = {"claim": claim, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    assert [*evidence.speed(timed(tmp_path, claims={"lower": entry}))["verdict"]] == [verdict]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, fabricate, with_cells, with_manifest
+from fake_studies import TASK, fabricate, plain_score
 from scipy import stats
 
 from ablate import evidence
+from ablate.evidence import noise_floor, sequential
+from ablate.evidence.claims.rank_correlation import rank_correlation
 from ablate.evidence.effects import too_few
+from ablate.evidence.statistics import detectable, detectable_factor, paired
+from ablate.evidence.step_equivalents import worth_words
 from ablate.results.study import Study, load_study
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -66,23 +71,6 @@ def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
     assert row(table, "norm × ffn").high == pytest.approx(-0.15 + stats.t.ppf(1 - 0.05 / 6, 1) * 0.15)
 
 
-def test_labels_name_levels_of_larger_factors_and_strata(tmp_path: Path) -> None:
-    factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"], "optim.lr": [1e-3, 3e-4]}
-    table = evidence.effects(made(tmp_path, factors, score=noisy_lr))
-    family = list(table.loc[table["family"], "label"])
-    assert family == [
-        f"{label} at optim.lr={rate}"
-        for rate in ("0.001", "0.0003")
-        for label in (
-            "norm: rms − ln",
-            "norm: bn − ln",
-            "ffn: swiglu − mlp",
-            "norm × ffn: rms, swiglu",
-            "norm × ffn: bn, swiglu",
-        )
-    ] + ["norm × optim.lr: rms, 0.0003", "norm × optim.lr: bn, 0.0003", "ffn × optim.lr"]
-
-
 def noisy_lr(levels: dict[str, Any], seed: int) -> float:
     """Swiglu helps at one learning rate and hurts at the other."""
     effect = -0.05 if levels["optim.lr"] == 1e-3 else 0.05
@@ -106,11 +94,6 @@ def test_all_factors_are_factorial_where_no_component_varies(tmp_path: Path) -> 
     family = evidence.effects(study).query("family")
     assert list(family["kind"]) == ["main", "main", "interaction"]
     assert set(family["stratum"]) == {""}
-
-
-def test_one_factor_has_no_second_rows(tmp_path: Path) -> None:
-    table = evidence.effects(made(tmp_path, {"ffn": ["mlp", "gelu", "swiglu"]}))
-    assert list(table["label"]) == ["ffn: gelu − mlp", "ffn: swiglu − mlp"]
 
 
 @pytest.mark.parametrize(("same", "paired"), [(True, True), (False, False)])
@@ -190,13 +173,6 @@ def test_one_seed_concludes_nothing(tmp_path: Path) -> None:
     assert evidence.noise(table) == []
 
 
-def test_nothing_done_has_no_number_and_no_verdict(tmp_path: Path) -> None:
-    study = made(tmp_path, GRID, status=lambda levels, seed: "missing")
-    table = evidence.effects(study)
-    assert set(table["verdict"]) == {"undecided"} and table["mean"].isna().all()
-    assert list(evidence.cells(study)["missing"]) == [3] * 4
-
-
 def test_cells_that_are_equal_in_every_seed_are_undecided(tmp_path: Path) -> None:
     # 0.1 + 0.2 − 0.3 is 5.6e-17 in floating point, in every seed alike: a t statistic would be infinite.
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
@@ -215,13 +191,6 @@ def test_a_constant_difference_is_no_evidence_and_says_so(tmp_path: Path) -> Non
     assert evidence.noise(evidence.effects(study)) == []
 
 
-def test_a_run_without_the_metric_is_no_number(tmp_path: Path) -> None:
-    study = made(
-        tmp_path, GRID, score=lambda levels, seed: None if seed == 1 and levels["norm"] == "ln" else noisy(levels, seed)
-    )
-    assert row(evidence.effects(study), "norm: rms − ln").n == 2
-
-
 def test_higher_is_better_where_the_task_says_so(tmp_path: Path) -> None:
     tasks = {"f0": TASK | {"metrics": {"loss": "max"}}}
     study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(5), tasks=tasks, status=diverging(("swiglu", 4)))
@@ -231,14 +200,6 @@ def test_higher_is_better_where_the_task_says_so(tmp_path: Path) -> None:
     assert not any(evidence.lower_is_better(study.manifest, metric) for metric in ("test/loss@128", "test/bpb@64"))
     with pytest.raises(ValueError, match="no direction is known for test/accuracy; the tasks have loss"):
         evidence.effects(study, "test/accuracy")
-
-
-def test_losses_on_different_texts_are_not_compared(tmp_path: Path) -> None:
-    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    tasks = study.manifest.tasks | {"f1": replace(study.manifest.tasks["f0"], title="another text")}
-    study = with_cells(with_manifest(study, tasks=tasks), lambda i, cell: {"task": f"f{i}"})
-    found = row(evidence.effects(study), "ffn: swiglu − mlp")
-    assert found.verdict == "withheld" and "different tasks" in found.note
 
 
 def test_cells_count_what_became_of_the_runs(tmp_path: Path) -> None:
@@ -285,13 +246,6 @@ def test_power_against_published_tables(n: int, d: float) -> None:
     assert evidence.power(d, n, 0.05) == pytest.approx(0.8, abs=0.005)
 
 
-def test_power_against_scipy_where_scipy_has_it() -> None:
-    critical = stats.t.ppf(1 - 0.01 / 2, 7)
-    expected = stats.nct.sf(critical, 7, 1.2 * np.sqrt(8)) + stats.nct.cdf(-critical, 7, 1.2 * np.sqrt(8))
-    assert evidence.power(1.2, 8, 0.01) == pytest.approx(expected, abs=2e-4)
-    assert evidence.power(0.0, 8, 0.01) == pytest.approx(0.01, abs=2e-4)
-
-
 def test_a_study_of_one_cell_has_no_effects(tmp_path: Path) -> None:
     table = evidence.effects(made(tmp_path, {}))
     assert table.empty and {"label", "verdict", "family"} <= set(table)
@@ -316,3 +270,44 @@ def test_so_few_seeds_conclude_nothing() -> None:
     assert all(found[0, paired] == "no seed has every run it needs" for paired in (True, False))
     assert all(found[1, paired] == "one seed can conclude nothing" for paired in (True, False))
     assert found[2, True] == "fewer than 3 seeds have both sides" and not (found[2, False] or found[3, True])
+
+
+def test_two_seeds_find_a_difference_and_one_finds_none() -> None:
+    two = paired(np.array([0.1, 0.3]))
+    assert detectable(two, 0.05) == pytest.approx(0.1 * detectable_factor(1, 0.05))
+    assert math.isnan(detectable(paired(np.array([0.1])), 0.05))
+
+
+def test_one_placebo_has_no_spread_and_warns_of_nothing(tmp_path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, {"seed.placebo": [None, "chaos"]}, seeds=[0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        [floor] = noise_floor.floors(study)
+    assert floor.n == 1 and math.isnan(floor.sd) and math.isnan(floor.upper)
+
+
+def test_looks_with_one_seed_left_are_none() -> None:
+    looks = SimpleNamespace(looks=[2, 5, 8], at=5)
+    manifest = SimpleNamespace(sequential=looks, seeds=range(5))
+    assert sequential.sizes(manifest, [[0, 2, 3, 4]]) == (4, 7)
+
+
+def test_a_seed_that_ties_all_levels_ranks_nothing() -> None:
+    values = np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [7.0] * 5])
+    found = rank_correlation(values, np.arange(5.0), np.random.default_rng(0))
+    assert found.by_seed == pytest.approx([1.0, 0.0])
+
+
+def test_no_worth_at_all_is_no_steps_fewer() -> None:
+    row = SimpleNamespace(worth=0.0, worth_low=-0.03, worth_high=0.05)
+    assert worth_words(row) == "worth 0 % [−3, 5] more training steps"
+
+
+def test_a_claim_about_ranks_says_what_it_assumes(tmp_path) -> None:
+    ffn, slope = ["mlp", "gelu", "silu", "relu2", "swiglu", "geglu"], 0.1
+    ranks = {"written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    ranks["claim"] = {"rank_correlates": [{"ffn": ffn}, [*range(6)]]}
+    score = lambda levels, seed: plain_score(levels, seed) + slope * ffn.index(levels["ffn"])  # noqa: E731
+    study = load_study(tmp_path, fabricate(tmp_path, {"ffn": ffn}, range(6), score, claims={"order": ranks}))
+    row = evidence.claims(study).iloc[0]
+    assert row.verdict == "supported" and row.assumes == "if correlations over seeds are roughly normal"

@@ -14,16 +14,12 @@ from simulate import error, paired_intervals, with_scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.typed_json import parse
-from ablate.formatting import leaning
 from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
 from analysis.cli.main import _lines
-from analysis.gallery import verdicts
+from analysis.gallery import pages
 from analysis.writing import methods, tables
-from analysis.writing.latex import table as latex_of
-from analysis.writing.sentences import sentences
-from analysis.writing.sheet import markdown
 
 CASES: dict[str, tuple[dict[str, list[Any]], dict[str, str]]] = {
     "3x3x2": ({"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "glu", "swiglu"], "residual": ["pre", "post"]}, {}),
@@ -101,7 +97,7 @@ def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(
     assert table["verdict"].eq("descriptive").tolist() == [descriptive] * len(table)
     assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
     given = case_of(study, tmp_path)
-    counts = {kind for each in verdicts._judged(given) for kind in each["kind"]}
+    counts = {kind for each in pages._judged(given) for kind in each["kind"]}
     assert ("effects" in counts) == (not descriptive)
     assert ("claims" in counts) == any(entry["registered"] for entry in claims.values())
     said = "effects are descriptive: what is judged are the registered claims"
@@ -122,34 +118,6 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 def case(folder: Path, seeds: int = 5, registered: bool = False, **manifest: Any) -> Case:
     claims = claimed(registered)
     study = fabricate(folder, GRID, range(seeds), shifted, claims=claims, **manifest)
-    return case_of(load_study(folder, study), folder)
-
-
-def test_what_is_exploratory_looks_better_in_every_output(tmp_path: Path) -> None:
-    given = case(tmp_path)
-    table = given.effects.set_index("family")
-    assert set(table.loc[True, "verdict"]) == {"better", "undecided"}
-    assert set(table.loc[False, "verdict"]) == {"looks better"}
-    assert leaning("looks better") == leaning("better") == "better"
-    post_hoc = given.claims["verdict"].tolist()
-    assert post_hoc == ["looks supported"] and "looks supported" not in evidence.DECIDED
-    sheet = tables.effects_sheet(given)
-    for text in (markdown(sheet), latex_of(sheet)):
-        assert text.count("looks better (lower loss)") == 3 and text.count("better (lower loss)") == 5
-    assert tables.frames(given)["effects"]["verdict"].tolist().count("looks better") == 3
-    told = sentences(given, given.effects[~given.effects["family"]])
-    assert all(" seems to lower the test loss by " in each for each in told)
-    assert "a (post hoc): looks supported. swiglu seems 0.0" in "\n".join(_lines(given))
-    assert "said to look better or worse" in " ".join(methods.methods(given))
-    diverged = design_lost(tmp_path / "lost")
-    for lines in ("\n".join(_lines(diverged)), summary(diverged.study, tmp_path)):
-        assert lines.count("looks better (lower loss)") == 2 and "withheld" in lines
-
-
-def design_lost(folder: Path) -> Case:
-    """A cell of the grid has diverged, so that single cells are all that can be compared."""
-    both = {"norm": "rms", "ffn": "swiglu"}
-    study = fabricate(folder, GRID, range(5), shifted, status=lambda v, s: "diverged" if v == both else "done")
     return case_of(load_study(folder, study), folder)
 
 
@@ -183,10 +151,3 @@ def test_two_seeds_judge_no_claim(tmp_path: Path, n: int, verdict: str) -> None:
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu", "glu"]}
     study = load_study(tmp_path, fabricate(tmp_path, factors, range(n), shifted, lost, claims=entries))
     assert set(evidence.claims(study)["verdict"]) == {verdict}
-
-
-def test_every_printed_effect_says_how_many_seeds_it_rests_on(tmp_path: Path) -> None:
-    given = case(tmp_path, seeds=4)
-    for text in (summary(given.study, tmp_path), "\n".join(_lines(given))):
-        lines = [line for line in text.splitlines() if "  n = 4  " in line]
-        assert [line.split("  ")[line.startswith("  ")] for line in lines] == list(given.effects["label"][:3])

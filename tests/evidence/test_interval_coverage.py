@@ -6,12 +6,12 @@ The arithmetic of tests/helpers/simulate.py runs thousands of studies at once; f
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
-from fake_studies import fabricate
+from fake_studies import a_manifest, fabricate
 from scipy import optimize, special, stats
 from simulate import (
     DESIGNS,
@@ -27,6 +27,7 @@ from simulate import (
 
 from ablate import evidence
 from ablate.cli.summary import summary
+from ablate.evidence.sequential import looks_until, nominal, overall
 from ablate.evidence.statistics import (
     chi2_quantile,
     detectable,
@@ -38,8 +39,8 @@ from ablate.evidence.statistics import (
     t_limit,
     welch,
 )
-from ablate.results.records import MarginEntry
-from ablate.results.study import load_study
+from ablate.results.records import Look, MarginEntry, Sequential
+from ablate.results.study import Study, load_study
 
 STUDIES = 10_000
 SEEDS = (3, 5, 8)
@@ -92,17 +93,6 @@ def test_simultaneous_intervals_cover_and_equal_variants_are_not_called_differen
     assert wrong.any(1).mean() > 0.02  # nor so little that intervals are wider than they need be
 
 
-@pytest.mark.parametrize("n", SEEDS)
-def test_beside_a_true_effect_the_other_rows_err_no_more_often(design, n: int) -> None:
-    rng = np.random.default_rng(n)
-    values = scores(rng, STUDIES, n, SPREADS["unequal"])
-    # The last cell differs: in a 2x2 design all three rows have an effect, in the other one row has.
-    values[:, :, 3] += 5
-    low, high = paired_intervals(values @ design.weights, 0.05 / 3)
-    truth = 5 * design.weights[3]
-    assert ((low > truth) | (high < truth)).any(1).mean() < 0.05 + error(0.05, STUDIES)
-
-
 @pytest.mark.parametrize(("n", "spread"), [(n, spread) for n in (3, 5, 8) for spread in SPREADS])
 def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n: int, spread: str) -> None:
     """At the margin, the least favourable truth, and beyond; with noise small enough for the interval to fit inside."""
@@ -116,32 +106,6 @@ def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n: int,
             assert n >= 5 or not small.any()
 
 
-def test_what_is_equal_is_called_equivalent_once_there_are_seeds_enough(design) -> None:
-    rng, found = np.random.default_rng(4), {}
-    for n in (3, 5, 8, 20):
-        values = 0.3 * scores(rng, 2000, n, SPREADS["equal"]) @ design.weights
-        said = verdicts(*paired_intervals(values, 0.05 / 3), n, MARGIN)
-        found[n] = np.mean(np.char.startswith(said, "equivalent"))
-    assert found[3] == 0 and found[5] < found[8] < found[20] and found[20] > 0.95
-
-
-def test_unpaired_from_five_seeds_on_errs_about_as_often_as_said(tmp_path: Path) -> None:
-    """Below there is no verdict at all; benchmarks/bench_unpaired.py has the whole table."""
-    rng = np.random.default_rng(9)
-    for n in (5, 8):
-        for ratio in (1.0, 4.0):
-            low, high = welch_intervals(rng.normal(size=(STUDIES, n)), ratio * rng.normal(size=(STUDIES, n)), 0.05)
-            assert 0.04 < np.mean((low > 0) | (high < 0)) < 0.06
-    for n in (3, 4):
-        name = fabricate(tmp_path, {"train.batch_size": [16, 32]}, range(n), score=far, batches=str, study=f"n{n}")
-        (found,) = evidence.effects(load_study(tmp_path, name)).itertuples()
-        assert found.verdict == "undecided" and found.note == "unpaired, n < 5" and found.low > 1
-
-
-def far(levels: dict, seed: int) -> float:
-    return 2.0 + levels["train.batch_size"] / 4 + 0.001 * seed
-
-
 @pytest.mark.parametrize(("n", "times"), [(3, 1.55), (5, 1.24), (8, 1.13), (20, 1.05)])
 def test_an_estimated_sd_takes_so_many_times_the_difference_that_a_known_one_takes(n: int, times: float) -> None:
     known = optimize.brentq(lambda shift: found_with(shift, n - 1, 0.05) - 0.8, 0, 100)
@@ -149,7 +113,7 @@ def test_an_estimated_sd_takes_so_many_times_the_difference_that_a_known_one_tak
 
 
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("n", [3, 5, 8, 20])
+@pytest.mark.parametrize("n", [3, 20])
 def test_a_fresh_study_finds_it_in_80_of_100(tmp_path: Path, n: int, spread: str) -> None:
     """Each effect of the family at its own difference, told by one study and looked for by another."""
     weights, rng = design_of(tmp_path, "1x4").weights, np.random.default_rng(n)
@@ -159,20 +123,6 @@ def test_a_fresh_study_finds_it_in_80_of_100(tmp_path: Path, n: int, spread: str
     fresh = scores(rng, STUDIES, n, SPREADS[spread]) @ weights + size[:, None]
     low, high = paired_intervals(fresh, 0.05 / 3)
     assert ((low > 0) | (high < 0)).mean(0) == pytest.approx([0.8] * 3, abs=0.012)
-
-
-@pytest.mark.parametrize("ratio", [1.0, 4.0])
-def test_unpaired_a_fresh_study_finds_it_about_as_often(ratio: float) -> None:
-    """By Welch's degrees of freedom, which are estimates themselves."""
-    rng, found, studies = np.random.default_rng(3), 0, 1500
-    df = np.linspace(4, 8, 9)
-    factors = [detectable_factor(each, 0.05) for each in df]
-    for _ in range(studies):
-        earlier = welch([rng.normal(size=5), -ratio * rng.normal(size=5)])
-        size = earlier.error * np.interp(earlier.df, df, factors)
-        fresh = welch([rng.normal(size=5) + size, -ratio * rng.normal(size=5)])
-        found += abs(fresh.mean) > t_limit(0.025, fresh.df) * fresh.error
-    assert found / studies == pytest.approx(0.8, abs=0.05)
 
 
 def test_effects_tell_it_row_by_row_and_the_summary_from_the_least_to_the_most(tmp_path: Path) -> None:
@@ -225,75 +175,212 @@ def test_as_scipy_computes_them(ours: np.ndarray, theirs: np.ndarray) -> None:
     np.testing.assert_array_equal(ours, theirs)
 
 
-FILE = Path(__file__).parents[1] / "recorded" / "norm_ffn_tiny.csv"
-
-DRAWS = 4000
-
-# Real differences are no Gaussian ones, at least not quite: their intervals may miss the truth by this much more often.
-SLACK = 0.012
-
-
-@pytest.fixture(scope="module")
-def losses() -> np.ndarray:
-    """Test losses (seeds, cells) in the order of the grid's cells."""
-    runs = pandas.read_csv(FILE)
-    assert set(runs["status"]) == {"done"} and runs["batches"].nunique() == 1
-    table = runs.pivot(index="seed", columns=["norm", "ffn"], values="test/loss")
-    return table[[(norm, ffn) for norm in DESIGNS["2x2"]["norm"] for ffn in DESIGNS["2x2"]["ffn"]]].to_numpy()
+LOOKS = (5, 8, 12, 20)
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+DESIGNS = {
+    "1": {"norm": ["ln", "rms"]},
+    "3": GRID,
+    "3 of one reference": {"norm": ["ln", "rms", "bn", "none"]},
+    "6 of one reference": {"norm": ["ln", "rms", "bn", "none", "crms", "scale", "power"]},
+}
 
 
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory):
-    return design_of(tmp_path_factory.mktemp("grid"), "2x2")
+def smallest_p(values: np.ndarray, looks: tuple[int, ...]) -> np.ndarray:
+    """(paths, seeds) -> the least two-sided p of SciPy's own t test over the looks."""
+    return np.min([stats.ttest_1samp(values[:, :n], 0, axis=1).pvalue for n in looks], axis=0)
 
 
-def drawn(values: np.ndarray, n: int) -> np.ndarray:
-    """Many draws (draws, n, rows) of n different seeds."""
-    order = np.random.default_rng(n).random((DRAWS, len(values))).argsort(1)
-    return np.asarray(values[order[:, :n]])
+# Levels
 
 
-def test_the_record_is_whole(losses: np.ndarray) -> None:
-    assert len(losses) >= 64 and np.isfinite(losses).all()
-    assert losses.min() > 1.5 and losses.max() < 2
+def test_one_look_spends_the_level_itself() -> None:
+    assert nominal((7,), 0.05) == 0.05 and overall((7,), 0.013) == 0.013
 
 
-@pytest.mark.parametrize("n", SEEDS)
-def test_paired_intervals_hold_the_mean_of_all_seeds(losses: np.ndarray, grid, n: int) -> None:
-    effects = losses @ grid.weights
-    low, high = paired_intervals(drawn(effects, n), 0.05 / 3)
-    # n of N different seeds vary less about the mean of all N, by √(1 − n/N): without it coverage would look too good.
-    middle, half = (low + high) / 2, (high - low) / 2 * math.sqrt(1 - n / len(effects))
-    missed = np.abs(middle - effects.mean(0)) > half
-    assert missed.mean(0).max() < 0.05 / 3 + SLACK
-    assert missed.any(1).mean() < 0.05 + SLACK + error(0.05, DRAWS)
-    assert missed.any(1).mean() > 0.02
+@pytest.mark.parametrize(
+    ("alpha", "looks", "critical"),  # Pocock's constants for a known variance: Jennison & Turnbull 2000, table 2.1
+    [(0.05, 2, 2.178), (0.01, 2, 2.772), (0.05, 4, 2.361)],
+)
+def test_many_seeds_come_to_the_published_constants(alpha: float, looks: int, critical: float) -> None:
+    found = nominal(tuple(10**6 * k for k in range(1, looks + 1)), alpha)
+    assert critical - 0.002 < stats.norm.isf(found / 2) < critical + 0.007, "on the safe side by its own error"
 
 
-@pytest.mark.parametrize("n", SEEDS)
-def test_without_an_effect_variants_are_rarely_called_different(losses: np.ndarray, grid, n: int) -> None:
-    """Differences about their mean, as placebos make them, each seed's with a random sign."""
-    effects = losses @ grid.weights
-    signs = np.random.default_rng(1).choice([-1.0, 1.0], size=(DRAWS, n, 1))
-    noise = drawn(effects - effects.mean(0), n) * signs
-    low, high = paired_intervals(noise, 0.05 / 3)
-    wrong = (low > 0) | (high < 0)
-    assert 0.02 < wrong.any(1).mean() < 0.05 + SLACK + error(0.05, DRAWS)
-    for margin in (0.005, 0.01, 0.02):
-        low, high = paired_intervals(noise + margin, 0.05 / 3)
-        small = np.char.find(verdicts(low, high, n, margin), " among ") > 0
-        assert small.any(1).mean() < 0.05 + SLACK + error(0.05, DRAWS) and (n >= 5 or not small.any())
+@pytest.mark.parametrize("looks", [(5, 8), LOOKS, (2, 3, 20)])
+def test_levels_against_paths_drawn_one_by_one(looks: tuple[int, ...]) -> None:
+    least = smallest_p(np.random.default_rng(11).normal(size=(50_000, looks[-1])), looks)
+    for alpha in (0.2, 0.05, 0.05 / 3, 0.05 / 6):
+        error = math.sqrt(alpha * (1 - alpha) / len(least))
+        assert np.mean(least <= nominal(looks, alpha)) == pytest.approx(alpha, abs=3 * error + 0.01 * alpha)
 
 
-@pytest.mark.parametrize("n", [5, 8])
-def test_unpaired_seeds_of_equal_cells_are_rarely_called_different(losses: np.ndarray, n: int) -> None:
-    one, other = drawn(losses - losses.mean(0), 2 * n)[:, :, [0, 3]].transpose(2, 0, 1)
-    low, high = welch_intervals(one[:, :n], other[:, n:], 0.05)  # seeds of one cell, other seeds of another
-    assert np.mean((low > 0) | (high < 0)) < 0.05 + SLACK
+@pytest.mark.parametrize("looks", [LOOKS, (5, 8)])
+def test_a_level_and_its_p_are_each_others_inverse(looks: tuple[int, ...]) -> None:
+    p = np.geomspace(1e-14, 1, 400)
+    chances = np.array([overall(looks, each) for each in p])
+    assert (np.diff(chances) > 0).all() and chances[-1] == pytest.approx(1)
+    assert (chances <= len(looks) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()
+    for chance, each in zip(chances[:-1], p[:-1], strict=True):
+        assert nominal(looks, chance) == pytest.approx(each, rel=1e-6)
 
 
-def test_pairing_saves_seeds(losses: np.ndarray, grid) -> None:
-    """Of the norm's main effect, pairs vary far less than runs of different seeds would."""
-    norm = grid.weights[:, 0]
-    between = sum(np.var(losses @ side, ddof=1) for side in (np.maximum(norm, 0), np.minimum(norm, 0)))
-    assert between / np.var(losses @ norm, ddof=1) > 3
+def test_looks_are_cut_at_the_most_seeds() -> None:
+    assert [looks_until(n) for n in (5, 7, 8, 20)] == [[5], [5, 7], [5, 8], [5, 8, 12, 20]]
+    assert looks_until(50) == [5, 8, 12, 20, 50]
+
+
+# Error rates: the rule of a study, over many at once
+
+
+def contrasts_of(tmp_path: Path, factors: dict[str, list[str]]) -> np.ndarray:
+    """Weights (cells, rows of the family) of a design's real contrasts."""
+    study = load_study(tmp_path, fabricate(tmp_path, factors, seeds=[0]))
+    found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
+    cells = [cell.id for cell in study.manifest.cells]
+    return np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells])
+
+
+def carried_out(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of studies (studies, seeds, rows): intervals (studies, rows) where they stop, and the number of seeds there."""
+    low, high = np.full((2, len(effects), effects.shape[2]), np.nan)
+    seeds = np.zeros(len(effects), dtype=int)
+    for n in LOOKS:
+        going = seeds == 0
+        low[going], high[going] = intervals(effects[going], n)
+        decided = ((low > 0) | (high < 0)).all(1) | (n == LOOKS[-1])
+        seeds[going & decided] = n
+    return low, high, seeds
+
+
+def intervals(effects: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Repeated intervals (studies, rows) at the look at n seeds."""
+    seen, level = effects[:, :n], nominal(LOOKS, evidence.ALPHA / effects.shape[2])
+    half = stats.t.isf(level / 2, n - 1) * seen.std(1, ddof=1) / math.sqrt(n)
+    return seen.mean(1) - half, seen.mean(1) + half
+
+
+def template(tmp_path: Path, factors: dict[str, list[str]], at: int = 20) -> Study:
+    """A study with seeds=auto at a look."""
+    name = fabricate(tmp_path, factors, range(at), sequential={"looks": list(LOOKS), "at": at, "max": 20})
+    return load_study(tmp_path, name)
+
+
+def at_look(study: Study, scores: np.ndarray, n: int) -> Study:
+    """The study at its look at n seeds, with scores (seeds, cells)."""
+    cells = [cell.id for cell in study.manifest.cells]
+    runs = study.runs[study.runs["seed"] < n].copy()
+    runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
+    sequential = replace(study.manifest.sequential, at=n)
+    return Study(replace(study.manifest, seeds=list(range(n)), sequential=sequential), runs, study.curves, [])
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_simulated_rule_is_the_rule_of_a_study(design: str, tmp_path: Path) -> None:
+    weights = contrasts_of(tmp_path / "w", DESIGNS[design])
+    study, rng = template(tmp_path, DESIGNS[design]), np.random.default_rng(5)
+    shift = np.linspace(0, 3, weights.shape[0])
+    for _ in range(2):
+        scores = 2 + rng.normal(size=(20, len(shift))) + shift
+        low, high, seeds = carried_out((scores @ weights)[None])
+        for n in LOOKS:
+            table = evidence.effects(at_look(study, scores, n)).query("family")
+            if evidence.undecided(table).empty:
+                break
+        assert n == seeds[0]
+        assert table[["low", "high"]].to_numpy() == pytest.approx(np.stack([low[0], high[0]], axis=1), abs=1e-9)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_false_decisions_stay_below_five_per_cent(design: str, tmp_path: Path) -> None:
+    weights = contrasts_of(tmp_path, DESIGNS[design])
+    scores = np.random.default_rng(17).normal(size=(8000, 20, len(weights)))
+    low, high, seeds = carried_out(scores @ weights)
+    wrong = ((low > 0) | (high < 0)).any(1)
+    error = math.sqrt(0.05 * 0.95 / len(wrong))
+    assert wrong.mean() <= 0.05 + 3 * error
+    shown = [intervals(scores @ weights, n) for n in LOOKS]
+    ever = np.any([((low > 0) | (high < 0)).any(1) for low, high in shown], axis=0)
+    assert 0.03 < ever.mean() <= 0.05 + 3 * error, "at any look, whoever stops when"
+    if weights.shape[1] == 1:
+        assert wrong.mean() == pytest.approx(0.05, abs=3 * error), "what may be spent is spent"
+        assert np.mean(seeds < 20) > 0.02, "false decisions come at early looks, too"
+
+
+# Effects of a study with looks
+
+
+def test_intervals_and_p_allow_for_all_looks_and_agree(tmp_path: Path) -> None:
+    study, rng = template(tmp_path, GRID), np.random.default_rng(1)
+    agreed = 0
+    for shift in np.linspace(0, 3, 13):
+        scores = rng.normal(size=(20, 4)) + np.array([0, shift, 0, shift])
+        table = evidence.effects(at_look(study, scores, 8))
+        family = table[table["family"]]
+        gains = (scores[:8, 1] + scores[:8, 3] - scores[:8, 0] - scores[:8, 2]) / 2
+        row = family[family["label"] == "ffn: swiglu − mlp"].iloc[0]
+        expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - nominal(LOOKS, 0.05 / 3))
+        assert [row.low, row.high] == pytest.approx(list(expected))
+        assert row.p == pytest.approx(overall(LOOKS, stats.ttest_1samp(gains, 0).pvalue))
+        decided = table["verdict"].str.contains("better|worse")
+        assert (decided == (table["p_holm"].fillna(table["p_bh"]) <= 0.05)).all(), "p contradicts the interval"
+        agreed += int(decided.sum())
+    assert 5 < agreed < 78
+
+
+def test_runs_without_a_number_make_the_looks_smaller(tmp_path: Path) -> None:
+    study = template(tmp_path, {"norm": ["ln", "rms"]})
+    scores = np.random.default_rng(2).normal(size=(20, 2))
+    scores[1, 0] = scores[6, 1] = np.nan
+    here = at_look(study, scores, 8)
+    here.runs.loc[here.runs["test/loss"].isna(), "status"] = "failed"
+    row = evidence.effects(here).iloc[0]
+    assert row.n == 6
+    assert row.alpha == nominal((4, 6, 10, 18), 0.05)
+    assert "the look at 8 seeds lacks 2 runs" in evidence.standing(here, evidence.effects(here))
+
+
+def test_a_fixed_number_of_seeds_is_as_it_was(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, GRID, range(8)))
+    table = evidence.effects(study)
+    assert set(table.loc[table["family"], "alpha"]) == {0.05 / 3} and not table["unadjusted"].any()
+    for seeds, early in (([0, 1, 2], True), ([8, 9], False)):
+        seen = replace(study, manifest=replace(study.manifest, looks=[Look(seeds=seeds)]))
+        assert set(evidence.effects(seen)["unadjusted"]) == {early}
+    assert not evidence.standing(study, table)
+
+
+PLAN = list(LOOKS)
+OTHER = [5, 8]
+
+
+@pytest.mark.parametrize(
+    ("auto", "seeds", "looks", "said"),
+    [
+        (PLAN, 8, [(5, PLAN)], ""),
+        (PLAN, 8, [(5, PLAN), (8, PLAN)], ""),
+        (PLAN, 5, [(5, PLAN)], ""),
+        (PLAN, 8, [(5, None), (5, PLAN)], "a look at 5 seeds was not one of seeds=auto at 5, 8, 12, 20"),
+        (PLAN, 5, [(5, None)], "a look at 5 seeds was not one of seeds=auto"),
+        (PLAN, 8, [(3, None)], "a look at 3 seeds was not"),
+        (PLAN, 8, [(5, OTHER), (5, PLAN)], "a look at 5 seeds was not"),
+        (PLAN, 8, [(6, PLAN)], "a look at 6 seeds was not"),
+        (None, 5, [(5, PLAN)], "seeds=auto stopped at these 5 seeds"),
+        (None, 8, [(5, PLAN)], "seeds were added after a look at 5 of the 8"),
+        (None, 8, [(8, None)], ""),
+        (None, 5, [], ""),
+        (None, 5, [(0, None)], ""),
+        (None, 5, [(5, None), (3, None)], "seeds were added after a look at 3 of the 5"),
+    ],
+)
+def test_only_the_looks_of_one_plan_are_allowed_for(auto, seeds, looks, said):
+    log = [Look(seeds=list(range(n)), planned=plan) for n, plan in looks]
+    sequential = Sequential(looks=auto, at=seeds, max=auto[-1]) if auto else None
+    found = evidence.unadjusted(a_manifest(seeds=list(range(seeds)), looks=log, sequential=sequential))
+    assert said in found and bool(said) == bool(found)
+
+
+def test_a_seed_beside_the_plan_is_accused() -> None:
+    looks = [Look(seeds=[0, 1, 2, 30]), Look(seeds=[0, 1, 2, 3, 4], planned=PLAN)]
+    sequential = Sequential(looks=PLAN, at=5, max=20)
+    manifest = a_manifest(seeds=[0, 1, 2, 3, 4, 30], looks=looks, sequential=sequential)
+    assert "a look at 4 seeds was not" in evidence.unadjusted(manifest)

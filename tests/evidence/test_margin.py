@@ -70,16 +70,6 @@ def test_without_a_margin_nothing_is_equal(tmp_path: Path) -> None:
     assert found.verdict == "undecided" and formatting.verdict(found) == "undecided (not shown equal)"
 
 
-@pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, EQUAL)])
-def test_unpaired_rows_follow_the_same_rules(tmp_path: Path, n: int, verdict: str) -> None:
-    def score(levels: dict[str, Any], seed: int) -> float:
-        return 2.0 + 1e-4 * float(PATTERN[seed]) * (1 if levels["train.batch_size"] == 16 else -1)
-
-    name = fabricate(tmp_path, {"train.batch_size": [16, 32]}, range(n), score=score, batches=str, margin=entry(0.01))
-    found = row(load_study(tmp_path, name))
-    assert found.verdict == verdict and not found.paired
-
-
 def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collapse(tmp_path: Path) -> None:
     looks = {"looks": [5, 8], "at": 5, "max": 8}
     for difference, verdict in ((0.0, EQUAL), (0.012, SMALL), (0.03, "worse")):
@@ -173,20 +163,6 @@ def test_a_number_is_in_no_unit_of_several_metrics(tmp_path: Path) -> None:
     asked = ("data=copy,dates", "norm=ln,rms", "margin=0.01", "scale=tiny", f"results_dir={tmp_path}")
     with pytest.raises(PlanError, match=r"margin: 0\.01 cannot be in the unit of accuracy and of exact"):
         plan_study(asked)
-
-
-def test_a_study_file_may_have_a_margin_and_changing_it_is_the_same_study(tmp_path: Path) -> None:
-    folder = tmp_path / "conf" / "experiment"
-    folder.mkdir(parents=True)
-    (folder / "mine.yaml").write_text(
-        "# Mine.\nscale: tiny\nfactors: {norm: [ln, rms]}\nmargin: 0.01\nstep_equivalents: false\n"
-    )
-    asked = "+experiment=mine", f"results_dir={tmp_path}"
-    for more, margin in ((), 0.01), (("margin=0.02",), 0.02):
-        manifest = plan_study((*asked, *more), str(tmp_path / "conf")).manifest
-        assert manifest.study == "mine" and manifest.margin.value == margin
-    with pytest.raises(PlanError, match="margin: must be > 0"):
-        plan_study((*asked, "margin=0"), str(tmp_path / "conf"))
 
 
 @pytest.mark.parametrize("kind", ["tunes", "placebo_of", "exchange_of"])

@@ -10,16 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas
 import pytest
 from fake_studies import a_cell, fabricate
-from matplotlib.colors import to_hex
 
 from ablate import evidence
 from ablate.config.errors import Refused
-from ablate.results.atomic import write_json
-from ablate.results.manifest import study_folder
 from ablate.results.records import Manifest
 from ablate.results.study import load_study
 from analysis import figures
@@ -72,26 +67,6 @@ def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     assert page_of(case.study.manifest, edits).colours == page_of(case.study.manifest, figures.Edits()).colours
 
 
-def test_figures_to_choose_from_are_those_that_the_study_has(tmp_path: Path) -> None:
-    case = made(tmp_path, factors={"ffn": ["mlp", "swiglu"]})
-    figures.write(case, case.folder)
-    (line,) = (line for line in figures.edits_file(case).read_text().splitlines() if "figures: [" in line)
-    drawn = [name for name in figures.KINDS if (case.folder / f"{name}.png").exists()]
-    assert line == f"  # figures: [{', '.join(drawn)}]" and "effects" in drawn and "sensitivity" not in drawn
-
-
-def test_labels_stand_in_every_table(tmp_path: Path) -> None:
-    case = made(tmp_path, "labels: {ln: LayerNorm, glu: GLU, swiglu: SwiGLU, optim.lr: learning rate}\n")
-    tables = figures.tables(case)
-    said = "\n".join(f"{table.attrs['title']} {table.to_csv(columns=texts(table))}" for table in tables.values())
-    assert "LayerNorm + SwiGLU" in said and "norm: rms − LayerNorm" in said and "learning rate=0.001" in said
-    assert not any(f" {name} " in said or f"{name}," in said for name in ("ln", "glu", "swiglu", "optim.lr"))
-
-
-def texts(table: pandas.DataFrame) -> list[str]:
-    return [name for name in ("name", "label", "facet") if name in table]
-
-
 BOMB = "a0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))
 
 
@@ -114,16 +89,6 @@ def test_a_cell_is_called_by_the_labels_of_its_own_levels(label: str, levels: di
     assert cell_label(a_cell(label=label, levels=levels), labels) == shown
 
 
-def test_order_is_of_rows_and_legend(tmp_path: Path) -> None:
-    case = made(tmp_path, "order: {ffn: [swiglu, mlp], norm: [rms]}\n")
-    tables = figures.tables(case)
-    names = list(dict.fromkeys(tables["seeds"]["name"]))
-    first = ["rms + swiglu + 0.001", "rms + mlp + 0.001", "rms + glu + 0.001", "ln + swiglu + 0.001"]
-    assert names[:4] == first and names.index("ln + mlp + 0.001 (reference)") == 4
-    ffn = [row.level for row in tables["effects"].itertuples() if row.factor == "ffn"]
-    assert ffn == ["swiglu", "glu"] * 2
-
-
 def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
     text = "subset: {levels: {ffn: [mlp, swiglu], optim.lr: [1e-2]}, figures: [effects, seeds]}\n"
     case = made(tmp_path, text)
@@ -138,31 +103,12 @@ def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
         assert (row.low, row.high) == (same["low"].item(), same["high"].item())
 
 
-def test_colours_and_width_reach_the_figure(tmp_path: Path) -> None:
-    case = made(tmp_path, "width: 6.9\ncolours: {ffn: {swiglu: red}}\n", {"ffn": ["mlp", "swiglu"]})
-    page = page_of(case.study.manifest, figures.edits(case))
-    assert page.colour("ffn", "swiglu") == "#FF0000" and page.width == 6.9
-    tables = figures.tables(case)
-    drawn = {name: figures.KINDS[name].draw(tables[name], page) for name in tables}
-    for name in ("curves", "seeds", "effects"):
-        axis = drawn[name].axes[0]
-        colours = [to_hex(line.get_color()) for line in axis.lines]
-        colours += [to_hex(colour) for each in axis.collections for colour in each.get_facecolors()]
-        assert "#ff0000" in colours and drawn[name].get_figwidth() == 6.9
-
-
 def test_more_than_fits_is_left_out_and_said(tmp_path: Path) -> None:
     case = made(tmp_path, factors={"norm": [f"n{i}" for i in range(5)], "ffn": [f"f{i}" for i in range(6)]})
     tables = figures.tables(case)
     assert tables["seeds"]["cell"].nunique() == tables["curves"]["cell"].nunique() == 24
     best = case.cells.sort_values("mean")["cell"].head(20)
     assert {"c0", *best} <= set(tables["seeds"]["cell"])
-
-
-def test_a_page_of_effects_holds_48_and_the_others_are_left_out_and_said(tmp_path: Path) -> None:
-    case = made(tmp_path, factors={"norm": [f"n{i}" for i in range(7)], "ffn": [f"f{i}" for i in range(8)]})
-    table = figures.tables(case)["effects"]
-    assert len(table) == 48 and "48 of 55 effects shown" in " ".join(table.attrs["caption"])
 
 
 @pytest.fixture(scope="module")
@@ -305,51 +251,6 @@ def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled: tuple[Pa
         text = re.sub(r"\\newcommand.*|\\cite\{.*?\}", "", text)
         found = re.findall(r"(?<![\w-])(?:ln|rms|glu|ffn|optim\\?\.lr)(?![\w-])", text)
         assert not found, f"{file.name}: {found}"
-
-
-def test_what_is_printed_has_the_labels(plain: tuple[Path, str], labelled: tuple[Path, str]) -> None:
-    assert "norm: rms − ln at optim.lr=0.001  " in plain[1]
-    assert "norm: 50 % of $x$ − L_n <b>norm</b> at rate=0.001  " in labelled[1]
-    assert "gated (registered): " in labelled[1] and "G&L#U" in labelled[1]
-
-
-def test_a_figure_with_labels_is_verified(labelled: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
-    file = labelled[0] / "seeds.png"
-    assert main(["verify", str(file)]) == 0 and "matches fabricated" in capsys.readouterr().out
-    edits = labelled[0] / "figures.yaml"
-    before = edits.read_text()
-    try:
-        edits.write_text(before.replace("G&L#U", "GLU"))
-        assert main(["verify", str(file)]) == 1
-        assert "figures.yaml has changed since; no run has changed" in capsys.readouterr().out
-    finally:
-        edits.write_text(before)
-
-
-def test_placebos_and_what_noise_does_have_the_labels(tmp_path: Path) -> None:
-    """Placebos are a study of their own, which knows nothing of the labels."""
-    moved = {None: 0.0, "ffn": 0.012, "chaos": 0.003}
-
-    def noisy(levels: dict[str, Any], seed: int) -> float:
-        return 2 + 0.01 * seed + moved[levels["seed.placebo"]] * float(np.random.default_rng([seed, 7]).normal())
-
-    fabricate(
-        tmp_path, {"seed.placebo": list(moved)}, seeds=range(12), score=noisy, study="aa", placebo_of="fabricated"
-    )
-    manifest = study_folder(tmp_path, "aa") / "manifest.json"
-    content = json.loads(manifest.read_text())
-    for cell in content["cells"]:  # as a sweep calls them
-        kind = cell["levels"]["seed.placebo"]
-        cell["label"] = "ln + mlp" + (f", {kind} drawn anew" if kind == "ffn" else f", {kind}" if kind else "")
-    write_json(manifest, content)
-    labels = {name: text for name, text in LABELS.items() if name != "optim.lr"} | {"mlp": "MLP"}
-    two = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
-    folder, said = analysed(tmp_path, labels, two, placebos="aa")
-    report = read(folder, "report.md")
-    assert "placebos (placebo_seeds=12, L_n \\<b>norm\\</b> + MLP): " in report
-    assert "({FFN}^2 drawn anew; 95 % upper bound" in report
-    assert "seeds each: {FFN}^2 drawn anew and chaos." in read(folder, "methods.md")
-    assert "ffn drawn anew" not in report + said and "ln + mlp" not in report + said
 
 
 def test_labels_that_are_each_others_names_are_not_mixed_up(tmp_path: Path) -> None:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 from analysed_studies import analysed
 from fake_studies import draw_effects_alone, fabricate
+from matplotlib.figure import Figure
 
+import ablate
+import analysis
+from ablate.config.errors import Refused
+from ablate.python.shown_study import Study
+from ablate.results.kept_tables import write_tables
 from ablate.results.manifest import study_folder
+from ablate.results.study import load_study
+from analysis import figures
+from analysis.case import case_of
 from analysis.cli.main import main
-from analysis.sources import read
+from analysis.sources import read, read_kept
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 FIGURES = [f"{name}.{kind}" for name in ("curves", "effects", "seeds") for kind in ("pdf", "png")]
@@ -32,23 +41,6 @@ def test_everything_is_written_and_listed() -> None:
     assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
     end = "better (lower loss)"
     assert any(line.startswith("ffn: swiglu − mlp  −0.05") and line.endswith(end) for line in said)
-
-
-def test_results_are_found_by_the_environment(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "none"))
-    assert main([]) == 2 and f"no results folder at {tmp_path}/none" in capsys.readouterr().err
-
-
-def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(tmp_path, capsys):
-    lost = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 0) else "done"  # noqa: E731
-    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(5), status=lost)
-    draw_effects_alone(tmp_path)
-    assert main(["--results-dir", str(tmp_path)]) == 0
-    line = capsys.readouterr().out.splitlines()[0]
-    reason = "withheld: 1 run diverged against 0; diverged ranked worst: lower 4, higher 1"
-    assert line == f"ffn: swiglu − mlp  –  n = 4  {reason}"
-    written = pandas.read_csv(tmp_path / "figures" / name / "effects.csv")
-    assert written[["mean", "sd", "low", "high", "d_z", "p"]].isna().all(axis=None)
 
 
 def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(tmp_path, capsys):
@@ -74,19 +66,6 @@ def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A new interpreter, which has loaded nothing, in the checkout."""
     root = Path(__file__).parents[3]
     return subprocess.run([sys.executable, *arguments], cwd=root, capture_output=True, text=True)
-
-
-def test_torch_is_never_loaded_and_no_figure_is_left_open(tmp_path: Path) -> None:
-    fabricate(tmp_path, GRID)
-    draw_effects_alone(tmp_path)
-    code = (
-        "import sys, analysis.cli.main as command\n"
-        f"assert command.main(['--results-dir', {str(tmp_path)!r}]) == 0\n"
-        "assert 'torch' not in sys.modules and not sys.modules['matplotlib.pyplot'].get_fignums()"
-    )
-    ended = fresh_python("-W", "error", "-c", code)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr == ""
 
 
 def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
@@ -187,33 +166,113 @@ def test_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate(tmp_path, GRID)
-    tmp_path.chmod(0o555)
-    try:
-        assert "cannot write" in refused(capsys, "--results-dir", str(tmp_path))
-    finally:
-        tmp_path.chmod(0o755)
-
-
 def test_a_file_where_the_folder_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fabricate(tmp_path, GRID)
     (tmp_path / "figures").write_text("")
     assert "cannot write" in refused(capsys, "--results-dir", str(tmp_path))
 
 
-def test_torn_and_corrupt_results_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The tables of a study whose results are gone, in the folder where commands are given."""
+    name = fabricate(tmp_path / "other", {"ffn": ["mlp", "swiglu"]}, seeds=range(5))
+    write_tables(load_study(tmp_path / "other", name), tmp_path / "kept" / name)
+    shutil.rmtree(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "figures.yaml").write_text("subset: {figures: [effects]}\n")
+    return Path("kept") / name
+
+
+def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept: Path, capsys: Capture) -> None:
+    draw_effects_alone(Path("results"))
+    shutil.copytree("results/figures/fabricated", "elsewhere")
+    assert main([str(kept)]) == 0 and main([str(kept.absolute()), "--to", "elsewhere"]) == 0
+    assert "ffn: swiglu − mlp" in capsys.readouterr().out
+    ours, others = Path("results/figures/fabricated"), Path("elsewhere")
+    assert {file.name for file in ours.iterdir()} == {file.name for file in others.iterdir()} > {"effects.pdf"}
+    assert (ours / "effects.csv").read_bytes() == (others / "effects.csv").read_bytes()
+
+
+def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture) -> None:
+    shutil.copy("figures.yaml", kept)
+    figures.write(case_of(read_kept(kept), kept), kept)
+    assert main(["verify", str(kept / "effects.png")]) == 0
+    assert "matches fabricated" in capsys.readouterr().out
+    assert main(["verify", str(kept / "effects.png"), "--results-dir", "none"]) == 2
+    study = read_kept(kept)
+    study.runs.loc[study.runs["seed"] == 1, "test/loss"] += 1e-6 * (study.runs["cell"] == "c1")
+    write_tables(study, kept)
+    assert main(["verify", str(kept / "effects.pdf")]) == 1
+    assert "1 run changed: swiglu seed 1" in capsys.readouterr().out
+    (kept / "runs.csv").write_text("")
+    assert main(["verify", str(kept / "effects.pdf")]) == 2 and "runs.csv is damaged" in capsys.readouterr().err
+
+
+def test_tables_are_never_written_over(kept: Path, capsys: Capture) -> None:
+    before = {file: file.read_bytes() for file in kept.iterdir()}
+    for command in ([], ["export"]):
+        assert main([*command, str(kept), "--to", str(kept)]) == 2
+        assert "--to" in capsys.readouterr().err and {file: file.read_bytes() for file in kept.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "runs.csv", "curves.csv", "tables.json"])
+def test_what_is_damaged_is_named_in_one_line(kept: Path, name: str, capsys: Capture) -> None:
+    (kept / name).unlink()
+    assert main([str(kept)]) == 2 and not Path("results").exists()
+    said = capsys.readouterr().err
+    assert str(kept / name) in said and said.count("\n") == 1
+
+
+def test_a_study_of_the_results_comes_first(kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    fabricate(Path("results").absolute(), {"norm": ["ln", "rms"]})
+    monkeypatch.chdir(kept.parent)
+    draw_effects_alone(Path("../results"))
+    shutil.copytree("../results/figures/fabricated", "out")
+    assert main(["fabricated", "--results-dir", "../results", "--to", "out"]) == 0
+    assert "norm: rms − ln" in capsys.readouterr().out
+    assert main(["../kept", "--results-dir", "../results"]) == 2 and "no study ../kept" in capsys.readouterr().err
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
     fabricate(tmp_path, GRID)
+    found = ablate.load(tmp_path / "studies" / "fabricated")
+    assert isinstance(found, Study)
+    return found
+
+
+def test_a_figure_is_matplotlibs_and_shows_itself(study: Study, tmp_path: Path) -> None:
+    drawn = analysis.plot(study, "effects")
+    assert isinstance(drawn, Figure) and drawn._repr_png_().startswith(b"\x89PNG")
+    assert not (tmp_path / "figures").exists(), "nothing is written"
+
+
+def test_a_figure_that_there_is_not_is_told(study: Study) -> None:
+    with pytest.raises(Refused, match="did you mean effects"):
+        analysis.plot(study, "efects")
+    with pytest.raises(Refused, match=r"nothing for a figure placebos; there are .*effects"):
+        analysis.plot(study, "placebos")
+
+
+def test_the_report_is_that_of_the_command(study: Study, tmp_path: Path) -> None:
     draw_effects_alone(tmp_path)
-    folders = sorted((tmp_path / "runs").glob("*/*"))
-    (folders[0] / "result.json").write_text('{"status": ')
-    with open(folders[1] / "metrics.jsonl", "a") as file:
-        file.write('{"step": 8')
-    assert main(["--results-dir", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    torn = [folder.relative_to(tmp_path) for folder in folders[:2]]  # not where: a report is passed on
-    assert f"damaged: {torn[0]}/result.json" in said
-    assert f"damaged: {torn[1]}/metrics.jsonl: 1 torn line passed over" in said
-    assert "1 run missing: ln + mlp seed 0" in said
-    assert "2 of 3" in (tmp_path / "figures" / "fabricated" / "cells.md").read_text().splitlines()[2]
+    shutil.copytree(tmp_path / "figures" / "fabricated", tmp_path / "other")
+    page = analysis.report(study)
+    assert page == tmp_path / "figures" / "fabricated" / "report.html"
+    assert main(["--results-dir", str(tmp_path), "--to", str(tmp_path / "other")]) == 0
+    files = {file.name for file in (tmp_path / "other").iterdir()}
+    assert {file.name for file in page.parent.iterdir()} == files and "effects.pdf" in files
+    assert page.read_text() == (tmp_path / "other" / "report.html").read_text()
+
+
+def test_kept_tables_are_not_written_over(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tables(study, tmp_path / "kept")
+    kept = ablate.load(tmp_path / "kept")
+    with pytest.raises(Refused, match="which must stay as they are"):
+        analysis.report(kept, tmp_path / "kept")
+    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "here"))
+    draw_effects_alone(tmp_path / "here")
+    assert analysis.report(kept) == tmp_path / "here" / "figures" / "fabricated" / "report.html"

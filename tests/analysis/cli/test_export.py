@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 from fake_studies import fabricate
 
-from ablate import evidence
 from ablate.results.study import load_study
 from analysis import sources
 from analysis.cli.main import main
 from analysis.escape import quoted, unquoted, written
-from analysis.sources.csv_file import read_csv
-from analysis.sources.request import Request
-from analysis.writing.tables import runs_table
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -57,28 +52,6 @@ def test_a_study_without_curves_and_one_that_is_not_there(tmp_path: Path, capsys
     assert export(tmp_path, "fabricatde") == 2 and "did you mean fabricated?" in capsys.readouterr().err
 
 
-STUDIES: list[dict[str, Any]] = [
-    {"seeds": range(6)},
-    {"factors": {"ffn": ["mlp", "swiglu", "none"], "optim.lr": [0.001, 0.0003]}, "seeds": range(4)},
-    {"seeds": range(5), "status": lambda v, s: "diverged" if v["norm"] == "rms" and s < 2 else "done"},
-    {"seeds": range(6), "batches": str},
-    {"seeds": [0]},
-]
-
-
-@pytest.mark.parametrize("options", STUDIES)
-def test_an_exported_study_has_the_same_effects_when_it_is_read_again(tmp_path: Path, options: dict[str, Any]) -> None:
-    """Without the words that only our own studies have; in a design that a CSV can say, the grid."""
-    factors = options.get("factors", GRID)
-    study = load_study(tmp_path, fabricate(tmp_path, **{"factors": GRID, **options}))
-    file = written(runs_table(study), tmp_path / "runs.csv")
-    within = tuple(name for name in factors if name not in study.manifest.reference)
-    again = read_csv(file, Request(within=within))
-    expected, found = evidence.effects(study), evidence.effects(again)
-    columns = ["label", "n", "mean", "sd", "low", "high", "p_holm", "p_bh", "verdict", "diverged", "paired", "family"]
-    pandas.testing.assert_frame_equal(expected[columns], found[columns], check_dtype=False)
-
-
 def test_the_command_line_exports_runs_of_other_programs(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, GRID))
     file = written(study.runs[["norm", "ffn", "seed", "test/loss"]], tmp_path / "mine.csv")
@@ -107,12 +80,6 @@ def test_labels_of_a_cumulative_design_are_no_formulas(tmp_path: Path) -> None:
     lines = (tmp_path / "figures" / "fabricated" / "runs.csv").read_text().splitlines()
     assert any(",'+ swiglu," in line for line in lines) and not any(",+ " in line for line in lines)
     assert sources.read(tmp_path, None).runs["label"].str.startswith("+ ").any()
-
-
-def test_levels_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, {"ffn": ["=mlp", "@swiglu"]}))
-    again = read_csv(written(runs_table(study), tmp_path / "runs.csv"), Request())
-    assert again.manifest.factors == {"ffn": ["=mlp", "@swiglu"]}
 
 
 def test_levels_of_any_type_go_into_one_column(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from ablate.results.atomic import write_json
-from ablate.results.manifest import study_folder
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import case_of
@@ -59,22 +58,6 @@ def test_both_files_carry_the_study_the_hashes_and_the_command(drawn: Path) -> N
     assert b"CreationDate" not in (drawn / "effects.pdf").read_bytes()
     with Image.open(drawn / "effects.png") as image:
         assert image.text["Title"] == "effects of fabricated"  # type: ignore[attr-defined]
-
-
-def test_a_figure_of_todays_results_matches(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
-    for kind in ("pdf", "png"):
-        assert verify(drawn / f"effects.{kind}", tmp_path, capsys) == (
-            0,
-            f"{drawn}/effects.{kind}: matches fabricated\n",
-        )
-
-
-def test_a_damaged_study_is_refused_in_one_line(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
-    manifest = study_folder(tmp_path, "fabricated") / "manifest.json"
-    content = json.loads(manifest.read_text())
-    write_json(manifest, content | {"cells": [{"id": "c0"}]})
-    code, said = verify(drawn / "effects.pdf", tmp_path, capsys)
-    assert code == 2 and "has no cells[0].name" in said and said.count("\n") == 1
 
 
 def test_a_changed_run_is_named(drawn: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -13,11 +13,10 @@ import numpy as np
 import pandas
 import pytest
 from analysed_studies import case
-from fake_studies import TASK, fabricate, plain_score, with_cells
+from fake_studies import TASK, Levels, edit_manifest, fabricate, plain_score, with_cells
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
@@ -30,7 +29,6 @@ from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
 
-GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 STEPS = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]}
 FFN = ["mlp", "gelu", "silu", "swiglu"]
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]
@@ -65,12 +63,6 @@ def line(axis: Axes, x: Any, y: Any) -> bool:
         there += each.get_segments() if isinstance(each, LineCollection) else list(each.get_offsets()[:, None])
     wanted = np.column_stack([np.atleast_1d(x), np.atleast_1d(y)]).astype(float)
     return any(points.shape == wanted.shape and np.allclose(points, wanted) for points in there)
-
-
-def colours(axis: Axes) -> set[str]:
-    """The colours of what is drawn on an axis."""
-    drawn = [colour for each in axis.collections for colour in (*each.get_edgecolors(), *each.get_facecolors())]
-    return {to_hex(colour) for colour in [*drawn, *(each.get_color() for each in axis.lines)]}
 
 
 def score(given: Case, **levels: Any) -> np.ndarray:
@@ -122,7 +114,6 @@ def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
     return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
 
 
-ASKED = {"value": "all", "written": "2025-01-01T00:00:00+00:00", "registered": True}  # `effects: all`
 CLAIMS = {
     "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
     "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
@@ -140,7 +131,6 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
     ("make", "shown", "others"),
     [
         (case, "main_effects interactions", ""),
-        (lambda at: case(at, {"ffn": FFN}), "", ""),
         (lambda at: case(at, {}), "", ""),
         (lambda at: case(at, STEPS, design="cumulative"), "waterfall", ""),
         (lambda at: case(at, STEPS, design="leave_one_out"), "", "waterfall"),
@@ -150,7 +140,6 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
         (lambda at: case(at, {"ffn": FFN}, seeds=range(5), claims=CLAIMS), "claims proxy", ""),
         (with_solved, "solved", ""),
         (lambda at: case(at, {"ffn": FFN}, seeds=range(8), sequential=AUTO), "looks", ""),
-        (lambda at: case(at, {"ffn": FFN}, seeds=range(5), sequential=AUTO | {"at": 5}), "", ""),
         (with_placebos, "placebos", "main_effects interactions"),
         (with_diagnostics, "diagnostics", "main_effects interactions divergence"),
         (with_sizes, "pareto", "interactions"),
@@ -207,15 +196,6 @@ def test_a_step_that_diverged_has_no_bar(tmp_path: Path) -> None:
     assert "withheld: 3 runs diverged against 0" in texts(figure)
 
 
-def test_changes_to_one_cell_start_at_it(tmp_path: Path) -> None:
-    given = case(tmp_path, STEPS, design="leave_one_out")
-    table, means = table_of("waterfall", given), given.cells.set_index("cell")["mean"]
-    reference = float(given.cells.loc[given.cells["reference"], "mean"].iloc[0])
-    assert list(table["role"]) == ["first", *["change"] * 3] and np.allclose(table["start"], reference)
-    assert np.allclose(sorted(table["end"]), sorted(means))
-    assert "norm: ln for rms" in list(table["name"])
-
-
 def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -> None:
     given = case(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN}, seeds=range(6))
     table = table_of("main_effects", given)
@@ -242,36 +222,10 @@ def test_main_effects_over_other_batches_are_welchs(tmp_path: Path) -> None:
     assert "Welch intervals, unpaired" in texts(drawn("main_effects", given))
 
 
-def test_levels_with_other_counts_of_diverged_runs_are_withheld(tmp_path: Path) -> None:
-    given = case(tmp_path, status=lambda v, s: "diverged" if v["norm"] == "rms" and s == 0 else "done")
-    shown = tables(given)
-    main = shown["main_effects"].set_index("level")
-    assert main.loc[["ln", "rms"], "mean"].isna().all() and main.loc[["mlp", "swiglu"], "mean"].notna().all()
-    said = texts(drawn("main_effects", given))
-    assert "(2/6 div.)" in said and "withheld" in said
-    cells = shown["interactions"].query("one == 'rms'")
-    assert cells["difference"].isna().all() and list(cells["diverged"]) == [1, 1]
-    said = texts(drawn("interactions", given))
-    assert "1/3 div." in said and "hatched" in said
-
-
 def test_means_that_are_missing_for_want_of_seeds_are_not_called_withheld(tmp_path: Path) -> None:
     given = case(tmp_path, status=lambda v, s: "failed" if v["norm"] == "rms" else "done")
     assert table_of("main_effects", given)["mean"].isna().any()
     assert "withheld" not in texts(drawn("main_effects", given))
-
-
-def test_a_difference_that_is_undecided_has_no_colour_in_the_map_however_large(tmp_path: Path) -> None:
-    def noisy(levels: dict[str, Any], seed: int) -> float:
-        wild = (levels["norm"], levels["ffn"]) == ("rms", "mlp")
-        return 2 - 0.1 * (levels["ffn"] == "swiglu") + (9 * (seed == 1) if wild else seed / 1000 * (seed == 2))
-
-    figure = drawn("interactions", case(tmp_path, score=noisy, seeds=range(4)))
-    (dotted,) = figure.axes[0].patches
-    assert dotted.get_hatch() == "..." and dotted.get_facecolor() == (1, 1, 1, 1)
-    assert "dotted: undecided" in texts(figure)
-    faces = figure.axes[0].collections[0].get_facecolors()
-    assert len(faces) == 4 and faces[:, 0].min() < 0.1, "the scale is that of what was decided"
 
 
 def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:
@@ -380,41 +334,6 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
 
 
-def test_beside_registered_claims_effects_are_descriptive(tmp_path: Path) -> None:
-    made = tables(case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]}))
-    for name in ("effects", "interactions"):
-        assert "simultaneous 95 % intervals (Bonferroni-t, family of 3)" in " ".join(made[name].attrs["caption"])
-    assert "effects are descriptive: what is judged are the registered claims" in " ".join(
-        made["effects"].attrs["caption"]
-    )
-
-
-def test_where_effects_are_asked_for_beside_claims_they_stay_a_family(tmp_path: Path) -> None:
-    made = tables(case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]}, effects=ASKED))
-    for name in ("effects", "claims"):
-        assert "two families, each with its own 5 %" in " ".join(made[name].attrs["caption"])
-
-
-def test_figures_of_one_metric_leave_out_the_cells_of_another(tmp_path: Path) -> None:
-    known = {"f0": TASK, "f1": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
-    task = lambda levels: {"stdlib": "f0", "dates": "f1"}[levels["data"]]  # noqa: E731
-    factors = GRID | {"data": ["stdlib", "dates"]}
-    given = case(tmp_path, factors, seeds=range(5), tasks=known, task=task)
-    made = tables(given)
-    assert set(made["main_effects"]["facet"]) == set(made["interactions"]["facet"]) == {"data=stdlib"}
-    assert "1 of 2 strata left out, of another metric" in " ".join(made["interactions"].attrs["caption"])
-    given = case(
-        tmp_path / "one", {"ffn": FFN, "data": ["stdlib", "dates"]}, design="one_at_a_time", tasks=known, task=task
-    )
-    assert tables(given)["waterfall"].attrs["x"].startswith("test/loss, nats per byte or test/accuracy")
-
-
-def test_a_published_difference_to_a_level_that_diverged_unequally_is_withheld(tmp_path: Path) -> None:
-    status = lambda levels, seed: "diverged" if levels["ffn"] == "silu" and seed < 2 else "done"  # noqa: E731
-    given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims={"theirs": CLAIMS["theirs"]}, status=status)
-    assert list(tables(given)["proxy"].set_index("level")["mean"].isna()) == [False, False, True, False]
-
-
 def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"]}, seeds=range(5), claims={"theirs": CLAIMS["theirs"]})
     table = table_of("proxy", given)
@@ -493,21 +412,8 @@ def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
     assert line(drawn("looks", given).axes[0], [5, 5], [first["low"].iloc[0], first["high"].iloc[0]])
 
 
-def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
-    (tmp_path / "figures.yaml").write_text("labels: {swiglu: SwiGLU}\n")
-    given = with_placebos(tmp_path)
-    for name in ("main_effects", "interactions", "placebos"):
-        figure = drawn(name, given, colours={("ffn", "swiglu"): "#ff00ff"})
-        assert "SwiGLU" in texts(figure) and "swiglu" not in texts(figure), name
-        assert name != "main_effects" or "#ff00ff" in colours(figure.axes[1])
-
-
-def test_a_subset_leaves_what_it_names(tmp_path: Path) -> None:
-    given = with_placebos(tmp_path)
-    for name in ("main_effects", "interactions", "placebos"):
-        figure = drawn(name, given, levels={"ffn": ["mlp"]})
-        assert "swiglu" not in texts(figure) and ("mlp" in texts(figure) or name == "placebos"), name
-    looked = case(tmp_path / "looks", {"ffn": ["mlp", "swiglu"]}, seeds=range(8), sequential=AUTO)
+def test_a_figure_of_which_the_subset_leaves_nothing_says_so(tmp_path: Path) -> None:
+    looked = case(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(8), sequential=AUTO)
     assert "nothing left by the subset" in texts(drawn("looks", looked, levels={"ffn": ["mlp"]}))
 
 
@@ -528,22 +434,79 @@ def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) ->
             assert text == ("ref." if key == ("ln", "mlp") else formatting.number(means[key], 4, signed=True)), key
 
 
-def test_main_effects_of_two_levels_agree_with_the_paired_test(tmp_path: Path) -> None:
-    """With two levels the interval of the difference is √2 times that of a mean."""
-    given = case(tmp_path, seeds=range(6))
-    row = table_of("main_effects", given).query("level == 'rms'").iloc[0]
-    paired = stats.ttest_rel(score(given, norm="rms"), score(given, norm="ln")).confidence_interval(0.95)
-    assert np.isclose((row["high"] - row["low"]) * np.sqrt(2), paired.high - paired.low)
+N = 12
+MEASURED = TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}}
+SOLVED = TASK | {"metrics": {"solved": "max", "accuracy": "max"}, "shares": ["solved", "accuracy"], "solved_at": 0.9}
 
 
-def test_many_levels_are_a_map_without_numbers(tmp_path: Path) -> None:
-    factors = {"norm": [f"n{i}" for i in range(13)], "ffn": ["mlp", "swiglu"]}
-    figure = drawn("interactions", case(tmp_path, factors, seeds=range(2)))
-    assert len(figure.axes) == 2 and len(figure.axes[0].collections[0].get_array().ravel()) == 13 * 2  # and its scale
-    assert not figure.axes[0].texts
+def shared(folder: Path, **options: Any) -> Case:
+    """Of norm × ffn, ln solves in 1 of 12 seeds, rms with mlp in 10 (two runs diverged), rms with swiglu in 12."""
+
+    def score(levels: Levels, seed: int) -> float:
+        return 0.95 if levels["norm"] == "rms" or seed == 0 else 0.3
+
+    def status(levels: Levels, seed: int) -> str:
+        return "diverged" if levels == {"norm": "rms", "ffn": "mlp"} and seed in (3, 4) else "done"
+
+    factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    name = fabricate(folder, factors, range(N), score, status, tasks={"f0": MEASURED}, **options)
+    edit_manifest(folder, name, lambda manifest: manifest.update(tasks={"f0": SOLVED}))
+    return case_of(load_study(folder, name), folder)
 
 
-def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
-    given = case(tmp_path, seeds=[0])
-    assert table_of("main_effects", given)["low"].isna().all()
-    assert "one seed, no interval" in texts(drawn("main_effects", given))
+def drawn_shares(name: str, given: Case) -> tuple[Any, Any]:
+    wanted = Edits(figures=[name])
+    table = figures.tables(given, wanted)[name]
+    with matplotlib.rc_context(style.RC):
+        return table, figures.KINDS[name].draw(table, page_of(given.study.manifest, wanted))
+
+
+def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
+    found = stats.binomtest(count, n).proportion_ci(1 - 2 * tail, method="exact")
+    return float(found.low), float(found.high)
+
+
+@pytest.mark.parametrize("unpaired", [False, True])
+def test_a_marginal_share_has_its_exact_interval(tmp_path: Path, unpaired: bool) -> None:
+    given = shared(tmp_path, **({"batches": lambda levels: str(levels)} if unpaired else {}))
+    table, figure = drawn_shares("main_effects", given)
+    rows = table[table["factor"] == "norm"].set_index("level")
+    assert np.allclose(rows.loc[["ln", "rms"], "mean"], [1 / 12, 22 / 24])
+    # Of two cells a share takes the values 0, 1/2, 1: two bounds at each end, of both cells where they are independent.
+    counts = (12, 10)
+    bounds = [clopper_pearson(count, N, 0.05 / 4) for count in counts]
+    assert (rows.loc["rms", "low"], rows.loc["rms", "high"]) == pytest.approx(tuple(np.mean(bounds, axis=0)))
+    assert table["low"].ge(0).all() and table["high"].le(1).all()
+    assert table.attrs["caption"][0].endswith(
+        "exact 95 % intervals of each share, 12 seeds, not corrected for their number"
+    )
+    assert figure.axes[0].get_ylabel().replace("\n", " ") == "share of runs solved"
+    assert figure.axes[0].get_ylim() == pytest.approx((-0.03, 1.03))
+
+
+def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(tmp_path: Path) -> None:
+    table, _ = drawn_shares("interactions", shared(tmp_path))
+    cells = table[table["one"].notna()].set_index("level")
+    low = clopper_pearson(9, N, 0.05 / 4)[0] - clopper_pearson(0, N, 0.05 / 4)[1]
+    found = cells.loc["rms, mlp"]
+    assert found["difference"] == pytest.approx(9 / 12) and found["difference"] - found["half"] == pytest.approx(low)
+    same = cells.loc["ln, swiglu"]  # equal shares: a difference of zero that nothing shows to be one
+    assert same["difference"] == 0 and same["half"] == pytest.approx(clopper_pearson(0, N, 0.05 / 4)[1])
+    assert "the side of its exact 95 % interval towards zero" in table.attrs["caption"][0]
+
+
+def test_a_share_beside_a_published_number_has_its_exact_interval(tmp_path: Path) -> None:
+    ranked = {"rank_correlates": [{"ffn": ["mlp", "swiglu"]}, [1.0, 2.0]]}
+    entry = {"claim": ranked, "written": "2026-01-01", "registered": True}
+    given = shared(tmp_path, claims={"theirs": entry})
+    table, _ = drawn_shares("proxy", given)
+    # Of norm × ffn the difference of two means takes −1, −1/2, … 1: a bound for each of four steps, at each end.
+    bounds = [clopper_pearson(count, N, 0.05 / 8) for count in (0, 2, 12, 12)]
+    low, high = np.sum(bounds, axis=0) / 2 - 1
+    found = table.set_index("level").loc["swiglu"]
+    assert found["mean"] == pytest.approx(1 / 12), "a run that diverged did not solve it"
+    assert (found["low"], found["high"]) == pytest.approx((low, high))
+    assert "bars: exact 95 % intervals within seeds, 12 seeds" in table.attrs["caption"][0]
+    beside = {"theirs": entry | {"claim": ranked | {"metric": "test/accuracy"}}}
+    table, _ = drawn_shares("proxy", shared(tmp_path / "beside", claims=beside))
+    assert table["low"].isna().all() and "no interval" in table.attrs["caption"][0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas
 import pytest
@@ -21,8 +23,13 @@ from ablate.results.run import Run
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw import style
+from analysis.figures.draw.axes import log_x, log_y, numbers
 from analysis.figures.draw.page import page_of
+from analysis.figures.kinds import curves
 from analysis.figures.kinds.extrapolation import trained_at
+from analysis.webpage.curve_data import series
 
 RATES = [1e-4, 1e-3, 1e-2]
 KINDS = figures.KINDS
@@ -96,21 +103,6 @@ def test_a_best_rate_at_the_edge_is_flagged(tmp_path: Path) -> None:
     assert table["best"].tolist() == [True, False, False]
 
 
-def test_a_tuned_study_shows_what_was_tried(tmp_path: Path) -> None:
-    cells = {"c0": {"value": 1e-3, "scores": [2.2, 2.0, None], "edge": False}}
-    cells["c1"] = {"value": 1e-2, "scores": [2.3, 2.1, 1.9], "edge": True}
-    tuning = {"key": "optim.lr", "values": RATES, "seeds": 2, "study": "fabricated-tune", "cells": cells}
-    case = made(tmp_path, {"norm": ["ln", "rms"]}, tuning=tuning)
-    table = table_of("sensitivity", case)
-    assert table["mean"].tolist()[:2] == [2.2, 2.0] and math.isnan(table["mean"][2])
-    assert table.loc[table["best"], "x"].tolist() == [1e-3, 1e-2]
-    assert table["label"].tolist() == ["ln"] * 3 + ["rms (best at the edge)"] * 3
-    assert "nothing of it is scored" in table.attrs["caption"][0] and list(table.attrs["y"].values()) == [
-        "val/loss, nats per byte"
-    ]
-    assert len(draw("sensitivity", case).axes[0].texts) == 1
-
-
 def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:
     factors = {"residual": ["pre", "post"], "model.layers": [2, 4, 8]}
     deep = made(tmp_path / "deep", factors, status=lambda v, s: "diverged" if v["model.layers"] == 8 else "done")
@@ -120,11 +112,6 @@ def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:
     table = table_of("width", wide)
     assert set(table["facet"]) == {"data.context=16", "data.context=32"} and set(table["label"]) == {"mlp", "swiglu"}
     assert "sensitivity" not in figures.tables(wide) and len(draw("width", wide).axes) == 2
-
-
-def test_a_study_without_numbers_has_none_of_them(tmp_path: Path) -> None:
-    found = figures.tables(made(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}))
-    assert not {"sensitivity", "depth", "width", "extrapolation"} & set(found)
 
 
 def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> None:
@@ -149,7 +136,7 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
     """More accuracy is better, more loss is worse: at the same rates the best of one is the worst of the other."""
     tasks = {"f0": TASK, "f1": TASK | {"title": "dates", "metrics": {"accuracy": "max", "loss": "min"}}}
     task = lambda levels: {"stdlib": "f0", "dates": "f1"}[levels["data"]]  # noqa: E731
-    for number, name in (("optim.lr", "sensitivity"), ("model.layers", "depth"), ("model.dim", "width")):
+    for number, name in (("optim.lr", "sensitivity"), ("model.layers", "depth")):
         factors = {
             "norm": ["ln", "rms"],
             number: RATES if number == "optim.lr" else [2, 4, 8],
@@ -172,3 +159,86 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
 
 def test_the_length_of_training_is_in_what_lengths_count():
     assert [trained_at(data) for data in ({"context": 18, "length": 8}, {"context": 64}, {})] == [8, 64, None]
+
+
+SECONDS = "SD over seeds; seconds"
+
+
+def evaluated(folder: Path, steps: list[int], tokens: int | None = 1024) -> Case:
+    """A study that was evaluated at these steps alone."""
+    study = load_study(folder, fabricate(folder, {"ffn": ["mlp", "swiglu"]}, timing="isolated"))
+    place = study.curves["step"].rank(method="dense").astype(int) - 1
+    rows = study.curves[place < len(steps)].assign(step=[steps[i] for i in place if i < len(steps)])
+    rows = rows.assign(tokens=rows["step"] * tokens) if tokens else rows.drop(columns="tokens")
+    return case_of(dataclasses.replace(study, curves=rows), folder)
+
+
+def drawn(case: Case) -> Figure:
+    with matplotlib.rc_context(style.RC):
+        table = figures.tables(case, Edits(figures=["curves"]))["curves"]
+        return curves.draw(table, page_of(case.study.manifest, Edits(caption=True)))
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text().replace("\n", " ") for text in figure.findobj(matplotlib.text.Text)]
+
+
+def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path) -> None:
+    task = TASK | {"metrics": {"accuracy": "max"}, "shares": ["accuracy"]}
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(2), tasks={"f0": task}))
+    study.curves["val/accuracy"] = study.curves["seed"].map({0: 1.0, 1: 0.5})
+    table = curves.table(case_of(study, tmp_path))
+    assert table is not None and set(table["mean"]) == {0.75} and set(table["high"]) == {1.0}
+    page = series(case_of(study, tmp_path))
+    assert page and {max(page["columns"][cell["mean"]["high"]]) for cell in page["cells"]} == {1}
+    study.curves["val/accuracy"] *= 100
+    table = curves.table(case_of(study, tmp_path))
+    assert table is not None and table["high"].min() > 100, "in per cent"
+
+
+def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
+    first = drawn(evaluated(tmp_path, [0, 50, 100, 200, 400])).axes[0]
+    assert first.get_xscale() == "log" and first.get_xlabel().endswith("log scale")
+    low, high = first.get_xlim()
+    shown = zip(first.get_xticklabels(), first.get_xticks(), strict=True)
+    ticks = [tick.get_text() for tick, at in shown if low <= at <= high]
+    assert len(ticks) >= 3 and all(ticks) and not first.get_xticks(minor=True).size
+    axis = Figure().subplots()
+    log_x(axis, 210, 480)
+    assert len(axis.get_xticks()) >= 3, "a narrow range has ticks, too"
+    log_y(axis, 0.01, 150)
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["0.01", "0.1", "1", "10", "100"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "panels", "shown", "said"),
+    [
+        ([0, 50, 100], 2, [50, 100], "without step 0"),
+        ([0, 50, 60], 2, [50, 60], "without step 0"),  # no evaluation in the first two thirds but that of step 0
+        ([50, 100], 2, [50, 100], SECONDS),
+        ([0, 100], 2, [0, 100], SECONDS),  # without step 0 there would be no line
+        ([100], 2, [100], SECONDS),
+        ([0, 25, 50, 100], 3, [25, 50, 100], "enlarged: the end"),
+    ],
+)
+def test_the_end_is_enlarged_only_where_it_is_not_the_whole(tmp_path, steps, panels, shown, said):
+    figure = drawn(evaluated(tmp_path, steps))
+    assert len(figure.axes) == panels and any(said in text for text in texts(figure))
+    assert any(text.endswith("the end") for text in texts(figure)) == (panels == 3)
+    first = figure.axes[0]
+    low, high = first.get_xlim()
+    inside = sorted({float(x) for line in first.lines for x in line.get_xdata() if low <= x <= high})
+    assert inside == pytest.approx([1.024 * step for step in shown])
+    assert panels == 3 or {line.get_marker() for line in first.lines} == {"o", "s"}  # one point alone is seen, too
+
+
+@pytest.mark.parametrize(("most", "name"), [(2_000, "training steps"), (20_000, "training steps (thousands)")])
+def test_a_few_thousand_steps_are_written_out(tmp_path: Path, most: int, name: str) -> None:
+    case = evaluated(tmp_path, [0, most // 4, most // 2, most], tokens=None)
+    assert f"{name}, log scale" in texts(drawn(case))
+
+
+def test_settings_are_written_in_one_form() -> None:
+    assert numbers([0.001, 0.01, 3, 99_999]) == ["0.001", "0.01", "3", "99999"]
+    assert numbers([0, 9e-4, 0.003]) == ["0", "9e-4", "3e-3"] and numbers([1, 1e5]) == ["1e0", "1e5"]
+    assert numbers([-0.5, 0]) == ["-0.5", "0"] and numbers([1.25e-4]) == ["1.25e-4"]

@@ -14,7 +14,7 @@ resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
 from pathlib import Path
 from analysis import figures
 from analysis.figures.draw.page import page_of
-from analysis.figures.stamp import read_stamp
+from analysis.figures.stamp import read_stamp, table_hash
 from analysis.gallery import studies, write
 root = Path(sys.argv[1])
 files = studies.study_files(root)
@@ -22,7 +22,7 @@ wanted = {file: text.encode() for file, text in write.texts(root, files).items()
 made = [file for file, data in wanted.items() if not file.exists() or file.read_bytes() != data]
 for each in [each for file in files for each in file.trained]:
     folder, page = each.case.folder / studies.FIGURES, page_of(each.manifest, figures.edits(each.case))
-    pictures = {folder / f"{name}.png": write.stamp(each, name, page)["table"] for name in each.plotted}
+    pictures = {folder / f"{name}.png": table_hash(each.plotted[name], page) for name in each.plotted}
     made += [file for file, table in pictures.items() if (read_stamp(file.read_bytes()) or {}).get("table") != table]
     made += {*folder.glob("*")} - {*pictures, *wanted}
 print(*made, sep="\\n")

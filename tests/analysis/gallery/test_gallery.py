@@ -15,7 +15,6 @@ from conftest import ROOT
 from fake_studies import fabricate, plain_score
 from PIL import Image
 
-from ablate import evidence
 from ablate.config.groups import groups
 from ablate.config.schema import NAMED
 from ablate.results.kept_tables import write_tables
@@ -189,52 +188,11 @@ def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train
     assert "1 run diverged" in text and "In words: nothing yet" in text
 
 
-def test_what_was_tuned_is_left_out_of_the_false_ones_to_be_expected(root, train, capsys, monkeypatch, undrawn):
-    train(claims={"gated": CLAIM})
-    train("alone")
-    monkeypatch.setattr(evidence, "given", lambda manifest: "tuned" * (manifest.study == "alone"))
-    gallery(root, capsys)
-    text = " ".join(findings(root).split())
-    assert counted(root)["effects, each study's a family"] == ["1", "2", "1", "1", "0"], "those that no claims judge"
-    assert "0.05 × 1 = 0.05 false ones at most are to be expected among the 1 decided verdict of 1 family" in text
-    assert "Left out of that sum: 1 decided verdict of studies that were tuned." in text and "in 10 to 36 % of" in text
-
-
-def test_seeds_that_were_added_after_a_look_are_not_promised_for(root, train, capsys, undrawn):
-    train(looks=[{"seeds": [0, 1, 2], "when": "2025-01-01"}])
-    gallery(root, capsys)
-    text = findings(root)
-    assert "are to be expected" not in text and "1 decided verdict of studies that went on after" in text
-
-
-def test_of_many_effects_the_answer_names_those_that_are_better(root, train, capsys, undrawn):
-    ffn = {"ffn": ["mlp", "swiglu", *(f"f{i}" for i in range(9))]}
-    train(factors=ffn)
-    gallery(root, capsys)
-    page = (root / "docs" / "gallery.md").read_text()
-    assert re.search(r"^of 10 effects 1 better and 9 undecided; better: ffn: swiglu − mlp\.$", page, re.MULTILINE)
-
-
-def test_a_study_that_the_command_line_changed_is_told_with_its_own_command(root, train, capsys, undrawn):
-    train("glu_variants-1a2b3c", experiment="glu_variants", command="ablate +experiment=glu_variants optim.lr=1e-2")
-    gallery(root, capsys)
-    assert "**Command**: `ablate +experiment=glu_variants optim.lr=1e-2`" in findings(root)
-    assert "FINDINGS.md#glu_variants-1a2b3c" in (root / "docs" / "gallery.md").read_text()
-
-
 def test_a_file_of_an_earlier_version_of_a_study_goes(root, train, capsys, undrawn):
     old = train() / "figures" / "sensitivity.png"
     old.parent.mkdir()
     old.write_bytes(b"")
     assert f"removed {old}" in gallery(root, capsys)[1] and not old.exists()
-
-
-def test_the_noise_of_every_study_comes_with_the_package(root, train, capsys, undrawn):
-    train(seeds=range(8))
-    gallery(root, capsys)
-    table = pandas.read_csv(root / "ablate" / "evidence" / "noise_atlas.csv")
-    assert list(table["study"].unique()) == ["norm_ffn_tiny", "glu_variants"]
-    assert set(table.loc[table["study"] == "glu_variants", "n"]) == {8}
 
 
 def torn(folder: Path) -> None:

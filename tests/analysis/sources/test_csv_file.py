@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import draw_effects_alone, fabricate, plain_score
+from fake_studies import fabricate, plain_score
 
 from ablate import evidence, formatting
 from ablate.config.claim_relations import holds
@@ -28,7 +27,6 @@ from analysis.webpage.curve_data import series
 from analysis.writing.tables import remarks, runs_table
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-TEXT = ["kind", "factor", "level", "reference", "stratum", "label", "verdict", "note"]
 
 
 def exported(study: Study, file: Path) -> Path:
@@ -65,32 +63,17 @@ def trouble(levels: dict[str, Any], seed: int) -> str:
 @pytest.mark.parametrize(
     "more",
     [
-        {},
-        {"seeds": range(7)},
         {"status": trouble, "seeds": range(6)},
         {"batches": lambda levels: str(levels["norm"]), "seeds": range(5)},
         {"score": lambda levels, seed: float(f"{plain_score(levels, seed):.17g}") * math.pi},
     ],
-    ids=["plain", "seeds", "trouble", "unpaired", "digits"],
+    ids=["trouble", "unpaired", "digits"],
 )
 def test_a_native_study_read_back_is_equal_to_the_last_digit(tmp_path: Path, more: dict[str, Any]) -> None:
     native = load_study(tmp_path, fabricate(tmp_path, GRID, **more))
     foreign = read_csv(exported(native, tmp_path / "runs.csv"), Request())
     assert foreign.notes == []
     assert_equal_evidence(native, foreign)
-
-
-def test_strata_and_one_at_a_time_read_back(tmp_path: Path) -> None:
-    factors = {"ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 3e-05]}
-    native = load_study(tmp_path, fabricate(tmp_path, factors, seeds=range(4)))
-    foreign = read_csv(exported(native, tmp_path / "runs.csv"), Request(within=("optim.lr",)))
-    one, other = effects(native), effects(foreign)
-    assert list(one["label"]) == list(other["label"]) and one["label"].iloc[-1] == "ffn × optim.lr: swiglu, 3e-05"
-    pandas.testing.assert_frame_equal(one, other, check_exact=True)
-    native = load_study(tmp_path, fabricate(tmp_path, GRID, study="oat", design="one_at_a_time", seeds=range(4)))
-    foreign = read_csv(exported(native, tmp_path / "oat.csv"), Request())
-    assert foreign.manifest.design == "one_at_a_time"
-    pandas.testing.assert_frame_equal(effects(native), effects(foreign), check_exact=True)
 
 
 def write(file: Path, text: str) -> Path:
@@ -108,20 +91,6 @@ def rows(cells: dict[str, float], seeds: int, head: str, row: str) -> str:
     return "\n".join([head, *found])
 
 
-def test_the_command_line_writes_figures_and_prints_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(
-        tmp_path / "glu.csv", rows({"mlp": 2.1, "swiglu": 2.0}, 5, "ffn,seed,test/loss", "{cell},{seed},{loss}")
-    )
-    draw_effects_alone(tmp_path / "results", "glu")
-    assert main(["--runs", str(file), "--results-dir", str(tmp_path / "results")]) == 0
-    said = capsys.readouterr().out.splitlines()
-    folder = tmp_path / "results" / "figures" / "glu"
-    assert said[0].startswith("ffn: swiglu − mlp  −0.09") and said[0].endswith("better (lower loss)")
-    assert "paired by seed, which is valid whatever runs of one seed share" in said[2]
-    assert said[-1].endswith(f"in {folder}") and len(said) < 40
-    assert {"effects.pdf", "effects.csv", "runs.csv"} <= {path.name for path in folder.iterdir()}
-
-
 def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
     text = rows({"0": 2.0, "1": 2.1, "2": 1.9}, 4, "cell,seed,val_loss", "{cell},{seed},{loss}")
     table = evidence.effects(read_csv(write(tmp_path / "a.csv", text), Request()))
@@ -130,14 +99,6 @@ def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["mean"][table["family"]], expected, atol=1e-12)
     other = evidence.effects(read_csv(tmp_path / "a.csv", Request(reference=(("cell", "2"),))))
     assert list(other["label"][other["family"]]) == ["cell: 0 − 2", "cell: 1 − 2"]
-
-
-def test_what_other_programs_log_of_training_is_not_called_fast(tmp_path: Path) -> None:
-    text = "cell,seed,train/acc\n" + "".join(
-        f"{i},{s},{0.5 + 0.1 * i + 1e-3 * s * i}\n" for i in (0, 1) for s in range(4)
-    )
-    [said] = verdicts(evidence.effects(read_csv(write(tmp_path / "a.csv", text), Request(lower=False))))
-    assert said.startswith("better (higher acc)")
 
 
 def test_cells_that_no_design_relates_are_compared_with_the_reference(tmp_path: Path) -> None:
@@ -219,13 +180,6 @@ def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_pat
     assert study.runs["status"].iloc[-1] == "diverged" and study.runs["loss"].isna().iloc[-1]
     assert "not finite and a status that does not say diverged, counted as diverged: b seed 5" in study.notes[0]
     assert evidence.effects(study)["verdict"].item() == "withheld"
-
-
-def test_a_model_without_parameters_is_compared(tmp_path: Path) -> None:
-    rows = [f"{ffn},{seed},{2 + 0.01 * seed},{10 * (ffn == 'b')}" for ffn in "ab" for seed in range(3)]
-    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss,params", *rows])), Request())
-    assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 0
-    assert [cell.params for cell in study.manifest.cells] == [0, 10]
 
 
 def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:
@@ -433,12 +387,6 @@ def test_what_cannot_be_meant_is_one_line(tmp_path, capsys, content, said):
     assert "runs.csv" in shown.err and not (tmp_path / "out").exists()
 
 
-def test_a_column_is_a_factor_by_what_it_holds_whatever_its_name(tmp_path: Path) -> None:
-    study = read(tmp_path, table("lr,host,seed,loss", "{c},h{i}{s},{s},{v}", ("1e-3", "1e-2")))
-    assert study.manifest.factors == {"lr": [0.001, 0.01]}
-    assert study.notes == ["columns that are neither factor nor metric, left out: host"]
-
-
 def test_a_column_of_an_axis_is_a_factor_where_it_is_named(tmp_path: Path) -> None:
     text = table("tokens,seed,loss", "{c},{s},{v}", ("1000", "2e3"))
     assert read(tmp_path, text, Request(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
@@ -446,41 +394,10 @@ def test_a_column_of_an_axis_is_a_factor_where_it_is_named(tmp_path: Path) -> No
         read(tmp_path, text)
 
 
-def test_a_text_of_several_lines_is_one(tmp_path: Path) -> None:
-    study = read(tmp_path, PLAIN.replace("b,", '"b\r\n c",'))
-    assert study.manifest.factors == {"ffn": ["a", "b c"]}
-
-
 def test_a_step_column_without_steps_is_none(tmp_path: Path) -> None:
     study = read(tmp_path, table("ffn,seed,step,test/loss", "{c},{s},,{v}"))
     pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(read(tmp_path, PLAIN)))
     assert study.notes == [] and study.curves.empty
-
-
-def test_twenty_thousand_rows(tmp_path: Path) -> None:
-    cells = [f"{norm},{ffn}" for norm in ("ln", "rms") for ffn in "abcde"]
-    told = itertools.product(enumerate(cells), range(20), range(100))
-    rows = [f"{c},{s},{t},{3 - t / 100 + i / 90 + (s * i % 7) / 99}" for (i, c), s, t in told]
-    study = read(tmp_path, "\n".join(["norm,ffn,seed,step,val/loss", *rows]))
-    assert len(study.curves) == 20_000 and len(study.runs) == 200 and study.notes == []
-    assert set(evidence.effects(study)["n"]) == {20}
-
-
-def wide(fields: tuple[str, ...], columns: int = 1_000) -> str:
-    """A CSV of many columns beside a factor, a seed and a loss; each column takes these values in turn."""
-    rows = [
-        f"{c},{s},{value(i, s)},"
-        + ",".join(fields[(j * (3 * s + i + 1) + j // 7) % len(fields)] for j in range(columns))
-        for (i, c), s in itertools.product(enumerate("ab"), range(5))
-    ]
-    return "\n".join(["ffn,seed,test/loss," + ",".join(f"c{j}" for j in range(columns)), *rows])
-
-
-def test_thousands_of_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Path) -> None:
-    start = time.process_time()
-    study = read(tmp_path, wide(tuple(f".{i}" for i in range(10, 99))))
-    assert time.process_time() - start < 2  # of the processor, which others' work does not add to
-    assert list(study.manifest.factors) == ["ffn"] and max(map(len, study.notes)) < 300
 
 
 def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path) -> None:

@@ -70,15 +70,13 @@ ORDERED = {"rank_correlates": [{"ffn": ["mlp", "glu", "swiglu"]}, [-1, -2, 3.5]]
 @pytest.mark.parametrize(
     ("factors", "design", "claims", "more"),
     [
-        (GRID, "grid", CLAIMS | {"order": ORDERED}, {}),
         (GRID, "grid", CLAIMS | {"order": ORDERED}, {"status": one_diverged}),
         (SCALED, "grid", {name: claim | {"at": {"optim.lr": 3e-05}} for name, claim in CLAIMS.items()}, {}),
-        (GRID, "one_at_a_time", CLAIMS, {}),
         (GRID, "leave_one_out", CLAIMS | {"order": ORDERED}, {"batches": lambda levels: str(levels["norm"])}),
         (GRID, "cumulative", {name: CLAIMS[name] for name in ("gated", "no_worse")}, {}),
         (SCALED | {"init": ["gpt2", "depth"]}, "fractional", CLAIMS, {}),
     ],
-    ids=["grid", "diverged", "strata", "one at a time", "leave one out", "cumulative", "fractional"],
+    ids=["diverged", "strata", "leave one out", "cumulative", "fractional"],
 )
 def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factors, design, claims, more):
     """Effects, claims, cells and figures; registered aside: who reads runs of others cannot know it."""
@@ -86,22 +84,21 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factor
     native = judged_as(load_study(tmp_path, name), claims, 0.03)
     asked = described(tmp_path, design=design, margin=0.03, claims=claims)
     within = tuple(name for name in factors if name not in native.manifest.reference)
-    for file in (exported(native, tmp_path / "runs.csv"), with_steps(native, tmp_path / "steps.csv")):
-        foreign = read_csv(file, asked._replace(within=within))
-        one, other = effects(native), effects(foreign)
-        pandas.testing.assert_frame_equal(one, other, check_exact=True)
-        assert verdicts(one) == verdicts(other)
-        left, right = evidence.claims(native), evidence.claims(foreign)
-        left["says"] = left["says"].str.replace(" nats per byte", "")  # which no CSV says
-        words = ["sentence", "note"]  # of ours they say how placebos would be had, and the size of the model
-        pandas.testing.assert_frame_equal(left.drop(columns=words), right.drop(columns=words), check_exact=True)
-        assert list(left["name"]) == list(claims) and not right["registered"].any()
-        assert list(evidence.cells(native)["name"]) == list(evidence.cells(foreign)["name"])
-        assert foreign.manifest.design == design and foreign.manifest.factors == native.manifest.factors
-    if design in ("grid", "cumulative") and not more and "optim.lr" not in factors:
+    export = with_steps if design == "cumulative" or more else exported
+    foreign = read_csv(export(native, tmp_path / "runs.csv"), asked._replace(within=within))
+    one, other = effects(native), effects(foreign)
+    pandas.testing.assert_frame_equal(one, other, check_exact=True)
+    assert verdicts(one) == verdicts(other)
+    left, right = evidence.claims(native), evidence.claims(foreign)
+    left["says"] = left["says"].str.replace(" nats per byte", "")  # which no CSV says
+    words = ["sentence", "note"]  # of ours they say how placebos would be had, and the size of the model
+    pandas.testing.assert_frame_equal(left.drop(columns=words), right.drop(columns=words), check_exact=True)
+    assert list(left["name"]) == list(claims) and not right["registered"].any()
+    assert list(evidence.cells(native)["name"]) == list(evidence.cells(foreign)["name"])
+    assert foreign.manifest.design == design and foreign.manifest.factors == native.manifest.factors
+    if design == "cumulative":
         kinds = [set(figures.tables(case_of(study, tmp_path))) for study in (native, foreign)]
-        assert kinds[0] == kinds[1] and "claims" in kinds[0]
-        assert ("waterfall" in kinds[0]) == (design == "cumulative")
+        assert kinds[0] == kinds[1] >= {"claims", "waterfall"}
 
 
 def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> None:
@@ -200,14 +197,6 @@ def test_the_order_of_steps_comes_from_the_file_whatever_that_of_the_rows(tmp_pa
     assert list(evidence.effects(native)["kind"]) == ["step"] * 3 + ["cell"]
 
 
-def test_factors_of_the_command_line_are_fewer_than_those_of_the_file(tmp_path: Path) -> None:
-    native, file = shuffled(tmp_path, {"ffn": ["mlp", "glu", "swiglu"]}, "cumulative")
-    asked = described(tmp_path, design="cumulative", factors={"ffn": GRID["ffn"], "seed": ["0", "1"]})
-    found = evidence.effects(read_csv(file, asked._replace(factors=("ffn",))))
-    columns = ["label", "mean", "low", "verdict"]
-    pandas.testing.assert_frame_equal(evidence.effects(native)[columns], found[columns])
-
-
 @pytest.mark.parametrize("design", ["one_at_a_time", "leave_one_out"])
 def test_the_reference_is_what_all_cells_differ_from_in_one_factor(tmp_path: Path, design: str) -> None:
     native, file = shuffled(tmp_path, GRID, design)
@@ -216,13 +205,6 @@ def test_the_reference_is_what_all_cells_differ_from_in_one_factor(tmp_path: Pat
     one, other = (effects(study).set_index("label").sort_index() for study in (native, foreign))
     pandas.testing.assert_frame_equal(one, other, check_exact=False)
     assert set(foreign.runs["label"]) & {"norm=ln", "norm=rms"}
-
-
-def test_labels_of_many_steps_are_their_changes(tmp_path: Path) -> None:
-    factors = {name: ["off", "on"] for name in "abcde"} | {"f.g": [1, 2]}
-    _, file = shuffled(tmp_path, factors, "cumulative")
-    study = read_csv(file, described(tmp_path, design="cumulative", factors=factors))
-    assert sorted(cell.label for cell in study.manifest.cells) == sorted(["base", *["+ on"] * 5, "+ f.g=2"])
 
 
 BOMB = "claims: {a: &a0 [x], "

@@ -117,43 +117,6 @@ def test_controls_change_axes_and_show_every_seed(browser: Any, tmp_path: Path) 
     assert complaints(browser) == []
 
 
-def test_the_first_view_leaves_out_the_start_where_two_evaluations_follow(browser: Any, tmp_path: Path) -> None:
-    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID, every=400)))  # evaluated at 0, 400 and 800
-    start, top, first = browser.execute_script("""
-        const plot = document.getElementById('curves-plot'), {xaxis, yaxis} = plot._fullLayout;
-        return [xaxis.range[0], yaxis.range[1], plot.data.find(trace => trace.meta.kind === 'mean').y[0]];
-    """)
-    assert 0 < start < 400 and top < first
-
-
-def hovered(browser: Any) -> str:
-    """The words beside the pointer when it stands on the last point of the first cell's mean."""
-    from selenium.webdriver import ActionChains
-
-    where = """
-        const plot = document.getElementById('curves-plot'), {xaxis, yaxis} = plot._fullLayout;
-        plot.scrollIntoView({block: 'center', behavior: 'instant'});
-        const mean = plot.data.find(trace => trace.meta.kind === 'mean'), box = plot.getBoundingClientRect();
-        const x = xaxis._offset + xaxis.d2p(mean.x.at(-1)), y = yaxis._offset + yaxis.d2p(mean.y.at(-1));
-        return [box.width / 2, box.height / 2, x, y];
-    """
-    middle_x, middle_y, x, y = browser.execute_script(where)
-    plot = browser.find_element("id", "curves-plot")
-    chain = ActionChains(browser, duration=20)
-    chain.move_to_element_with_offset(plot, int(x - middle_x) - 8, int(y - middle_y) - 8).pause(0.2)
-    chain.move_to_element_with_offset(plot, round(x - middle_x), round(y - middle_y)).pause(0.5).perform()
-    tip = browser.find_element("id", "curves-tip")
-    return str(tip.text) if tip.is_displayed() else ""
-
-
-def test_the_pointer_is_told_cell_seeds_and_value(browser: Any, tmp_path: Path) -> None:
-    score = lambda levels, seed: 2.0 + seed / 10  # noqa: E731
-    open_page(browser, written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp"]}, score=score)))
-    name, value, step = hovered(browser).splitlines()
-    assert name == "mlp" and step == "step 800"
-    assert value.startswith("mean of 3 seeds: 2.1") and value.endswith("SD")
-
-
 def test_runs_sort_and_filter(browser: Any, tmp_path: Path) -> None:
     status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
     open_page(browser, written(tmp_path, fabricate(tmp_path, GRID, status=status)))
@@ -228,22 +191,3 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
     assert len(browser.find_elements("css selector", "script:not([type])")) == 3
     choose(browser, "seeds")
     assert browser.execute_script("return window.pwned") is None and complaints(browser) == []
-
-
-def test_four_hundred_runs_stay_responsive(browser: Any, tmp_path: Path) -> None:
-    score = lambda levels, seed: 2.0 + 0.01 * levels["optim.lr"] + 0.001 * seed  # noqa: E731
-    study = fabricate(tmp_path, {"optim.lr": list(range(1, 51))}, seeds=range(8), score=score, every=4)
-    open_page(browser, written(tmp_path, study))
-    load = browser.execute_script("return document.getElementById('curves-plot').dataset.ready && performance.now()")
-    press = """
-        const done = arguments[arguments.length - 1], began = performance.now();
-        const plot = document.getElementById('curves-plot');
-        plot.once('plotly_afterplot', () => requestAnimationFrame(() => done(performance.now() - began)));
-        document.querySelector(arguments[0]).click();
-    """
-    toggle = browser.execute_async_script(press, "#curves-legend button")
-    seeds = browser.execute_async_script(press, "#curves-controls input[name=seeds]")
-    print(f"400 runs x 201 points: loaded in {load:.0f} ms, toggle {toggle:.0f} ms, every seed {seeds:.0f} ms")
-    assert len(traces(browser, "run")) == 50
-    assert max(load, toggle, seeds) < 10_000, "it hangs"
-    assert complaints(browser) == []

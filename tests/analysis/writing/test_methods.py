@@ -14,7 +14,6 @@ from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.config.citations import papers
 from ablate.config.groups import read_groups
-from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.study import load_study
 from ablate.training.divergence import DIVERGED
 from analysis.case import Case, case_of
@@ -160,42 +159,9 @@ def test_what_seeds_do_not_change_is_not_said_to_follow_them(tmp_path: Path) -> 
         assert tuple(part in found for part in (free, init, data)) == told, found
 
 
-def test_the_models_of_different_cells_are_given_as_ranges(tmp_path: Path) -> None:
-    def change(manifest: dict[str, Any]) -> None:
-        for i, cell in enumerate(manifest["cells"]):
-            cell["config"]["optim"]["lr"] = [1e-3, 3e-3][i]
-
-    text = said(tmp_path, factors={"optim.lr": [1e-3, 3e-3]}, change=change)
-    assert "to 1e-3, 3e-3 and falls" in text and "was not tuned" not in text
-
-
-def test_a_component_that_varies_is_not_shared_although_its_class_is(tmp_path: Path) -> None:
-    def change(manifest: dict[str, Any]) -> None:
-        for cell in manifest["cells"]:
-            level = cell["levels"]["ffn"]
-            cell["config"]["ffn"] = {"_target_": "ablate.model.ffn.MLP", "activation": level, "hidden": len(level)}
-            cell["config"]["init"] = {"_target_": "ablate.model.init.GPT2", "std": cell["levels"]["init.std"]}
-
-    text = said(tmp_path, factors={"ffn": ["gelu", "relu2"], "init.std": [0.02, 0.04]}, change=change)
-    assert "All cells share norm LayerNorm and init GPT2." in text
-    text = said(tmp_path, study="norms", factors={"init.std": [0.02, 0.04], "norm": ["ln", "rms"]},
-                change=lambda manifest: [cell["config"].update(ffn={"_target_": "x.MLP", "hidden": i})
-                                         for i, cell in enumerate(manifest["cells"])])  # fmt: skip
-    assert "All cells share norm LayerNorm and ffn MLP." in text
-
-
 def test_a_rate_that_never_rose_to_its_peak_does_not_fall(tmp_path: Path) -> None:
     text = said(tmp_path, change=in_cells("optim", "warmup", 800))
     assert "rises linearly towards 1e-3, which it would reach after 800 steps." in text and "falls" not in text
-
-
-def test_each_endpoint_is_that_of_its_tasks(tmp_path: Path) -> None:
-    task = {"kind": "seq2seq", "token": "symbol", "yardsticks": {}, "train_tokens": None}
-    tasks = {"f0": task | {"name": "copy", "title": "copy", "metrics": {"accuracy": "max"}},
-             "f1": task | {"name": "dates", "title": "dates", "metrics": {"exact": "max"}}}  # fmt: skip
-    text = said(tmp_path, factors={"data": ["copy", "dates"], "norm": ["ln", "rms"]}, tasks=tasks,
-                task=lambda levels: "f0" if levels["data"] == "copy" else "f1")  # fmt: skip
-    assert "The endpoint is test accuracy of copy and test exact of dates at the last step" in text
 
 
 def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
@@ -221,29 +187,6 @@ def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
     assert text.startswith("The runs were read from runs.csv; what they share is taken from there. We compared")
     assert "Comparisons are paired by seed." in text and "same batches" not in text
     assert not re.search("optimiser|learning rate|Transformer|fingerprint|diverged|draws|None|nan", text)
-
-
-def test_interactions_are_said_of_several_factors_alone(tmp_path: Path) -> None:
-    text = said(tmp_path, factors={"ffn": ["mlp", "swiglu"]}, study="one")
-    assert "Effects are differences of each level from the reference, computed within each seed." in text
-    assert "interactions" not in text and "in all combinations" not in text
-    apart = said(tmp_path, study="apart", batches=str, seeds=range(6))
-    assert "Effects are main effects and two-way interactions." in apart
-
-
-def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
-    fabricate(tmp_path, {"seed.placebo": [None, "ffn", "chaos"]}, study="main-aa", seeds=range(8))
-    labels = ("ln + mlp", "ln + mlp, ffn drawn anew", "ln + mlp, perturbed by 1e-7")
-    placebos = read_manifest(tmp_path, "main-aa")
-    cells = [replace(cell, label=label) for cell, label in zip(placebos.cells, labels, strict=True)]
-    write_manifest(tmp_path, replace(placebos, cells=cells))
-    found = case(tmp_path, study="main", change=set_of("placebos", "main-aa"))
-    text = methods.markdown(found)
-    assert "with copies of the reference cell, 8 seeds each: ffn drawn anew and perturbed by 1e-7." in text
-    write_manifest(tmp_path, replace(placebos, cells=cells, placebo_of="main"))
-    own = methods.markdown(case_of(load_study(tmp_path, "main-aa"), tmp_path))
-    assert "no effects of variants; no verdict is given." in own and "decides each verdict" not in own
-    assert "training steps, by runs" not in text
 
 
 def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:

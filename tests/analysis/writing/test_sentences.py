@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
-from analysed_studies import case
+from analysed_studies import analysed, case
+from fake_studies import fabricate, whole, with_cells
 
+from ablate import evidence
+from ablate.config.typed_json import stored
 from ablate.formatting import p_text
-from analysis.case import Case
+from ablate.results.records import Cell
+from ablate.results.study import Study, load_study
+from analysis.case import Case, case_of
+from analysis.writing import markdown, sections, tables
 from analysis.writing.sentences import p_words, sentence, sentences
-
-GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 def about(found: Case, label: str, **changed: Any) -> str:
@@ -36,13 +42,6 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     assert shown, said
     expected = [-row.mean, -row.high, -row.low]  # of a reduction, so that the ends change places
     assert [float(f".{digits}") for digits in shown.groups()] == pytest.approx(expected, abs=6e-5)
-
-
-def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> None:
-    found = case(tmp_path)
-    params = {tuple(cell.levels.values()): cell.params for cell in found.study.manifest.cells}
-    ratio = (params["ln", "swiglu"] + params["rms", "swiglu"]) / (params["ln", "mlp"] + params["rms", "mlp"])
-    assert f"{100 * (ratio - 1):+.1f} % parameters" in sentences(found)[1]
 
 
 @pytest.mark.parametrize(
@@ -92,54 +91,111 @@ def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -
     ), said
 
 
-def test_what_an_effect_is_worth_comes_with_what_must_be_known_of_it(tmp_path: Path) -> None:
-    numbers = {"worth": 0.09, "worth_low": 0.06, "worth_high": 0.13, "worth_note": "the reference's curve bends"}
-    said = about(case(tmp_path), "ffn: swiglu − mlp", **numbers)
-    assert "worth 9 % [6, 13] more steps, the reference's curve bends" in said
-
-
-def test_what_a_seed_a_look_or_other_batches_forbid_is_said(tmp_path: Path) -> None:
-    one = sentences(case(tmp_path, study="one", seeds=[0]))
-    assert all("undecided (one seed can conclude nothing)" in said and "p =" not in said for said in one)
-    late = case(tmp_path, study="late", seeds=range(5), looks=[{"seeds": [0, 1], "when": ""}])
-    assert all("unadjusted for looks" in said for said in sentences(late))
-    apart = case(tmp_path, study="apart", seeds=range(6), batches=str)
-    assert all("(unpaired, n = 6, " in said for said in sentences(apart))
-    none = case(tmp_path, study="none", status=lambda levels, seed: "missing")
-    assert all("no seed has every run it needs (0 seeds" in said and "nan" not in said for said in sentences(none))
-
-
-def test_exploratory_rows_say_so_and_name_their_correction(tmp_path: Path) -> None:
-    found = case(tmp_path, seeds=range(8))
-    said = sentences(found, found.effects[~found.effects["family"]])
-    grounds = r"\(exploratory, 8 seeds, (if differences are roughly normal, )?BH p "
-    assert len(said) == 3 and all(re.search(grounds, each) for each in said)
-    assert "ln + swiglu seems to lower the test loss" in said[0] and "against ln + mlp (" in said[0]
-
-
-def test_interactions_and_bare_levels(tmp_path: Path) -> None:
-    found = case(tmp_path, {"norm": ["ln", "none"], "optim.lr": [1e-3, 2e-3]}, design="one_at_a_time", seeds=range(5))
-    assert sentences(found)[0].startswith("norm=none in place of ln: ")
-    assert sentences(found)[1].startswith("optim.lr=0.002 in place of 0.001: ")
-    both = case(tmp_path, study="both", seeds=range(8))
-    said = about(both, "norm × ffn", verdict="better", mean=-0.03, low=-0.04, high=-0.02, note="")
-    assert said.startswith("interaction of rms and swiglu: the difference that swiglu in place of mlp makes to the ")
-
-
-def test_accuracy_has_no_unit_and_rises(tmp_path: Path) -> None:
-    task = {"f0": {"name": "mqar", "title": "MQAR", "kind": "lm", "token": "token", "metrics": {"accuracy": "max"},
-                   "yardsticks": {}, "train_tokens": None}}  # fmt: skip
-
-    def score(levels: dict[str, Any], seed: int) -> float:
-        return 0.5 + 0.001 * seed + (0.2 + 0.001 * seed) * (levels["ffn"] == "swiglu")
-
-    said = sentences(case(tmp_path, seeds=range(6), tasks=task, score=score))[1]
-    assert said.startswith("swiglu in place of mlp raises the test accuracy by 0.20") and "nats" not in said
-
-
 def test_small_p_keep_a_digit() -> None:
     assert [p_words(p, "Holm") for p in (0.0003, 0.031, 1e-9, 1.0)] == [
         "Holm p = 0.0003", "Holm p = 0.031", "Holm p < 0.0001", "Holm p = 1.000",
     ]  # fmt: skip
     assert p_words(math.nan, "Holm") == ""
     assert [p_text(p) for p in (0.0003, 0.031, 1e-9, 1.0, math.nan)] == ["0.0003", "0.031", "< 0.0001", "1.000", "–"]
+
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+def written(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> tuple[Study, Path]:
+    study = load_study(tmp_path, fabricate(tmp_path, factors, **options))
+    folder = tmp_path / "out"
+    folder.mkdir()
+    tables.write(case_of(study, tmp_path), folder)
+    return study, folder
+
+
+def cell(page: str, name: str) -> list[str]:
+    line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
+    return [part.strip() for part in line.strip("|").split("|")]
+
+
+def test_csv_keeps_every_digit(tmp_path: Path) -> None:
+    study, folder = written(tmp_path)
+    read = pandas.read_csv(folder / "effects.csv")
+    expected = evidence.effects(study)
+    assert list(read.columns) == list(expected.columns) and len(read) == 6
+    assert read["mean"].tolist() == expected["mean"].tolist() and read["low"].tolist() == expected["low"].tolist()
+    assert pandas.read_csv(folder / "cells.csv")["sd"].tolist() == evidence.cells(study)["sd"].tolist()
+    assert len(pandas.read_csv(folder / "runs.csv")) == 12
+
+
+def test_what_is_withheld_has_no_difference_in_any_table(tmp_path: Path) -> None:
+    claim = {"claim": {"less": [{"norm": "rms"}, {"norm": "ln"}]}, "written": "", "registered": True, "earlier": []}
+    status = lambda v, s: "diverged" if v["norm"] == "rms" and not s else "done"  # noqa: E731
+    _, folder = written(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(6), status=status, claims={"a": claim})
+    assert cell((folder / "effects.md").read_text(), "norm: rms − ln")[4] == "–"
+    assert cell((folder / "particulars.md").read_text(), "norm: rms − ln")[1:3] == ["–", "paired"]
+    assert cell((folder / "claims.md").read_text(), "a")[3:5] == ["–", "–"]
+
+
+def test_what_vectors_took_stands_beside_the_cells_that_have_any(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
+    took = study.runs["seed"].add(1.5).where(study.runs["cell"] == "c1")
+    shown = tables.cells_sheet(case_of(replace(study, runs=study.runs.assign(vectors_seconds=took)), tmp_path))
+    at = [head.replace("\n", " ") for head in shown.head].index("vectors, CPU-s")
+    assert [row[at] for row in shown.rows] == ["–", "2.5"]
+
+
+def report(found: Case) -> dict[str, str]:
+    """The sections of the report by their titles."""
+    text = markdown.page("x", sections.sections(found))
+    return {part.split("\n")[0]: part for part in re.split(r"(?m)^## ", text)[1:]}
+
+
+def test_the_command_writes_it_with_links_to_the_figures_beside_it() -> None:
+    folder = analysed()
+    text = (folder / "report.md").read_text()
+    links = re.findall(r"!\[(\w+)\]\(([^)]+)\)", text)
+    assert {name for name, _ in links} >= {"effects", "seeds", "curves"} and len(links) == len(
+        list(folder.glob("*.png"))
+    )
+    assert all((folder / link).is_file() for _, link in links)
+    assert re.search(r"!\[effects\]\(effects\.png\)\n\nEvery effect .*\.  \n.*simultaneous 95 % intervals", text)
+    assert (folder / "methods.md").read_text().strip() in text, "with the same escapes: names may hold markup"
+    for name in ("macros.tex", "methods.tex", "effects.tex", "cells.tex", "particulars.tex"):
+        assert (folder / name).stat().st_size > 100
+    assert not (folder / "references.bib").exists()  # the study names no papers
+
+
+def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
+    name = fabricate(tmp_path, GRID)
+
+    def configured(i: int, _: Cell) -> dict[str, Any]:
+        norm = {"_target_": f"x.Norm{i // 2}", "_partial_": True}
+        more = {"norm": norm} | ({"ffn": {"width": 1}} if i else {})
+        return {"config": stored(whole(more) | {"results_dir": f"somewhere{i}"})}
+
+    study = with_cells(load_study(tmp_path, name), configured)
+    (sheet,) = sections.differences(case_of(study, tmp_path)).sheets
+    assert sheet.head == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
+    assert sheet.rows == [["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"], ["ffn.width", "–", "1", "1", "1"]]
+
+
+def test_one_seed_looks_and_withdrawn_claims_are_said(tmp_path: Path) -> None:
+    one = report(case(tmp_path, study="one", seeds=[0]))
+    assert "This study has one seed: nothing can be concluded from it." in one["Verdicts"]
+    looks = [{"seeds": [0, 1], "when": "2026-01-02"}, {"seeds": [0, 1, 2], "when": "2026-01-03", "study": "other"}]
+    said, when = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}, "2026-01-01T00:00:00+00:00"
+    claim = {"claim": said, "written": when, "registered": True, "earlier": []}
+    claims = {"claims": {"lower": claim}, "withdrawn": {"old": claim | {"withdrawn": when}}}
+    found = report(case(tmp_path, study="late", seeds=range(5), looks=looks, **claims))
+    assert "unadjusted" in found["Verdicts"] and "- 2026-01-03: 3 seeds, in other" in found["Looks at results"]
+    assert "lower (registered): " in found["Claims"] and "old (registered): withdrawn" in found["Claims"]
+
+
+HOSTILE = "<img src=x onerror=alert(1)>[l](javascript:x)*b*`c`"
+
+
+@pytest.mark.parametrize("factors", [{"ffn": ["mlp", HOSTILE]}, {"norm": ["ln", "_i_"], "ffn": ["mlp", "a|b"]}])
+def test_no_value_is_markup(tmp_path: Path, factors: dict[str, list[Any]]) -> None:
+    text = "".join(report(case(tmp_path, factors)).values())
+    bare = re.sub(r"\\.", "", text)
+    assert not re.search(r"<[a-z]|\]\(javascript|`|(?<![\w*])\*b\*|\b_i_\b", bare)
+    for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
+        assert len({re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}) == 1
