@@ -15,7 +15,7 @@ def library() -> tuple[np.ndarray, np.ndarray]:
     return found.images, found.target
 
 
-@pytest.mark.parametrize("patch", [1, 2, 4, 8])
+@pytest.mark.parametrize("patch", [2, 8])
 def test_patches_are_the_pictures(patch: int, library: tuple[np.ndarray, np.ndarray]) -> None:
     it = build("digits", "classification", patch=patch)
     images, labels = library
@@ -31,12 +31,6 @@ def test_patches_are_the_pictures(patch: int, library: tuple[np.ndarray, np.ndar
                 image[row * patch + i // patch, column * patch + i % patch] = value
         image = np.rint(image * pixels.std() + pixels.mean())
         assert known[image.tobytes()] == label
-
-
-def test_training_patches_have_mean_zero_and_unit_scale() -> None:
-    it = task("digits", "classification")
-    seen = torch.cat([it.batch(0, step, 629).inputs["tokens"] for step in range(2)])  # one pass of 1258
-    assert abs(float(seen.mean())) < 1e-5 and abs(float(seen.std()) - 1) < 1e-4
 
 
 def test_splits_share_no_picture_and_every_digit_alike(library: tuple[np.ndarray, np.ndarray]) -> None:

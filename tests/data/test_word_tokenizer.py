@@ -93,11 +93,6 @@ def test_too_small_a_vocabulary_is_refused(size: int, said: str) -> None:
         load_corpus(library(3), "word", size)
 
 
-def test_what_is_no_utf8_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"data\.tokenizer=word.*data\.tokenizer=byte"):
-        load_corpus([Document("bad", b"abc\xff")], "word")
-
-
 def test_a_task_of_words_tells_what_is_unknown_and_has_no_bits_per_byte(tmp_path: Path) -> None:
     file = tmp_path / "words.txt"
     file.write_text(library(1)[0].text.decode() * 40)

@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,8 +26,10 @@ from test_components import component
 
 from ablate.cli.summary import summary
 from ablate.config.components import resolve
-from ablate.config.groups import groups
+from ablate.config.compose import Composer
+from ablate.config.groups import groups, read_groups
 from ablate.config.schema import COMPONENTS, Config
+from ablate.planning.checks.validate import Validator
 from ablate.planning.plan import check_study
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -57,8 +60,8 @@ TASKS = {
     "sort": ["data.length=5"],
 }
 TEXTS = ("data=text", "data=mlm")
-PRESETS = dict.fromkeys(["bart", "t5", "t5_v1_1", "transformer"], SOURCES)
-PRESETS |= dict.fromkeys(["bert", "albert", "electra", "roberta", "modernbert"], FORMS["bert"])
+PRESETS = dict.fromkeys(["bart", "t5", "t5_v1_1", "transformer"], "seq2seq")  # the others are language models
+PRESETS |= dict.fromkeys(["bert", "albert", "electra", "roberta", "modernbert"], "mlm")
 SETTINGS = {
     "dropout": ["model.dropout=0.2"],
     "untied": ["model.tie_embeddings=false", "model.scale_embeddings=true"],
@@ -125,11 +128,21 @@ def configurations(text: Path) -> Iterator[tuple[str, Config]]:
         yield name, configuration(text, *words)
     for task, words in TASKS.items():
         yield f"data={task}", configuration(text, f"data={task}", *words)
+    sources = {"lm": causal, "mlm": configuration(text, *FORMS["bert"]), "seq2seq": crossing}
     for name in sorted(groups()["preset"]):
-        task = [word for word in PRESETS.get(name, []) if not word.startswith("model=")]
-        yield f"preset={name}", configuration(text, *task, f"+preset={name}")
+        yield f"preset={name}", of_preset(name, sources[PRESETS.get(name, "lm")])
     for name, words in SETTINGS.items():
         yield name, configuration(text, *words)
+
+
+def of_preset(name: str, source: Config) -> Config:
+    """A preset on the data of another configuration, composed once for all tests of presets."""
+    with Composer(read_groups()) as composer:
+        composed = composer.compose([f"+preset={name}", *TINY[:-1]]).config.with_value("data", source.data)
+    with patch.object(Validator, "_budget", return_value=SimpleNamespace(hidden=None)):
+        [checked], problems = Validator().validate([composed])
+    assert not problems
+    return checked.config
 
 
 def choosing(config: Config, group: str, chosen: dict[str, Any]) -> Config:

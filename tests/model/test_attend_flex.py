@@ -20,6 +20,7 @@ from ablate.model.position import ALiBi
 
 HEADS, T = 3, 9
 RULES = [*itertools.product((True, False), (None, 3), (False, True))]
+CAPPED = [(0.5, False), (None, True), (0.5, True), (None, False)]  # soft cap, sink
 
 
 @pytest.fixture
@@ -36,13 +37,20 @@ def given() -> list[Tensor]:
 
 
 @pytest.mark.usefixtures("gradients")
-@pytest.mark.parametrize(("causal", "window", "sloped"), RULES)
-def test_rules_are_the_explicit_bias_and_mask(causal: bool, window: int | None, sloped: bool) -> None:
+@pytest.mark.parametrize(
+    ("causal", "window", "sloped", "soft_cap", "sunk"),
+    [(*rule, *capped) for i, rule in enumerate(RULES) for capped in (CAPPED[3], CAPPED[i % 3])],
+)
+def test_rules_are_the_explicit_bias_and_mask(
+    causal: bool, window: int | None, sloped: bool, soft_cap: float | None, sunk: bool
+) -> None:
     """Outputs and gradients."""
+    sink = torch.randn(HEADS, dtype=torch.float64, generator=torch.Generator().manual_seed(4)) if sunk else None
     places = ALiBi(HEADS).places(torch.zeros(1, T, 1, dtype=torch.float64), causal)
     one, other = given(), given()
-    by_rules = attend_flex(*one, causal, places.slopes if sloped else None, 0.3, window)
-    explicit = attend_explicit(*other, causal, places.bias if sloped else None, None, None, 0.3, window)
+    more: dict[str, Any] = {"scale": 0.3, "window": window, "soft_cap": soft_cap, "sink": sink}
+    by_rules = attend_flex(*one, causal, slopes=places.slopes if sloped else None, **more)
+    explicit = attend_explicit(*other, causal, bias=places.bias if sloped else None, **more)
     found, expected = (
         [out, *torch.autograd.grad(out.sin().sum(), inputs)] for out, inputs in ((by_rules, one), (explicit, other))
     )
@@ -64,7 +72,7 @@ def test_a_model_that_is_told_rules_computes_the_same(causal: bool, monkeypatch:
 
     monkeypatch.setattr(module, "attend_flex", counted)
     monkeypatch.setattr(module, "takes_rules", lambda query: torch.compiler.is_compiling())
-    by_rules.compile(backend="aot_eager", fullgraph=True)
+    by_rules.compile(backend="eager", fullgraph=True)
     losses = [loss_of(model, inputs) for model in (eager, by_rules)]
     for loss in losses:
         loss.backward()

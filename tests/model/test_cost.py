@@ -99,19 +99,13 @@ def test_shared_norms_of_parallel_sublayers_count_once() -> None:
     assert saved - count(config, Blank(VOCAB, CONTEXT)).params == LAYERS * 2 * DIM
 
 
-@pytest.mark.parametrize("position", POSITIONS)
-def test_a_position_s_table_counts_once_for_all_layers(position: str) -> None:
-    found = count(with_parts(position=position), Blank(VOCAB, CONTEXT)).params
-    assert found == VOCAB * DIM + LAYERS * (4 * DIM * DIM + MLP_PARAMS + 4 * DIM) + 2 * DIM + POSITIONS[position]
-
-
-@pytest.mark.parametrize("i", range(18))
+@pytest.mark.parametrize("i", range(9))
 def test_attentions_and_residual_styles_by_hand(i: int) -> None:
     """Shared keys and values are projected once, but compared by every head; a window counts all pairs, too.
 
-    Each attention stands beside three residual styles, each of those beside two attentions.
+    Each attention and each residual style stands in one of these.
     """
-    attention, residual = [*ATTENTIONS][(i + i // 9) % 6], [*RESIDUALS][i % 9]
+    attention, residual = [*ATTENTIONS][i % 6], [*RESIDUALS][i]
     position = ("t5", "alibi", "partial_rope")[i // 2 % 3]
     params, matrices = ATTENTIONS[attention]
     each, last = RESIDUALS[residual]
@@ -178,7 +172,6 @@ def test_counts_are_those_of_the_real_model_and_leave_no_trace(cell: dict[str, s
     config = sized(CONFIG | {group: component(group, name) for group, name in cell.items()}, **own_head)
     state, task = torch.get_rng_state(), Blank(VOCAB, CONTEXT)
     found = count(config, task)
-    count(config.with_value("model.dim", 16_384).with_value("model.heads", 4), Blank(50_000, CONTEXT))
     assert torch.equal(state, torch.get_rng_state()) and torch.zeros(1).device.type == "cpu"
     model = initialised_model(config, task, 0)
     assert found.params == sum(p.numel() for p in model.parameters())
@@ -192,11 +185,6 @@ def test_notes_are_told_once() -> None:
     notes = count(with_parts(norm="bn"), Blank(VOCAB, CONTEXT)).notes
     assert len(notes) == 1 and notes[0].startswith("BatchNorm: ") and "future" in notes[0]
     assert count(sized(), Blank(VOCAB, CONTEXT)).notes == []
-
-
-def test_dropout_and_training_do_not_change_the_count() -> None:
-    plain, dropping = count(sized(), Blank(VOCAB, CONTEXT)), count(sized(dropout=0.3), Blank(VOCAB, CONTEXT))
-    assert (dropping.params, dropping.flops_per_token) == (plain.params, plain.flops_per_token)
 
 
 def test_utilisation() -> None:

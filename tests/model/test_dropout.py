@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from typing import Any
 
@@ -45,7 +44,7 @@ def test_the_mask_is_split_mix_of_key_and_index(seed: int, step: int, name: str)
     assert mask(name, 0.3, seed, step, 2000).bool().tolist() == kept
 
 
-@pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("p", [0.1, 0.9])
 def test_rate_and_expectation(p: float) -> None:
     n = 200_000
     y = site("a", p)(torch.ones(n, dtype=torch.float64))
@@ -53,20 +52,6 @@ def test_rate_and_expectation(p: float) -> None:
     assert abs(dropped - n * p) < 4.5 * math.sqrt(n * p * (1 - p))
     torch.testing.assert_close(y[y != 0], torch.full((n - dropped,), 1 / (1 - p), dtype=torch.float64))
     assert abs(float(y.mean()) - 1) < 4.5 * math.sqrt(p / (1 - p) / n)
-
-
-def test_masks_of_sites_steps_and_seeds_are_independent() -> None:
-    p, n = 0.3, 100_000
-    keyed = itertools.product(("a", "b", "aa"), (0, 1, 10), (0, 1, 10))
-    masks = torch.stack([mask(name, p, seed, step, n) for name, seed, step in keyed])
-    correlation = torch.corrcoef(masks).fill_diagonal_(0)
-    assert correlation.abs().max() < 5 / math.sqrt(n)
-
-
-def test_neighbouring_indices_are_independent() -> None:
-    kept = mask(p=0.3) - 0.7
-    for distance in (1, 2, 3, 16, 64, 1024, 4096):
-        assert abs(float((kept[distance:] * kept[:-distance]).mean()) / 0.21) < 5 / math.sqrt(len(kept)), distance
 
 
 def test_nothing_else_moves_a_mask() -> None:
@@ -80,25 +65,17 @@ def test_nothing_else_moves_a_mask() -> None:
     assert torch.equal(dropout(x.flatten()).view(8, 16), first)  # an index counts elements, whatever the shape
     assert torch.equal(dropout(x.double()).float(), first)
     assert torch.equal(dropout(x[:3]), first[:3])
+    assert torch.equal(dropout(x.T.contiguous().T), first)  # nor how they lie in memory
+    assert dropout(x.bfloat16()).dtype == torch.bfloat16
     torch.manual_seed(0)
     dropout(x)
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_strided_input_has_the_mask_of_its_elements() -> None:
-    dropout, x = site("a", 0.3), torch.ones(8, 16)
-    assert torch.equal(dropout(x.T.contiguous().T), dropout(x))
 
 
 def test_evaluation_and_zero_rate_change_nothing() -> None:
     x = torch.randn(4, 5)
     assert torch.equal(site("a", 0.3).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_keeps_the_type(dtype: torch.dtype) -> None:
-    assert site("a", 0.3)(torch.ones(4, 5, dtype=dtype)).dtype == dtype
 
 
 def test_gradient_is_the_scaled_mask() -> None:
@@ -149,23 +126,6 @@ def test_both_stacks_have_masks_of_their_own() -> None:
     keys = {name: int(module.key) for name, module in model.named_modules() if isinstance(module, Dropout)}
     assert len(set(keys.values())) == len(keys) == 2 + 2 * (1 + 2) + 2 * (2 + 3)  # embeddings; shares and sublayers
     assert {name.split(".")[0] for name in keys} == {"encoder", "decoder"}
-
-
-def test_another_component_leaves_the_masks_alone() -> None:
-    mine, other = built({"ffn": "swiglu", "norm": "rms"}, dropout=0.2), built(dropout=0.2)
-    for model in (mine, other):
-        rekey(model, 4, 2)
-    keys = [{n: int(m.key) for n, m in model.named_modules() if isinstance(m, Dropout)} for model in (mine, other)]
-    assert keys[0] == keys[1] and len(keys[0]) == 7
-
-
-def test_a_model_repeats_its_masks_and_changes_them_with_the_step() -> None:
-    model, tokens = built(dropout=0.2), some_tokens()
-    losses = []
-    for step in (0, 1, 0):
-        rekey(model, 0, step)
-        losses.append(model(tokens).detach())
-    assert torch.equal(losses[0], losses[2]) and not torch.allclose(losses[0], losses[1])
 
 
 def test_layers_that_share_parameters_have_masks_of_their_own() -> None:

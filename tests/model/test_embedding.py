@@ -61,17 +61,6 @@ def test_a_row_is_the_product_of_a_one_and_the_table(name: str) -> None:
     assert table(ids).dtype == torch.float64
 
 
-def test_learned_is_the_table_that_torch_has() -> None:
-    mine = bind("embedding", read("embedding", "learned"), {"vocab": 7, "dim": 4})()
-    assert list(mine.state_dict()) == ["weight"] and mine.weight.shape == (7, 4)
-    theirs = nn.Embedding(7, 4)
-    mine.load_state_dict(theirs.state_dict())
-    ids = torch.tensor([[2, 2, 5]])
-    for table in (mine, theirs):
-        table(ids).square().sum().backward()
-    assert torch.equal(mine(ids), theirs(ids)) and torch.equal(mine.weight.grad, theirs.weight.grad)
-
-
 @forms
 def test_a_frozen_table_has_the_draws_of_a_learned_one(form: tuple[str, str]) -> None:
     learned, random = of_form("learned", form), of_form("random", form)

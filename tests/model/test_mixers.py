@@ -224,8 +224,9 @@ def test_what_reads_from_left_to_right_is_refused_where_all_is_seen(variant: str
             built({"attention": variant}, form=form)
 
 
-@pytest.mark.parametrize("position", ["rope", "alibi", "learned"])
-@every
+@pytest.mark.parametrize(
+    ("variant", "position"), [("retention", "alibi"), ("retention", "rope"), ("gla", "rope"), ("mamba2", "learned")]
+)
 def test_a_plan_says_which_positions_do_not_reach_a_mixer(variant: str, position: str) -> None:
     notes = count(configuration({"attention": variant, "position": position}), Blank()).notes
     reached = position == "learned" or (variant == "retention" and position == "rope")

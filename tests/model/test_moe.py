@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ablate.config.components import bind
 from ablate.config.schema import Config
-from ablate.model.build import build_model, initialised_model
+from ablate.model.build import initialised_model
 from ablate.model.cost import count
 from ablate.model.ffn import MoE
 from ablate.model.init import Torch, Xavier, draw, initialise, shared_draws
@@ -90,12 +90,6 @@ def test_the_balance_counts_real_tokens_alone(padded: bool) -> None:
     assert ffn.balance.item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_experts_that_are_picked_alike_have_a_balance_of_one() -> None:
-    ffn = made(balance=1.0, top_k=4)
-    ffn(some(2, 7, DIM))
-    assert ffn.balance.item() == pytest.approx(1)
-
-
 def configured(**changed: Any) -> Config:
     return configuration({"ffn": "moe"}).with_value("ffn", read("ffn", "moe") | changed)
 
@@ -145,12 +139,6 @@ def test_flops_are_those_of_the_experts_that_a_token_passes() -> None:
     assert few.flops_per_token - none.flops_per_token == 2 * (2 * dim * 4 + 2 * 3 * 2 * dim * 8)
     passed = [{active for _, active in each.widths} for each in (few, many, none)]
     assert passed == [{0.5}, {0.125}, set()] and few.hidden == 8
-
-
-def test_without_a_width_it_costs_what_a_dense_one_does() -> None:
-    for changed, hidden in (({}, 88), ({"shared": 2}, 48), ({"expert": "relu"}, 128)):
-        ffn = bind("ffn", read("ffn", "moe") | changed, {"dim": 64})()
-        assert ffn.hidden == hidden, changed
 
 
 def test_each_expert_is_drawn_by_its_own_fans() -> None:
@@ -221,12 +209,6 @@ def losses(model: Any, tokens: Tensor) -> dict[str, Tensor]:
     """What training adds."""
     logits = model.train()(tokens)
     return terms_of(model, Objectives.plain, logits, tokens, {}, tokens.numel(), 1.0)
-
-
-def test_it_is_built_where_nothing_is_computed() -> None:
-    with torch.device("meta"):
-        model = build_model(configured(), Blank(VOCAB, CONTEXT))
-        assert model(some_tokens().to("meta")).shape == (3, CONTEXT, VOCAB)
 
 
 def test_routing_is_in_float32_whatever_products_are_in() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ablate.config.components import bind
 from ablate.model.build import offered
-from ablate.model.norm import GroupNorm, PartialRMSNorm, RMSNorm, ScaleNorm, StdLayerNorm, running_norms
+from ablate.model.norm import GroupNorm, ScaleNorm, StdLayerNorm
 
 DIM, EPS = 8, 1e-3
 OFFERED = offered(some_shape(DIM))
@@ -101,26 +101,6 @@ def test_formulas_of_one_token(variant: str) -> None:
         assert y == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("variant", "names"),
-    [
-        ("ln", ["weight", "bias"]),
-        ("ln_std", ["weight", "bias"]),
-        ("rms", ["weight"]),
-        ("prms", ["weight"]),
-        ("scale", ["weight"]),
-        ("group", ["weight", "bias"]),
-        ("dyt", ["alpha", "weight", "bias"]),
-        ("none", []),
-        ("bn", ["weight", "bias"]),
-        ("instance", ["weight", "bias"]),
-        ("powernorm", ["weight", "bias"]),
-    ],
-)
-def test_parameters(variant: str, names: list[str]) -> None:
-    assert [name for name, _ in from_disk(variant).named_parameters()] == names
-
-
 @pytest.mark.parametrize("variant", ["ln", "ln_std", "group", "rms", "prms"])
 def test_without_gain_or_bias_is_with_a_gain_of_one_and_a_bias_of_zero(variant: str) -> None:
     x, whole = some(4, 5, DIM), from_disk(variant)
@@ -143,36 +123,6 @@ def test_every_variant_has_a_formula() -> None:
     assert not (message := without_formula("norm", known, how + ': "{name}": ({{"eps": EPS}}, lambda v, p: …)')), (
         message
     )
-
-
-def test_layer_norm_of_one_group_is_layer_norm() -> None:
-    x = some(4, 5, DIM)
-    torch.testing.assert_close(from_disk("group", groups=1)(x), from_disk("ln")(x))
-    torch.testing.assert_close(from_disk("prms", share=1.0)(x), from_disk("rms")(x))
-
-
-@pytest.mark.parametrize(
-    ("dim", "share", "k"), [(16, 0.0625, 1), (768, 0.0625, 48), (100, 0.07, 7), (8, 0.26, 3), (8, 1.0, 8), (8, 1e-9, 1)]
-)
-def test_partial_rms_rounds_its_share_up(dim: int, share: float, k: int) -> None:
-    x, other = some(1, 1, dim), some(1, 1, dim, seed=1)
-    norm, other[..., :k] = PartialRMSNorm(dim, 1e-5, share).double(), x[..., :k]
-    torch.testing.assert_close(norm(x)[..., :k], norm(other)[..., :k])
-    other[..., k - 1] += 1
-    assert not torch.allclose(norm(x) / x, norm(other) / other)
-
-
-def test_rms_norm_of_small_and_large_numbers() -> None:
-    """ε stands inside the root, and no square overflows on the way."""
-    norm = RMSNorm(2, 1e-5)
-    tiny = torch.tensor([[[1e-4, -1e-4]]])
-    torch.testing.assert_close(norm(tiny), tiny / (1e-8 + 1e-5) ** 0.5)
-    torch.testing.assert_close(norm(torch.tensor([[[3e4, 4e4]]])), torch.tensor([[[0.6, 0.8]]]) * 2**0.5)
-
-
-def test_scale_norm_starts_with_vectors_of_length_root_dim() -> None:
-    norm = ScaleNorm(DIM, 1e-5).double()
-    torch.testing.assert_close(norm(some(4, 5, DIM)).norm(dim=-1), torch.full((4, 5), DIM**0.5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("norm", [StdLayerNorm(DIM, 1e-6), ScaleNorm(DIM, 1e-5), GroupNorm(DIM, 1e-5, 2)])
@@ -200,51 +150,6 @@ def test_what_stands_at_padding_never_matters(variant: str, training: bool) -> N
         norm = from_disk(variant).train(training)
         y = norm(torch.where(real[..., None], x, 1e6 * some(4, 5, DIM, seed=1)), mask.to(kind))
         torch.testing.assert_close(y[real], norm(x, mask.to(kind))[real])
-
-
-@every
-def test_what_a_token_sees_of_others(variant: str) -> None:
-    """Nothing at evaluation, nor in training but for norms of the batch; a mask of ones is no mask."""
-    x, norm = some(4, 5, DIM), from_disk(variant)
-    for training in (False, True):
-        either = from_disk(variant).train(training)
-        torch.testing.assert_close(either(x, torch.ones(4, 5)), either(x))
-    if variant in FORMULAS:
-        torch.testing.assert_close(norm(x[1:2, 2:3])[0, 0], norm(x)[1, 2])
-    norm(x)
-    y = norm.eval()(x)
-    for b, t in ((0, 0), (2, 3), (3, 4)):
-        torch.testing.assert_close(norm(x[b : b + 1, t : t + 1])[0, 0], y[b, t])
-
-
-@every
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-def test_gradients(variant: str, masked: bool, training: bool) -> None:
-    """PowerNorm's are derivatives at evaluation and of its batch's own statistics; for the others see its own tests."""
-    norm, mask = from_disk(variant).train(training), some_mask(4, 3) if masked else None
-    for keeping in running_norms(norm):
-        keeping.frozen = True
-    if masked:
-        mask[3] = 0
-    x = some(4, 3, DIM).requires_grad_()
-    parameters = list(norm.parameters())
-
-    def forward(x: Tensor, *parameters: Tensor) -> Tensor:
-        names = [name for name, _ in norm.named_parameters()]
-        y = torch.func.functional_call(norm, dict(zip(names, parameters, strict=True)), (x, mask))
-        return y if mask is None else y[mask.bool()]
-
-    assert torch.autograd.gradcheck(forward, (x, *parameters), fast_mode=True)
-
-
-@every
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_keeps_the_type_of_its_input(variant: str, dtype: torch.dtype) -> None:
-    for training in (True, False):
-        norm = from_disk(variant).to(dtype).train(training)
-        y = norm(some(4, 5, DIM).to(dtype))
-        assert y.dtype == dtype and y.isfinite().all()
 
 
 @every

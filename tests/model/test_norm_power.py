@@ -7,7 +7,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from test_norm import DIM, EPS, some, some_mask, trained
 from torch import Tensor, nn
 
@@ -74,18 +73,6 @@ def evaluated(x: Tensor, paper: Paper) -> np.ndarray:
     return x.detach().numpy() / np.sqrt(paper.square + EPS) * paper.gain + paper.shift
 
 
-def test_the_backward_pass_is_not_the_derivative() -> None:
-    """The derivative at fixed ψ is γ · g / ψ; the paper's takes ν ⊙ x̂ off, which later batches' gradients decide."""
-    norm = norm_of(0)
-    norm(some(4, 5, DIM).requires_grad_()).sum().backward()
-    x, psi = some(4, 5, DIM, seed=1).requires_grad_(), (norm.running_square.clone() + EPS).sqrt()
-    nu, normal = norm.nu.clone(), x.detach() / psi
-    norm(x).sum().backward()
-    derivative = (norm.weight / psi).expand(4, 5, DIM).detach()
-    assert (x.grad - derivative).abs().max() > 0.1 * derivative.abs().max()
-    torch.testing.assert_close(x.grad, derivative - nu * normal / psi)
-
-
 def test_one_backward_pass_per_forward_pass() -> None:
     """Two forward passes before a backward pass would use a ν that is not theirs: torch refuses."""
     norm = norm_of(0)
@@ -121,9 +108,8 @@ def same(first: nn.Module, second: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("warmup", [0, 2])
-def test_compiled_it_computes_the_same(warmup: int, backend: str) -> None:
-    eager = network(warmup)
+def test_compiled_it_computes_the_same(backend: str) -> None:
+    eager = network(2)
     compiled = copy.deepcopy(eager)
     torch._dynamo.reset()
     compiled.compile(backend=backend, fullgraph=True)
@@ -156,12 +142,3 @@ def test_a_stack_of_replicas_trains_as_each_does_alone() -> None:
                 torch.testing.assert_close(parameters[name].grad[i], parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
             for name, buffer in model.named_buffers():
                 torch.testing.assert_close(buffers[name][i], buffer, rtol=1e-5, atol=1e-6, msg=name)
-
-
-def test_it_trains_on_under_autocast() -> None:
-    model = network(1).double().float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        for step in range(4):
-            F.mse_loss(model(some(4, 5, DIM, seed=step).float()), some(4, 5, DIM).float()).backward()
-    assert all(tensor.isfinite().all() for tensor in model.state_dict().values())
-    assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())

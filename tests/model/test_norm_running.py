@@ -11,7 +11,7 @@ from test_norm import DIM, EPS, from_disk, some, some_mask, trained
 from test_variants import CONTEXT, VOCAB, built, some_tokens
 from torch import Tensor, nn
 
-from ablate.model.norm import BatchNorm, InstanceNorm, LayerNorm, PowerNorm, running_norms
+from ablate.model.norm import BatchNorm, InstanceNorm, running_norms
 
 KEEPING = ["bn", "instance", "powernorm"]
 each = pytest.mark.parametrize("variant", KEEPING)
@@ -69,32 +69,6 @@ def test_batch_norm_is_torch_s_over_the_real_positions_alone(masked: bool) -> No
     torch.testing.assert_close(ours.eval()(x, mask)[real], theirs.eval()(x[real]))
 
 
-def test_instance_norm_is_torch_s() -> None:
-    ours = trained(InstanceNorm(DIM, EPS, 0.3))
-    theirs = nn.InstanceNorm1d(DIM, EPS, 0.3, affine=True, track_running_stats=True).double()
-    theirs.load_state_dict(ours.state_dict(), strict=False)
-    for step in range(3):
-        x, y = some(4, 5, DIM, seed=step).requires_grad_(), some(4, 5, DIM, seed=step).requires_grad_()
-        mine, other = ours(x), theirs(y.transpose(1, 2)).transpose(1, 2)
-        torch.testing.assert_close(mine, other)
-        mine.sin().sum().backward()
-        other.sin().sum().backward()
-        torch.testing.assert_close(x.grad, y.grad)
-    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
-    torch.testing.assert_close(ours.running_var, theirs.running_var)
-    x = some(4, 5, DIM, seed=7)
-    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x.transpose(1, 2)).transpose(1, 2))
-
-
-@each
-def test_evaluation_moves_nothing(variant: str) -> None:
-    norm = from_disk(variant)
-    norm(some(4, 5, DIM))
-    before = state(norm)
-    norm.eval()(some(4, 5, DIM, seed=1))
-    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
-
-
 @each
 def test_frozen_statistics_of_the_batch_move_nothing(variant: str) -> None:
     """Frozen training computes what training from a fresh start does, and leaves all as it was."""
@@ -107,8 +81,10 @@ def test_frozen_statistics_of_the_batch_move_nothing(variant: str) -> None:
     y.sum().backward()
     assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
     torch.testing.assert_close(y, fresh(x, mask))
+    norm.eval()(x)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers()), "nor does evaluation"
     norm.frozen = False
-    norm(x, mask)
+    norm.train()(x, mask)
     assert not any(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers() if name != "nu")
 
 
@@ -152,15 +128,6 @@ def test_short_sequences_count_by_their_positions() -> None:
     torch.testing.assert_close(norm.running_var, x[0].var(0))
 
 
-@each
-def test_running_norms_are_found(variant: str) -> None:
-    model = built({"norm": variant})
-    found = running_norms(model)
-    assert [type(norm) for norm in found] == [type(from_disk(variant))] * 5
-    assert running_norms(built()) == [] and running_norms(nn.Sequential(LayerNorm(DIM, EPS))) == []
-    assert all("future" in norm.note for norm in found)
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @each
 def test_drift(variant: str, masked: bool) -> None:
@@ -177,14 +144,6 @@ def test_drift(variant: str, masked: bool) -> None:
     assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
 
 
-def test_drift_of_statistics_that_have_settled_is_none() -> None:
-    for make in (BatchNorm(DIM, 0.0, 1.0), InstanceNorm(DIM, 0.0, 1.0), PowerNorm(DIM, 0.0, 1.0, 3)):
-        norm, x = make.double(), some(4, 5, DIM)
-        assert norm.drift(x) > 0.5
-        norm(x)
-        assert norm.drift(x) < 1e-12
-
-
 def leak(model: nn.Module, now: int) -> float:
     """How much logits up to position `now` change with the tokens after it, relative to their spread."""
     tokens = some_tokens()
@@ -196,10 +155,9 @@ def leak(model: nn.Module, now: int) -> float:
 
 
 @each
-@pytest.mark.parametrize("now", [0, CONTEXT // 2, CONTEXT - 2])
-def test_a_causal_decoder_sees_the_future_in_training_and_not_at_evaluation(variant: str, now: int) -> None:
+def test_a_causal_decoder_sees_the_future_in_training_and_not_at_evaluation(variant: str) -> None:
     """What their training statistics leak: much; at evaluation: nothing."""
-    model = built({"norm": variant}).double()
+    model, now = built({"norm": variant}).double(), CONTEXT // 2
     assert leak(model, now) > 0.01
     assert leak(model.eval(), now) == 0
     assert leak(built().double(), now) == 0  # the measure finds nothing where there is nothing

@@ -44,10 +44,6 @@ def test_every_variant_is_tested_here() -> None:
     assert variants("objective") == ["cross_entropy", "label_smoothing", "multi_token", "z_loss"]
 
 
-def test_cross_entropy_adds_nothing() -> None:
-    assert made("cross_entropy").terms(*some_logits(), []) == {} == Objective().terms(*some_logits(), [])
-
-
 def test_label_smoothing_is_the_cross_entropy_of_smoothed_targets() -> None:
     logits, targets = some_logits()
     expected = 0.0

@@ -52,13 +52,15 @@ def changed(key: str, value: Any) -> Any:
 
 
 def mutants() -> Iterator[tuple[str, str]]:
-    """Every setting of every preset, changed; initialisation is not compared, a null leaves nothing to change."""
+    """Every setting of a preset, changed, each in the first that has it; initialisation is not compared."""
+    seen = set()
     for name, family in FAMILIES.items():
         if name == family.preset:
             body = OmegaConf.to_container(OmegaConf.load(groups()["preset"][name]))
             for group in body.keys() - {"defaults", "init"}:
                 for key, value in body[group].items():
-                    if value is not None and key not in ("share", LAYERS):
+                    if value is not None and key not in ("share", LAYERS) and (group, key) not in seen:
+                        seen.add((group, key))
                         yield name, f"{group}.{key}={changed(key, value)}"
     yield from (("gemma2", "attention=gqa+window"), ("gemma2", "attention=window"))
     yield from (("gemma3", "attention=4window+gqa+window+..."), ("gemma3", "attention.window=6"))

@@ -12,12 +12,10 @@ from empty_task import Blank
 from test_variants import (
     CONTEXT,
     VOCAB,
-    check_padding,
     check_side_by_side,
     configuration,
     jitter,
     loss_of,
-    padded,
     read,
     some_inputs,
 )
@@ -114,31 +112,8 @@ def test_shared_layers_share_their_two_numbers() -> None:
 EVERY = {"qk_norm": "ln", "window": 5, "gate": "head", "sink": "learned", "soft_cap": 5.0, "value_bias": True}
 
 
-@each_kind
-@each_form
-def test_masks_causality_and_gradients_beside_every_other_option(kind: str, form: tuple[str, str]) -> None:
-    model, inputs = made(chosen(kind, form=form, **EVERY), form), some_inputs(form, 7)
-    check_padding(model, inputs, padded(inputs))
-    if form[1] != "mlm":
-        other = inputs["tokens"].clone()
-        other[:, 5:] = (other[:, 5:] + 1) % VOCAB
-        torch.testing.assert_close(model(**inputs)[:, :5], model(**inputs | {"tokens": other})[:, :5])
-    loss_of(model, inputs).backward()
-    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
-    parameters = dict(model.named_parameters())
-    flat = torch.cat([p.detach().flatten() for p in parameters.values()]).requires_grad_()
-
-    def forward(values: Tensor) -> Tensor:
-        parts = values.split([p.numel() for p in parameters.values()])
-        given = {name: part.view(p.shape) for (name, p), part in zip(parameters.items(), parts, strict=True)}
-        return torch.func.functional_call(model, given, (), some_inputs(form, 2, 5), tie_weights=True)
-
-    assert torch.autograd.gradcheck(forward, flat, fast_mode=True)
-
-
-@pytest.mark.parametrize("residual", ["post", "parallel", "hyper_connections"])
-def test_compiled_stacked_and_in_bf16_it_computes_the_same(residual: str) -> None:
-    config, inputs = chosen("learned", {"residual": residual}, layers=2, **EVERY), some_inputs(LM)
+def test_compiled_stacked_and_in_bf16_it_computes_the_same() -> None:
+    config, inputs = chosen("learned", {"residual": "hyper_connections"}, layers=2, **EVERY), some_inputs(LM)
     models = [jitter(initialised_model(config, Blank(VOCAB, CONTEXT), seed), 0.05).eval() for seed in (0, 1)]
     check_side_by_side(models, inputs)
     eager, compiled = models[0], copy.deepcopy(models[0])

@@ -13,7 +13,7 @@ from test_variants import CONTEXT, VOCAB, built, configuration, read
 from ablate.config.components import bind
 from ablate.model.cost import count
 from ablate.model.init import shared_draws
-from ablate.model.vectors.elmo import ELMo, LanguageModel, drawn, mean_states, one_thread, spaced
+from ablate.model.vectors.elmo import ELMo, drawn, mean_states, spaced
 from ablate.model.vectors.word2vec import LONGEST, Sentences, Word2Vec, fixed_hash
 
 W2V = {"objective": "skipgram", "window": 2, "negative": 5, "subsample": 0.0, "epochs": 20, "lr": 0.05}
@@ -61,13 +61,6 @@ def test_a_seed_decides_every_bit(name: str) -> None:
     assert np.array_equal(before[1], np.random.get_state()[1])
 
 
-def test_no_thread_that_there_is_changes_a_state() -> None:
-    threads = torch.get_num_threads()
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == threads
-
-
 def test_word2vec_reads_all_of_a_long_document_and_no_hash_of_this_process() -> None:
     pieces = list(Sentences([np.arange(LONGEST + 3) % 5, np.array([4])], 5))
     assert [len(piece) for piece in pieces] == [LONGEST, 3, 1] and pieces[1] == ["0", "1", "2"]
@@ -83,13 +76,6 @@ def test_states_of_each_direction_read_one_side_alone() -> None:
         differ = (model.states(ids) != model.states(changed))[0]
     forth, back = differ[:, :4].any(1), differ[:, 4:].any(1)
     assert forth.tolist() == [False] * 5 + [True] * 5 and back.tolist() == [True] * 6 + [False] * 4
-
-
-def test_a_language_model_of_no_weights_guesses() -> None:
-    model = LanguageModel(10, 8)
-    for parameter in model.parameters():
-        torch.nn.init.zeros_(parameter)
-    assert float(model.loss(torch.arange(10)[None]).detach()) == pytest.approx(np.log(10))
 
 
 def test_a_row_is_the_mean_of_the_states_of_its_places() -> None:

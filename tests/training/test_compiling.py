@@ -56,14 +56,6 @@ def test_the_limit_of_graphs_is_an_error(small: list[str], tmp_path: Path, graph
     assert len(graphs) == 1
 
 
-def test_seconds_of_compiling_are_told_apart(small: list[str], tmp_path: Path, graphs: list[Any]) -> None:
-    words = latest(*small, "seeds=1", "train.steps=2", "train.compile=true", "train.matmul=torch")
-    trainer = Trainer(Run(tmp_path, "a/b"), plan_study(words).manifest.cells[0].config, 0)
-    assert trainer.clock.seconds["compile"] == 0
-    trainer.train(lambda: False)
-    assert graphs and trainer.clock.seconds["compile"] > 0
-
-
 def test_inductor_takes_what_makes_it_faster() -> None:
     """In this version of torch: each is an option, and of this type, which torch.compile refuses otherwise."""
     assert known(FASTER) == FASTER

@@ -47,7 +47,7 @@ def test_constant_stays() -> None:
 
 
 @pytest.mark.parametrize("schedule", MADE)
-@pytest.mark.parametrize("warmup", [0, 1, 10, 99, 100, 101, 500])
+@pytest.mark.parametrize("warmup", [0, 10, 100, 500])
 def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, warmup: int) -> None:
     rates = [at(step, schedule, warmup=warmup) for step in range(101)]
     assert all(math.isfinite(rate) and 0 < rate <= 2.0 for rate in rates)
