@@ -176,7 +176,7 @@ def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
     if leaning(row.verdict) != "undecided" or not math.isfinite(low):
         return f" (criterion{limit})"
     if (high < edge) if side == "below" else (low > edge):
-        return f" (criterion{limit}: inconclusive)"
+        return f" (criterion{limit}, met by the interval alone: inconclusive)"  # seeds are too few, or some collapsed
     which, misses, end = ("upper", "exceeds", high) if side == "below" else ("lower", "is below", low)
     bound = f"{which} bound {number(end, _places(row), signed=not opposite)} {misses} it"
     return f" (criterion{limit}; {bound}: inconclusive)"
