@@ -122,12 +122,6 @@ def test_of_runs_from_elsewhere_the_size_of_a_collapse_is_unknown(tmp_path: Path
     assert found.verdict == "equivalent among seeds that trained"
 
 
-def test_seeds_auto_goes_on_while_seeds_may_collapse(tmp_path: Path) -> None:
-    looks = {"looks": [5, 8], "at": 5, "max": 8}
-    table = evidence.effects(study(tmp_path, 5, sequential=looks))
-    assert table["verdict"].iloc[0] == "equivalent among solved seeds" and len(evidence.undecided(table)) == 1
-
-
 def test_a_claim_is_supported_among_solved_seeds_only(tmp_path: Path) -> None:
     text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.02, "metric": "test/accuracy"}
     claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
@@ -213,9 +207,13 @@ def test_bounds_hold_at_all_looks_together() -> None:
     assert worst <= 0.05
 
 
-def test_the_share_is_rounded_up() -> None:
+def test_what_bounds_leave_open_in_words() -> None:
     known = Collapse(((0, 8),), (0.5,), (0, 0), Estimate(0, 0, 8, 0, 7), math.nan)
     assert "rate < 32 %" in bound_words(known, 0.05, True) and bound(0, 8, 0.05) == pytest.approx(0.3123, abs=1e-4)
+    # Of two effects the one that more seeds may collapse in costs less.
+    shares = {"collapse_share": [0.6, 0.3], "collapse_cost": [0.1, 0.5], "verdict": ["better", "looks worse"]}
+    said = evidence.unseen_line(pandas.DataFrame(shares | {"metric": "test/loss"}))
+    assert said.endswith("up to 60 % of seeds may collapse (95 %), which would move a difference by up to 0.1")
 
 
 def test_what_better_and_worse_leave_open_stands_beside_them(tmp_path: Path) -> None:
@@ -240,13 +238,6 @@ def test_the_share_of_collapses_allows_for_all_looks(tmp_path: Path) -> None:
     low = lambda levels, seed: solved(levels, seed) - 0.1 * (levels["norm"] == "rms")  # noqa: E731
     found = row(study(tmp_path, 5, low, sequential={"looks": [*LOOKS], "at": 5, "max": 20}))
     assert found.collapse_share == pytest.approx(1 - nominal(LOOKS, 0.05) ** (1 / 5))
-
-
-def test_the_line_says_what_its_own_share_would_cost() -> None:
-    """Of two effects the one that more seeds may collapse in costs less."""
-    shares = {"collapse_share": [0.6, 0.3], "collapse_cost": [0.1, 0.5], "verdict": ["better", "looks worse"]}
-    said = evidence.unseen_line(pandas.DataFrame(shares | {"metric": "test/loss"}))
-    assert said.endswith("up to 60 % of seeds may collapse (95 %), which would move a difference by up to 0.1")
 
 
 def test_sides_with_batches_of_their_own_share_the_level() -> None:

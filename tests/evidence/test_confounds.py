@@ -11,8 +11,6 @@ from fake_studies import fabricate
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.evidence.confounds import also
-from ablate.evidence.contrasts import contrasts
 from ablate.planning.plan import PlanError
 from ablate.results.atomic import read_json, write_json
 from ablate.results.study import load_study
@@ -57,13 +55,6 @@ def test_the_plan_names_what_a_variant_changes_beside_itself(plan: Any) -> None:
 )
 def test_arguments_that_both_sides_have_and_nothing_else(plan: Any, overrides: list[str], expected: list[str]) -> None:
     assert lines(plan(*overrides)) == expected
-
-
-def test_patterns_of_presets_are_named_as_people_write_them(plan: Any) -> None:
-    manifest = plan("+preset=gemma2,gemma3", "model.layers=6", "attention.window=5").manifest
-    [contrast] = contrasts(manifest)
-    named = also(manifest, contrast)
-    assert "attention window+gqa → 5window+gqa" in named
 
 
 def test_what_a_constructor_fills_in_counts(tmp_path: Path) -> None:

@@ -43,30 +43,26 @@ def test_single_runs_are_mcnemars_exact_test(up: int, down: int) -> None:
     assert found == pytest.approx(stats.binomtest(up, up + down, 0.5).pvalue)
 
 
-def test_differences_of_several_runs_by_all_signs() -> None:
+def test_exact_tests_of_several_runs_are_over_all_choices() -> None:
     differences = [2, 1, 0, -1, 2, 1]
     sums = [
         sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((1, -1), repeat=6)
     ]
     assert sign_flips(differences) == pytest.approx(np.mean(np.abs(sums) >= sum(differences)))
+    one, other = [2, 1, 2, 0], [0, 0, 1, 0, 0]
+    expected = stats.permutation_test((one, other), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater")
+    assert reshuffled(one, other) == pytest.approx(expected.pvalue)
+    one, other = [1] * 30 + [0] * 10, [1] * 70 + [0] * 90
+    expected = stats.fisher_exact([[30, 10], [70, 90]]).pvalue
+    assert reshuffled(one, other) == pytest.approx(expected) and reshuffled(other, one) == pytest.approx(expected)
+    none = np.zeros(0, int)
+    assert all(map(math.isnan, (sign_flips([]), redealt(none, none, 1, 2), reshuffled([], [1]), reshuffled([1], []))))
 
 
 @pytest.mark.parametrize(("one", "other"), [(5, 0), (8, 3), (4, 4)])
 def test_unpaired_single_runs_of_equal_numbers_are_fishers_exact_test(one: int, other: int) -> None:
     found = reshuffled([1] * one + [0] * (8 - one), [1] * other + [0] * (8 - other))
     assert found == pytest.approx(stats.fisher_exact([[one, 8 - one], [other, 8 - other]]).pvalue)
-
-
-def test_unpaired_counts_by_all_choices() -> None:
-    one, other = [2, 1, 2, 0], [0, 0, 1, 0, 0]
-    expected = stats.permutation_test((one, other), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater")
-    assert reshuffled(one, other) == pytest.approx(expected.pvalue)
-
-
-def test_more_seeds_than_64_bits_can_count_ways_for() -> None:
-    one, other = [1] * 30 + [0] * 10, [1] * 70 + [0] * 90
-    expected = stats.fisher_exact([[30, 10], [70, 90]]).pvalue
-    assert reshuffled(one, other) == pytest.approx(expected) and reshuffled(other, one) == pytest.approx(expected)
 
 
 def test_a_variant_that_diverges_more_is_found_and_counted(tmp_path: Path) -> None:
@@ -133,11 +129,6 @@ def test_a_trend_goes_by_the_levels_that_it_crosses(tmp_path: Path) -> None:
     assert (found["diverged"], found["diverged_reference"], found["verdict"]) == (1, 1, "withheld")
 
 
-def test_without_runs_there_is_no_p() -> None:
-    none = np.zeros(0, int)
-    assert all(map(math.isnan, (sign_flips([]), redealt(none, none, 1, 2), reshuffled([], [1]), reshuffled([1], []))))
-
-
 RECALL = TASK | {
     "metrics": {"solved": "max", "accuracy": "max", "loss": "min"},
     "shares": ["solved", "accuracy", "exact"],
@@ -159,16 +150,23 @@ def pair(up: int, down: int, n: int) -> Any:
     return counted([np.array(seeds)], [[1.0, -1.0]], 1)
 
 
-def test_a_paired_difference_is_that_of_both_discordant_counts() -> None:
+def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds() -> None:
     for up, down, n in ((5, 0, 5), (3, 1, 8), (0, 0, 5), (20, 0, 20)):
         one, other = clopper_pearson(up, n, 0.05 / 4), clopper_pearson(down, n, 0.05 / 4)
         assert exact_interval(pair(up, down, n), 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
-
-
-def test_unpaired_sides_have_the_bounds_of_both_shares() -> None:
     found = counted([np.ones((6, 1)), np.array([[1.0]] + [[0.0]] * 7)], [[1.0], [-1.0]], 1)
     one, other = clopper_pearson(6, 6, 0.05 / 4), clopper_pearson(1, 8, 0.05 / 4)
     assert exact_interval(found, 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+    # A trend over ten settings at uneven distances: 2^20 values have no bound each, in no time and no memory.
+    settings = np.log([1.0, 2, 3, 5, 9, 14, 22, 37, 60, 91])
+    weights = np.concatenate([settings - settings.mean(), settings.mean() - settings])
+    solved = (np.random.default_rng(3).random((8, 20)) < np.linspace(0.2, 0.9, 20)).astype(float)
+    solved[0, 0] = math.nan
+    bounds = [clopper_pearson(int(count), 7, 0.05 / 40) for count in solved[1:].sum(0)]
+    low, high = (sum(w * pair[i if w > 0 else 1 - i] for w, pair in zip(weights, bounds, strict=True)) for i in (0, 1))
+    assert exact_interval(counted([solved], [weights], 1), 0.05) == pytest.approx((low, high))
+    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
+    assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
 
 
 @pytest.mark.parametrize("chances", [(0.5, 0.0, 0.5), (0.9, 0.05, 0.05), (0.2, 0.6, 0.2), (0.02, 0.0, 0.98)])
@@ -194,17 +192,6 @@ def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_ce
             low, high = exact_interval(counted([outcomes[list(seeds)]], [weights], 1), 0.05)
             missed += float(np.prod(chances[list(seeds)])) * (not low <= truth <= high)
         assert missed <= 0.05
-
-
-def test_uneven_weights_take_the_bounds_of_each_cell() -> None:
-    """A trend over ten settings at uneven distances: 2^20 values have no bound each, in no time and no memory."""
-    settings = np.log([1.0, 2, 3, 5, 9, 14, 22, 37, 60, 91])
-    weights = np.concatenate([settings - settings.mean(), settings.mean() - settings])
-    solved = (np.random.default_rng(3).random((8, 20)) < np.linspace(0.2, 0.9, 20)).astype(float)
-    solved[0, 0] = math.nan
-    bounds = [clopper_pearson(int(count), 7, 0.05 / 40) for count in solved[1:].sum(0)]
-    low, high = (sum(w * pair[i if w > 0 else 1 - i] for w, pair in zip(weights, bounds, strict=True)) for i in (0, 1))
-    assert exact_interval(counted([solved], [weights], 1), 0.05) == pytest.approx((low, high))
 
 
 def test_p_is_the_least_level_that_leaves_out_zero() -> None:
@@ -253,11 +240,6 @@ def test_a_study_is_judged_by_the_share_that_its_runs_solve(tmp_path: Path) -> N
     text = summary(made)
     assert "test/solved" in text and "also measured" in text and "accuracy" in text
     assert "roughly normal" not in text and "may collapse" not in text
-
-
-def test_without_a_seed_there_is_no_interval() -> None:
-    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
-    assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
 
 
 def test_all_of_one_side_and_none_of_the_other_need_no_spread(tmp_path: Path) -> None:

@@ -136,10 +136,15 @@ def test_each_stratum_is_compared_by_the_metric_of_its_own_task(tmp_path: Path) 
     assert cells["mean"].to_numpy()[2:] == pytest.approx([0.6, 0.65], abs=0.01)
 
 
-def test_a_metric_that_is_asked_for_is_that_of_all(tmp_path: Path) -> None:
+def test_the_metric_is_what_is_asked_for_or_each_tasks_own(tmp_path: Path) -> None:
     study = two_tasks(tmp_path)
     table = evidence.effects(study, "test/accuracy")
     assert list(table["metric"]) == ["test/accuracy"] * 2 and list(table["n"]) == [0, 6]
+    manifest = two_tasks(tmp_path / "bpb", endpoint="test/bpb").manifest
+    assert set(evidence.endpoints(manifest).values()) == {"test/bpb"}
+    # Runs of other programs log names without a split, and on splits of their own.
+    study = made(tmp_path / "foreign", {"norm": ["ln", "rms"]}, endpoint="eval_loss")
+    assert evidence.endpoints(study.manifest) == {"c0": "eval_loss", "c1": "eval_loss"}
 
 
 def test_tasks_are_never_compared_with_each_other(tmp_path: Path) -> None:
@@ -154,17 +159,6 @@ def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by(tmp_path:
     study = two_tasks(tmp_path, endpoint="val/loss")
     assert list(evidence.endpoints(study.manifest).values()) == ["val/loss"] * 2 + ["val/accuracy"] * 2
     assert list(evidence.effects(study)["verdict"]) == ["better", "better"]
-
-
-def test_an_endpoint_that_no_task_has_first_is_of_every_task_that_has_it(tmp_path: Path) -> None:
-    manifest = two_tasks(tmp_path, endpoint="test/bpb").manifest
-    assert set(evidence.endpoints(manifest).values()) == {"test/bpb"}
-
-
-def test_the_endpoint_of_a_foreign_study_stands_as_it_is(tmp_path: Path) -> None:
-    """Runs of other programs log names without a split, and on splits of their own."""
-    study = made(tmp_path, {"norm": ["ln", "rms"]}, endpoint="eval_loss")
-    assert evidence.endpoints(study.manifest) == {"c0": "eval_loss", "c1": "eval_loss"}
 
 
 GRID_EFFECTS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}

@@ -173,7 +173,7 @@ def test_one_seed_concludes_nothing(tmp_path: Path) -> None:
     assert evidence.noise(table) == []
 
 
-def test_cells_that_are_equal_in_every_seed_are_undecided(tmp_path: Path) -> None:
+def test_differences_without_spread_are_undecided(tmp_path: Path) -> None:
     # 0.1 + 0.2 − 0.3 is 5.6e-17 in floating point, in every seed alike: a t statistic would be infinite.
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
     study = made(tmp_path, factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
@@ -181,10 +181,9 @@ def test_cells_that_are_equal_in_every_seed_are_undecided(tmp_path: Path) -> Non
     assert set(table["verdict"]) == {"undecided"}
     assert table["low"].isna().all() and table["high"].isna().all() and table["p"].isna().all()
     assert table["note"].str.contains("equal in every seed").all()
-
-
-def test_a_constant_difference_is_no_evidence_and_says_so(tmp_path: Path) -> None:
-    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu"))
+    study = made(
+        tmp_path / "constant", {"ffn": ["mlp", "swiglu"]}, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu")
+    )
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.mean == pytest.approx(-0.1) and math.isnan(found.low) and math.isnan(found.p)
     assert found.verdict == "undecided" and "no spread" in found.note
@@ -272,10 +271,18 @@ def test_so_few_seeds_conclude_nothing() -> None:
     assert found[2, True] == "fewer than 3 seeds have both sides" and not (found[2, False] or found[3, True])
 
 
-def test_two_seeds_find_a_difference_and_one_finds_none() -> None:
+def test_edges_of_formulas() -> None:
     two = paired(np.array([0.1, 0.3]))
     assert detectable(two, 0.05) == pytest.approx(0.1 * detectable_factor(1, 0.05))
     assert math.isnan(detectable(paired(np.array([0.1])), 0.05))
+    looks = SimpleNamespace(looks=[2, 5, 8], at=5)
+    manifest = SimpleNamespace(sequential=looks, seeds=range(5))
+    assert sequential.sizes(manifest, [[0, 2, 3, 4]]) == (4, 7)
+    values = np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [7.0] * 5])
+    found = rank_correlation(values, np.arange(5.0), np.random.default_rng(0))
+    assert found.by_seed == pytest.approx([1.0, 0.0])
+    row = SimpleNamespace(worth=0.0, worth_low=-0.03, worth_high=0.05)
+    assert worth_words(row) == "worth 0 % [−3, 5] more training steps"
 
 
 def test_one_placebo_has_no_spread_and_warns_of_nothing(tmp_path) -> None:
@@ -284,23 +291,6 @@ def test_one_placebo_has_no_spread_and_warns_of_nothing(tmp_path) -> None:
         warnings.simplefilter("error")
         [floor] = noise_floor.floors(study)
     assert floor.n == 1 and math.isnan(floor.sd) and math.isnan(floor.upper)
-
-
-def test_looks_with_one_seed_left_are_none() -> None:
-    looks = SimpleNamespace(looks=[2, 5, 8], at=5)
-    manifest = SimpleNamespace(sequential=looks, seeds=range(5))
-    assert sequential.sizes(manifest, [[0, 2, 3, 4]]) == (4, 7)
-
-
-def test_a_seed_that_ties_all_levels_ranks_nothing() -> None:
-    values = np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [7.0] * 5])
-    found = rank_correlation(values, np.arange(5.0), np.random.default_rng(0))
-    assert found.by_seed == pytest.approx([1.0, 0.0])
-
-
-def test_no_worth_at_all_is_no_steps_fewer() -> None:
-    row = SimpleNamespace(worth=0.0, worth_low=-0.03, worth_high=0.05)
-    assert worth_words(row) == "worth 0 % [−3, 5] more training steps"
 
 
 def test_a_claim_about_ranks_says_what_it_assumes(tmp_path) -> None:

@@ -193,8 +193,10 @@ def smallest_p(values: np.ndarray, looks: tuple[int, ...]) -> np.ndarray:
 # Levels
 
 
-def test_one_look_spends_the_level_itself() -> None:
+def test_looks_are_cut_at_the_most_seeds_and_one_spends_the_level_itself() -> None:
     assert nominal((7,), 0.05) == 0.05 and overall((7,), 0.013) == 0.013
+    assert [looks_until(n) for n in (5, 7, 8, 20)] == [[5], [5, 7], [5, 8], [5, 8, 12, 20]]
+    assert looks_until(50) == [5, 8, 12, 20, 50]
 
 
 @pytest.mark.parametrize(
@@ -222,11 +224,6 @@ def test_a_level_and_its_p_are_each_others_inverse(looks: tuple[int, ...]) -> No
     assert (chances <= len(looks) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()
     for chance, each in zip(chances[:-1], p[:-1], strict=True):
         assert nominal(looks, chance) == pytest.approx(each, rel=1e-6)
-
-
-def test_looks_are_cut_at_the_most_seeds() -> None:
-    assert [looks_until(n) for n in (5, 7, 8, 20)] == [[5], [5, 7], [5, 8], [5, 8, 12, 20]]
-    assert looks_until(50) == [5, 8, 12, 20, 50]
 
 
 # Error rates: the rule of a study, over many at once

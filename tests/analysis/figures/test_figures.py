@@ -120,7 +120,7 @@ def test_a_decided_effect_is_never_cut_off(tmp_path: Path) -> None:
     assert axis.get_xlim()[0] <= swiglu["low"]
 
 
-def test_a_variant_keeps_its_colour_in_every_study() -> None:
+def test_colours_and_dashes_tell_variants_apart_in_every_study(tmp_path: Path) -> None:
     def colour(factor: str, levels: list[str], reference: str) -> dict[tuple[str, str], str]:
         return style.colours(a_manifest(factors={factor: levels}, reference={factor: reference}))
 
@@ -131,9 +131,6 @@ def test_a_variant_keeps_its_colour_in_every_study() -> None:
     assert len(set(many.values())) == 9 and many == colour("ffn", [f"variant{i}" for i in range(9)], "variant3")
     assert set(many.values()) <= set(style.PALETTE)
     assert many["ffn", "variant3"] == colour("ffn", ["variant3"], "variant3")["ffn", "variant3"]
-
-
-def test_cells_of_a_grid_differ_in_colour_or_dash(tmp_path: Path) -> None:
     study = made(tmp_path, {"norm": ["ln", "rms", "bn"], "ffn": FFN})
     encodings = style.encodings(study.manifest, style.colours(study.manifest))
     assert len(set(encodings.values())) == 24

@@ -157,8 +157,11 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
             assert table["label"].str.contains("best at the edge at data=dates").all()
 
 
-def test_the_length_of_training_is_in_what_lengths_count():
+def test_settings_are_written_in_one_form() -> None:
     assert [trained_at(data) for data in ({"context": 18, "length": 8}, {"context": 64}, {})] == [8, 64, None]
+    assert numbers([0.001, 0.01, 3, 99_999]) == ["0.001", "0.01", "3", "99999"]
+    assert numbers([0, 9e-4, 0.003]) == ["0", "9e-4", "3e-3"] and numbers([1, 1e5]) == ["1e0", "1e5"]
+    assert numbers([-0.5, 0]) == ["-0.5", "0"] and numbers([1.25e-4]) == ["1.25e-4"]
 
 
 SECONDS = "SD over seeds; seconds"
@@ -236,9 +239,3 @@ def test_the_end_is_enlarged_only_where_it_is_not_the_whole(tmp_path, steps, pan
 def test_a_few_thousand_steps_are_written_out(tmp_path: Path, most: int, name: str) -> None:
     case = evaluated(tmp_path, [0, most // 4, most // 2, most], tokens=None)
     assert f"{name}, log scale" in texts(drawn(case))
-
-
-def test_settings_are_written_in_one_form() -> None:
-    assert numbers([0.001, 0.01, 3, 99_999]) == ["0.001", "0.01", "3", "99999"]
-    assert numbers([0, 9e-4, 0.003]) == ["0", "9e-4", "3e-3"] and numbers([1, 1e5]) == ["1e0", "1e5"]
-    assert numbers([-0.5, 0]) == ["-0.5", "0"] and numbers([1.25e-4]) == ["1.25e-4"]

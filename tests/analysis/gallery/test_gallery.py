@@ -121,23 +121,6 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsy
     assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
 
 
-def test_a_criterion_leads_in_the_gallery_in_the_findings_and_in_the_readme(root, train, capsys, monkeypatch, undrawn):
-    worse = CLAIM | {"claim": {"greater": CLAIM["claim"]["less"]}}
-    criterion = {"value": {"of": ["gated", "worse"]}, "registered": True, "remark": "in words"}
-    train(figure="curves", claims={"gated": CLAIM, "worse": worse}, replicated=criterion)
-    monkeypatch.setattr(pages, "FRONT", ("glu_variants",))
-    assert gallery(root, capsys)[0] == 0
-    why = "of the 2 claims that it rests on 1 is supported; contradicted: worse"
-    said = f"replicated (registered): partly met. O{why[1:]} (in words)."
-    page, text = (root / "docs" / "gallery.md").read_text(), findings(root)
-    assert page.index("Do gates help?") < page.index(said) < page.index("curves.png")
-    assert text.index(said) < text.index("- gated (registered): supported")
-    assert (
-        "**Replications, each by the criterion that its study registered: of 1: 1 partly met (glu_variants).**" in text
-    )
-    assert f"curves.png)\n\nReplicated: partly met; {why}.\n" in (root / "README.md").read_text()
-
-
 def test_what_is_plotted_stands_beside_its_figure_and_the_stamp_vouches_for_it(root, train, capsys):
     folder = train()
     gallery(root, capsys)

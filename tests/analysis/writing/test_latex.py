@@ -73,36 +73,24 @@ def tabular(text: str) -> list[list[str]]:
     return rows
 
 
-def test_every_special_character_comes_out_as_it_went_in() -> None:
+def test_texts_are_set_as_they_are() -> None:
     plain = ["d'a ''b'' ,,c", "l'été", r"\input{/etc/passwd}", "100 % & more_of $x^2$", "a--b---c", "{}" * 3, "~~"]
     for text in (SPECIAL, SPECIAL[::-1], *plain):
         assert read(latex.escape(text)) == text
     for text in ("−0.053 ± 0.004 × 2", "α = β² ≤ ε", "naïve Delétang", "≥ … ⊙ √"):
         assert read(latex.escape(text)) == text
-
-
-def test_nothing_breaks_a_line_or_a_comment() -> None:
     assert latex.escape("a\nb\r\n\x00c\td") == "a b c d"
     assert "--" not in latex.escape("--config-dir") and latex.escape("1–2") == "1--2"
-
-
-def test_a_cell_cannot_be_taken_for_the_argument_of_the_row_above() -> None:
-    text = latex.table(Sheet("x", "T", ["a", "b"], [["[2em]", "1"], ["*", "2"]], []))
-    assert "\n{[2em]} & 1" in text and "\n{*} & 2" in text and tabular(text)
-
-
-def test_what_has_no_letter_is_its_parts_or_its_code() -> None:
     assert latex.escape("ﬁn naïve Škoda €") == "fin naïve Škoda €" and latex.escape("e\u0301") == "é"
     assert latex.escape("中x☃") == "[U+4E2D]x[U+2603]" and latex.escape("a\u200bb") == "a[U+200B]b"
     assert latex.escape("10⁻³ h₂ μ") == "10$^-$$^3$ h$_2$ $\\mu$"
-
-
-def test_endless_words_have_places_to_break() -> None:
     assert "allowbreak" not in latex.escape("x" * 23) and read(latex.escape("_" * 99)) == "_" * 99
     assert max(map(len, latex.escape("x" * 99).split(r"\allowbreak{}"))) == 6
 
 
-def test_a_hostile_sheet_is_a_table_all_the_same() -> None:
+def test_hostile_cells_make_a_table_all_the_same() -> None:
+    text = latex.table(Sheet("x", "T", ["a", "b"], [["[2em]", "1"], ["*", "2"]], []))
+    assert "\n{[2em]} & 1" in text and "\n{*} & 2" in text and tabular(text)
     hostile = [SPECIAL, r"\end{tabular}\immediate\write18{rm}", "a & b \\\\ c", "% gone"]
     found = Sheet("x", "50 % & more", hostile, [hostile, hostile[::-1]], ["a note_of #1"])
     rows = tabular(latex.table(found))
@@ -130,26 +118,23 @@ def test_the_tables_of_studies_parse(tmp_path: Path, options: dict[str, Any]) ->
         assert [list(map(read, row)) for row in rows] == expected
 
 
-def test_columns_of_numbers_are_flush_right() -> None:
+def test_columns_and_heads_are_as_wide_as_what_they_hold() -> None:
     found = Sheet("x", "T", ["a", "b", "c"], [["ln", "−0.05", "< 0.001"], ["rms", "1,234", "–"]], [])
     assert found.numeric == [False, True, True]
     assert r"\begin{tabular}{@{}lrr@{}}" in latex.table(found) and "| --- | ---: | ---: |" in sheet.markdown(found)
-
-
-def test_columns_of_sentences_are_broken_into_lines() -> None:
     text = latex.table(
         Sheet("x", "T", ["a", "b"], [["ln", "a sentence that is a good deal longer than any label is"]], [])
     )
     assert r"\begin{tabular}{@{}l>{\raggedright\arraybackslash}p{15em}@{}}" in text and tabular(text)
-
-
-def test_a_head_is_no_wider_than_its_column() -> None:
     text = latex.table(Sheet("x", "T", ["a", "p (Holm; exploratory: BH)"], [["ln", "0.001"]], []))
     assert r"\begin{tabular}[b]{@{}r@{}}p (Holm; \\ exploratory: \\ BH)\end{tabular} \\" in text
     assert tabular(text)[0] == ["a", "p (Holm; exploratory: BH)"]
+    narrow = latex.table(Sheet("x", "T", ["a", "b"], [["ln", "1"]], []))
+    wide = latex.table(Sheet("x", "T", list("abcdefgh"), [["12345678"] * 8], []))
+    assert r"\begin{table}" in narrow and r"\begin{table*}" in wide and r"\end{table*}" in wide
 
 
-def test_a_table_of_more_rows_than_a_page_takes_comes_in_parts_under_one_number() -> None:
+def test_a_table_longer_than_a_page_comes_in_parts_and_what_is_too_much_is_cut() -> None:
     rows = [[f"cell {number}", "1"] for number in range(600)]
     text = latex.table(Sheet("x", "T", ["cell", "n"], rows, ["a note"]))
     parts = text.split(r"\begin{table}")[1:]
@@ -160,15 +145,6 @@ def test_a_table_of_more_rows_than_a_page_takes_comes_in_parts_under_one_number(
     assert [("a note" in part) for part in parts] == [False] * 14 + [True] and text.count(r"\clearpage") == 1
     tall = latex.table(Sheet("x", "T", ["cell"], [["a long reason, " * 16] for _ in range(20)], []))
     assert tall.count(r"\begin{table}") == 5
-
-
-def test_wide_tables_span_both_columns_of_a_paper() -> None:
-    narrow = latex.table(Sheet("x", "T", ["a", "b"], [["ln", "1"]], []))
-    wide = latex.table(Sheet("x", "T", list("abcdefgh"), [["12345678"] * 8], []))
-    assert r"\begin{table}" in narrow and r"\begin{table*}" in wide and r"\end{table*}" in wide
-
-
-def test_what_is_too_much_for_a_page_is_cut_and_said() -> None:
     text = latex.table(Sheet("x", "T", ["a"], [["y " * 500]], [f"note {number}." for number in range(20)]))
     assert read(tabular(text)[1][0]).endswith("…") and len(read(tabular(text)[1][0])) <= latex.MOST
     assert "note 11." in text and "note 12." not in text and "8 more in x.md" in text
