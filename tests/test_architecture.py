@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -65,10 +66,16 @@ def modules(package: str) -> dict[str, Path]:
 MODULES = modules("ablate") | modules("analysis")
 
 
-def imports(file: Path) -> set[str]:
-    """Modules of `ablate` and `analysis` that a file imports anywhere, inside functions, too."""
+@functools.cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text())
+
+
+@functools.cache
+def imports(module: str) -> set[str]:
+    """Modules of `ablate` and `analysis` that a module imports anywhere, inside functions, too."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom) and node.module:
             inner = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
             found |= inner or {node.module}
@@ -83,12 +90,6 @@ def place(module: str) -> tuple[str, str]:
     return top, rest.partition(".")[0] or "__init__"
 
 
-def sources(package: str) -> list[Path]:
-    found = sorted((ROOT / package).rglob("*.py"))
-    assert found
-    return found
-
-
 @pytest.mark.parametrize("top, table", [("ablate", ABLATE), ("analysis", ANALYSIS)])
 def test_packages_import_what_their_row_says(top, table):
     seen = set()
@@ -97,7 +98,7 @@ def test_packages_import_what_their_row_says(top, table):
         if here in DOORS:
             continue
         assert here in table, f"{file} stands in no package of the table"
-        for other in imports(file):
+        for other in imports(module):
             package, there = place(other)
             seen.add((here, there)) if package == top else None
             allowed = {here, *table[here].split()} if package == top else set(FREE_OF_TORCH.split())
@@ -109,12 +110,11 @@ def test_packages_import_what_their_row_says(top, table):
 def test_packages_say_what_they_are_for():
     for top, table in (("ablate", ABLATE), ("analysis", ANALYSIS)):
         for package in table:
-            text = ast.get_docstring(ast.parse(MODULES[f"{top}.{package}"].read_text()))
-            assert text, f"{top}/{package} does not say what it is for"
+            assert ast.get_docstring(tree(f"{top}.{package}")), f"{top}/{package} does not say what it is for"
 
 
 def test_no_module_imports_itself_by_way_of_others():
-    graph = {module: imports(file) - {module} for module, file in MODULES.items()}
+    graph = {module: imports(module) - {module} for module in MODULES}
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
@@ -249,7 +249,7 @@ def test_every_dependency_is_pinned_and_no_package_of_a_users():
     assert {name.lower() for name in names} <= pinned, "constraints.txt has a version of each"
 
 
-def told(node: ast.stmt) -> str:
+def types_of(node: ast.stmt) -> str:
     """What a definition takes and returns, or a field holds, as its source says it."""
     if isinstance(node, ast.FunctionDef):
         return f"{ast.unparse(node.args)} -> {ast.unparse(node.returns) if node.returns else None}"
@@ -258,26 +258,25 @@ def told(node: ast.stmt) -> str:
 
 def members(module: ast.Module) -> dict[str, str]:
     """Functions, and public methods and fields of classes, with what they tell of types."""
-    found = {node.name: told(node) for node in module.body if isinstance(node, ast.FunctionDef)}
+    found = {node.name: types_of(node) for node in module.body if isinstance(node, ast.FunctionDef)}
     for owner in module.body:
         for node in owner.body if isinstance(owner, ast.ClassDef) else []:
             name = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(getattr(node, "target", owner))
-            found |= {} if name.startswith("_") else {f"{owner.name}.{name}": told(node)}
+            found |= {} if name.startswith("_") else {f"{owner.name}.{name}": types_of(node)}
     return found
 
 
 def test_no_mapping_of_anything_crosses_the_border_of_a_package() -> None:
     """A record says what it holds; for the rest there are two short lists above."""
-    trees = {module: ast.parse(file.read_text()) for module, file in MODULES.items()}
     users: dict[tuple[str, str], set[tuple[str, str]]] = {}
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
+    for module in MODULES:
+        for node in ast.walk(tree(module)):
             for alias in node.names if isinstance(node, ast.ImportFrom) and node.module else []:
                 users.setdefault((node.module, alias.name), set()).add(place(module))
     loose = {
         name
-        for module, tree in trees.items()
-        for name, types in members(tree).items()
+        for module in MODULES
+        for name, types in members(tree(module)).items()
         if "dict[str, Any]" in types and users.get((module, name.partition(".")[0]), set()) - {place(module)}
     }
     assert loose == {*COMPONENT_ARGUMENTS.split(), *FORMS_OF_FILES.split()}

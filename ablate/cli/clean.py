@@ -1,4 +1,4 @@
-"""Frees space in a results folder: says what it would remove, and removes it with --yes alone.
+"""Frees space in a results folder: shows what it would remove, and removes it with --yes alone.
 
     ablate clean [--yes] [--weights] [--orphans] [--cache] [--results-dir DIR]
 
@@ -50,7 +50,7 @@ class Item(NamedTuple):
 
     @property
     def as_json(self) -> dict[str, str | int]:
-        """What `--json` says of it."""
+        """What `--json` prints of it."""
         return {"kind": self.kind, "path": str(self.path), "bytes": self.size}
 
 
@@ -66,7 +66,8 @@ def survey(results: Path) -> Found:
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
     cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]
-    folders = [folder for cell in cells for folder in sorted(cell.glob("s*-*")) if is_run(folder)]
+    made = [path for cell in cells for path in sorted(cell.glob("s*-*")) if re.match(r"s\d+-", path.name)]
+    folders = [path for path in made if path.is_dir() and not path.is_symlink()]
     studies = sorted({file.parent for file in results.glob("studies/*/manifest.json*")})
     if not folders and not studies:
         raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
@@ -87,8 +88,11 @@ def survey(results: Path) -> Found:
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
     links += [study for study in studies if study.is_symlink()]
     untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
-    in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
-    return Found([*items, *_cached()], in_hand + untouched)
+    cache = cache_folder()
+    corpora = [path for path in sorted(cache.iterdir()) if re.fullmatch(r"[0-9a-f]{32}", path.name) and path.is_dir()]
+    items += [Item(CORPORA, path, size_of(path)) for path in corpora]
+    items += [Item(VECTORS, path, size_of(path)) for path in sorted((cache / "vectors").glob("*.npz"))]
+    return Found(items, [f"{results / 'runs' / path} is in use" for path in sorted(busy)] + untouched)
 
 
 def remove(items: Iterable[Item]) -> list[Item]:
@@ -103,11 +107,6 @@ def remove(items: Iterable[Item]) -> list[Item]:
     return left
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a folder is one that a run makes."""
-    return folder.is_dir() and not folder.is_symlink() and bool(re.match(r"s\d+-", folder.name))
-
-
 def in_use(run: Run) -> bool:
     """Whether a process of this host has the run's lock, or one of any host its lease; takes neither."""
     if run.holder() is not None:
@@ -118,7 +117,7 @@ def in_use(run: Run) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        return error.errno not in LOCKLESS  # without locks, the lease alone tells
+        return error.errno not in LOCKLESS  # without locks, only the lease shows it
     return False
 
 
@@ -130,8 +129,11 @@ def size_of(path: Path) -> int:
 
 def _of_run(run: Run, now: float) -> Iterator[Item]:
     yield from _debris(run.folder, now, run)
-    if run.checkpoint_file.exists() and _ended(run) and _keep(run) not in ("all", None):
-        yield Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run)
+    if run.checkpoint_file.exists() and _ended(run):
+        with contextlib.suppress(Corrupt):  # of an unreadable configuration nobody knows what to keep
+            config = read_plain(run.config_file)
+            if isinstance(config, dict) and config.get("keep") not in ("all", None):
+                yield Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run)
     if run.weights_file.exists():
         yield Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run)
 
@@ -152,15 +154,12 @@ def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]
 def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
         if re.fullmatch(r".+\.corrupt(-\d+)?", file.name):
-            if run is None or not _tells(run, file):
+            # Weights set aside, with none since, are all that shows that a run is to be trained again.
+            weights = run and file.name.startswith(run.weights_file.name) and not run.weights_file.exists()
+            if not weights:
                 yield Item(DAMAGED, file, size_of(file), run)
         elif re.fullmatch(r"\..+\.tmp", file.name) and now - file.stat().st_mtime > OLD:
             yield Item(LEFTOVERS, file, size_of(file), run)
-
-
-def _tells(run: Run, file: Path) -> bool:
-    """Whether a file set aside is all that says that a run is to be trained again: its weights, with none since."""
-    return file.name.startswith(run.weights_file.name) and not run.weights_file.exists()
 
 
 def _ended(run: Run) -> bool:
@@ -172,46 +171,27 @@ def _ended(run: Run) -> bool:
     return result is not None and result.status in ("done", "diverged")
 
 
-def _keep(run: Run) -> str | None:
-    with contextlib.suppress(Corrupt):
-        config = read_plain(run.config_file)
-        return config.get("keep") if isinstance(config, dict) else None
-    return None
-
-
-def _cached() -> list[Item]:
-    folders = [path for path in sorted(cache_folder().iterdir()) if re.fullmatch(r"[0-9a-f]{32}", path.name)]
-    vectors = sorted((cache_folder() / "vectors").glob("*.npz"))
-    found = [(CORPORA, path) for path in folders if path.is_dir()] + [(VECTORS, path) for path in vectors]
-    return [Item(kind, path, size_of(path)) for kind, path in found]
-
-
 def _remove(item: Item) -> bool:
     """Remove one thing, unless its run is in use or, by now, trained again."""
-    if item.run is None:
-        _delete(item)
-        return True
-    if item.run.holder() is not None:
-        return False
-    with item.run.lock(lambda: False) as mine:
-        if not mine or (item.kind == CHECKPOINTS and not _ended(item.run)):
-            return False
-        _delete(item)
-    return True
-
-
-def _delete(item: Item) -> None:
-    if item.path.is_dir():
+    with contextlib.ExitStack() as held:
+        if run := item.run:
+            if run.holder() is not None or not held.enter_context(run.lock(lambda: False)):
+                return False
+            if item.kind == CHECKPOINTS and not _ended(run):
+                return False
+        if not item.path.is_dir():
+            item.path.unlink(missing_ok=True)
+            return True
         aside = item.path.with_name(f".{item.path.name}.tmp")  # a reader sees all of it or nothing
         item.path.rename(aside)
         shutil.rmtree(aside)
-        with contextlib.suppress(OSError):  # other seeds of the cell
-            item.path.parent.rmdir() if item.kind == ORPHANS else None
-    else:
-        item.path.unlink(missing_ok=True)
+        if item.kind == ORPHANS:
+            with contextlib.suppress(OSError):  # other seeds of the cell
+                item.path.parent.rmdir()
+    return True
 
 
-ASKED = {
+ON_REQUEST = {
     ORPHANS: "--orphans removes them: their results, too, are lost",
     WEIGHTS: "--weights removes them: such runs cannot be tested at new lengths any more, nor their models loaded",
     CORPORA: "--cache removes them: they are made again when a study needs them",
@@ -229,8 +209,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--orphans", action="store_true", help="runs that no study refers to, too, with their results")
     parser.add_argument("--cache", action="store_true", help="tokenised corpora and trained vectors, too")
     given = parser.parse_args(arguments)
-    asked = {WEIGHTS: given.weights, ORPHANS: given.orphans} | dict.fromkeys(CACHED, given.cache)
-    kinds = [*ALWAYS, *(kind for kind, wanted in asked.items() if wanted)]
+    more = {WEIGHTS: given.weights, ORPHANS: given.orphans} | dict.fromkeys(CACHED, given.cache)
+    kinds = [*ALWAYS, *(kind for kind, wanted in more.items() if wanted)]
     return conclude(parser.prog, given.json, lambda: clean(given.results_dir, kinds, given.yes))
 
 
@@ -243,8 +223,12 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     left = remove(chosen) if sure else []
     gone = [item for item in chosen if item not in left]
     lines = [f"{results}: {'removed' if sure else 'would remove'} {human(gone) if gone else 'nothing'}"]
-    lines += [line for kind in kinds for line in _kind([item for item in gone if item.kind == kind], results)]
-    for kind, how in ASKED.items():
+    for kind in kinds:
+        if some := [item for item in gone if item.kind == kind]:
+            paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in some]
+            lines += [f"  {kind}: {len(some)}, {human(some)}", *(f"    {path}" for path in paths[:NAMED])]
+            lines += [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)
+    for kind, how in ON_REQUEST.items():
         some = [item for item in found.items if item.kind == kind and kind not in kinds]
         where = f" in {some[0].path.parent}" if some and kind in CACHED else ""
         lines += [f"kept: {kind}{where}: {len(some)}, {human(some)}; {how}"] if some else []
@@ -262,11 +246,3 @@ def human(items: list[Item]) -> str:
     while size >= 999.5 and unit < len(SIZES) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.1f} {SIZES[unit]}" if unit and size < 99.95 else f"{size:.0f} {SIZES[unit]}"
-
-
-def _kind(items: list[Item], results: Path) -> list[str]:
-    if not items:
-        return []
-    paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in items]
-    lines = [f"  {items[0].kind}: {len(items)}, {human(items)}", *(f"    {path}" for path in paths[:NAMED])]
-    return lines + [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)

@@ -20,7 +20,7 @@ from ablate.config.json_output import Outcome
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.config.subcommands import Parser, conclude
-from ablate.formatting.columns import columns
+from ablate.formatting import columns
 from ablate.formatting.settings import flat
 from ablate.formatting.suggest import instead
 from ablate.results.choose import choose_study, manifest_of, studies
@@ -90,8 +90,13 @@ def compare(first: Side, second: Side) -> list[Row]:
     one, other = _origin(first), _origin(second)
     shared = one.keys() & other.keys()  # what only one side knows cannot be compared
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
-    if not _unknown(first, second):
-        one, other = _definitions(first, second)
+    if not _unknown(first, second):  # digests of the definitions that only one side's numbers come from
+        provenances = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
+        alone = set(provenances[0].definitions.values()) ^ set(provenances[1].definitions.values())
+        one, other = (
+            {f"code of {name}": digest[:SHOWN] for name, digest in each.definitions.items() if digest in alone}
+            for each in provenances
+        )
         rows += _unequal("provenance", one, other)
     return [*rows, *_results(first, second)]
 
@@ -197,14 +202,6 @@ def _origin(side: Side) -> dict[str, str]:
     known |= {"data": (found and found.data) or result.data_fingerprint, "commit": commit}
     known |= {"device": result.device, "host": result.host}
     return {key: str(value) for key, value in known.items() if value}
-
-
-def _definitions(first: Side, second: Side) -> Iterator[dict[str, str]]:
-    """Digests of the definitions that either run's numbers come from, and the other's do not, wherever they stand."""
-    provenances = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
-    alone = set(provenances[0].definitions.values()) ^ set(provenances[1].definitions.values())
-    for one in provenances:
-        yield {f"code of {name}": digest[:SHOWN] for name, digest in one.definitions.items() if digest in alone}
 
 
 def _provenance(side: Side) -> Provenance | None:

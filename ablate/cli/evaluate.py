@@ -2,9 +2,9 @@
 
     ablate evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
-With `user=[my_package]` where the models are built from packages of one's own: what lies in results allows none.
+With `user=[my_package]` where the models are built from a user's packages: files of results allow none.
 
-Says whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
+Checks whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
 reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
 """
 
@@ -21,8 +21,7 @@ from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.json_output import Outcome
 from ablate.config.schema import Config
 from ablate.config.subcommands import Parser, conclude, one_name, user_of
-from ablate.formatting import counted
-from ablate.formatting.columns import columns
+from ablate.formatting import columns, counted
 from ablate.results.atomic import set_aside
 from ablate.results.choose import choose_study, manifest_of
 from ablate.results.run import Run, why_without
@@ -52,11 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
     def act() -> Outcome:
         words, user = user_of(given.words)
         what = [word for word in words if "=" not in word or Path(word).exists()]
-        asked = read_overrides([word for word in words if word not in what])
+        requested = read_overrides([word for word in words if word not in what])
         runs, damaged = find(what, given.results_dir.absolute(), user)
         for line in damaged:
             print(f"ablate: {line}", file=sys.stderr)
-        outcome = evaluate(runs, asked)
+        outcome = evaluate(runs, requested)
         return outcome._replace(code=outcome.code or int(bool(damaged)), remarks=damaged + outcome.remarks)
 
     return conclude(parser.prog, given.json, act)
@@ -85,10 +84,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
 
 
 def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[NamedRun], list[str]]:
-    """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
-
-    Raises Refused.
-    """
+    """The runs of a study, or the one in a folder, that are done, and a line for each damaged one.  Raises Refused."""
     name = one_name(names)
     folder = Path(name or "").resolve()
     if name and ((folder / "config.yaml").exists() or (folder / "result.json").exists()):
@@ -110,7 +106,7 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
 
 
 def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[NamedRun], list[str]]:
-    """The runs that have begun, and what to say of those that are damaged."""
+    """The runs that have begun, and a line for each that is damaged."""
     found, damaged = [], []
     for cell, seed, folder in runs:
         try:
@@ -123,14 +119,14 @@ def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[N
 
 
 def put_aside(run: Run, file: Path) -> str:
-    """Set a damaged file of a run aside, unless somebody trains the run; what to say about that."""
+    """Set a damaged file of a run aside, unless the run is being trained: the end of a message about it."""
     with run.lock(lambda: False) as mine:
         if not mine or not file.exists():
             return ""
         return f"; set aside as {set_aside(file).name}, and its study's command trains the run again"
 
 
-def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> Outcome:
+def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
     """Evaluate runs one after another, and print the table and remarks about each."""
     from ablate.planning.checks.user_code import run_in_subprocess
     from ablate.training.devices import settle
@@ -138,11 +134,11 @@ def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> Outcome:
     settle()  # as in training
     # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
     call = run_in_subprocess if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
-    refuse_lengths(runs, asked, call)
+    refuse_lengths(runs, requested, call)
     rows, remarks, problems = [], [], []
     for run in runs:
         try:
-            found = call(partial(measured, run.loaded, asked))
+            found = call(partial(measured, run.loaded, requested))
         except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
             reason = first_line(error) or type(error).__name__
             reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
@@ -150,66 +146,64 @@ def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> Outcome:
             print(f"ablate: {problems[-1]}", file=sys.stderr)
             continue
         rows.append((run, found))
-        remarks += [f"{run.cell}, seed {run.seed}: {note}" for note in differences(run.loaded, found, asked)]
+        remarks += [f"{run.cell}, seed {run.seed}: {note}" for note in differences(run.loaded, found, requested)]
     if rows:
-        comparable = any(same_tokens(run.loaded, asked) for run, _ in rows)
+        comparable = any(same_tokens(run.loaded, requested) for run, _ in rows)
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
         equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
-        print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked, call)]))
+        print("\n".join([table(rows), *(remarks or [equal]), *seen_lines([run for run, _ in rows], requested, call)]))
     numbers = [
         {"path": run.loaded.run.path, "cell": run.cell, "seed": run.seed, "metrics": found} for run, found in rows
     ]
     return Outcome(1 if remarks or problems else 0, {"runs": numbers, "differences": remarks}, problems)
 
 
-def refuse_lengths(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> None:
+def refuse_lengths(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> None:
     """Raise Refused for lengths that some run's task or positions cannot do, before anything is evaluated."""
     from ablate.planning.checks.user_code import Failed
 
-    for run in runs if asked.get("lengths") else []:
+    for run in runs if requested.get("lengths") else []:
         try:
-            problems = call(partial(problems_of, run.loaded, asked))
+            problems = call(partial(problems_of, run.loaded, requested))
         except (ValueError, ImportError, Failed):
             continue  # other data, no package: reported when its turn comes
         if problems:
             raise Refused(f"{run.cell}: {problems[0]}")
 
 
-def problems_of(loaded: LoadedRun, asked: dict[str, Any]) -> list[str]:
+def problems_of(loaded: LoadedRun, requested: dict[str, Any]) -> list[str]:
     """What is wrong with the lengths for one run."""
     from ablate.training.length_eval import length_problems
 
-    return [str(problem) for problem in length_problems(configured(loaded, asked), loaded.task())]
+    return [str(problem) for problem in length_problems(configured(loaded, requested), loaded.task())]
 
 
-def seen(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> list[str]:
-    """What to say of lengths whose test examples training has seen, once each."""
+def seen_lines(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> list[str]:
+    """Lines about lengths whose test examples training has seen, once each."""
     from ablate.training.length_eval import seen_in_training, seen_lengths
 
-    found = [call(lambda: seen_lengths(configured(run.loaded, asked), run.loaded.task())) for run in runs]  # noqa: B023
+    found = [call(lambda: seen_lengths(configured(run.loaded, requested), run.loaded.task())) for run in runs]  # noqa: B023
     return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
 
 
-def configured(loaded: LoadedRun, asked: dict[str, Any]) -> Config:
-    """A run's configuration with what was asked for, on a device that there is: without a GPU in float32 on the CPU;
-    not compiled.
-    """
+def configured(loaded: LoadedRun, requested: dict[str, Any]) -> Config:
+    """A run's configuration with the requested values, not compiled; without a GPU in float32 on the CPU."""
     import torch
 
     config = loaded.config.with_value("train.compile", False)
     if config.train.device == "cuda" and not torch.cuda.is_available():
         config = config.with_value("train.device", "cpu").with_value("train.precision", "fp32")
-    return config.with_value("eval", dataclasses.replace(config.eval, **({"lengths": []} | asked)))
+    return config.with_value("eval", dataclasses.replace(config.eval, **({"lengths": []} | requested)))
 
 
-def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
+def measured(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
     """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
     from ablate.model.placebo import data_seed
     from ablate.model.products import use
     from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
     from ablate.training.length_eval import add_lengths
 
-    config, [seed] = configured(loaded, asked), loaded.config.seeds
+    config, [seed] = configured(loaded, requested), loaded.config.seeds
     setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
     model = loaded.model().to(setting.device)
     use(config.train.matmul, model)
@@ -223,14 +217,14 @@ def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def same_tokens(loaded: LoadedRun, asked: dict[str, Any]) -> bool:
+def same_tokens(loaded: LoadedRun, requested: dict[str, Any]) -> bool:
     """Whether as much is evaluated as in training."""
-    return bool(asked.get("tokens", loaded.config.eval.tokens) == loaded.config.eval.tokens)
+    return bool(requested.get("tokens", loaded.config.eval.tokens) == loaded.config.eval.tokens)
 
 
-def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any]) -> list[str]:
-    """What is not what the run's files say, a few words each: bit for bit, but for what another program rounds."""
-    stored = loaded.result.final if loaded.result and same_tokens(loaded, asked) else {}
+def differences(loaded: LoadedRun, found: dict[str, float], requested: dict[str, Any]) -> list[str]:
+    """The metrics that differ from the run's result, bit for bit where the same program computed them, a line each."""
+    stored = loaded.result.final if loaded.result and same_tokens(loaded, requested) else {}
     # Here models run eagerly, and perhaps on another device.
     within = ROUNDING if loaded.config.train.compile or loaded.config.train.device != "cpu" else 0.0
     both = [(name, value, old) for name, value in found.items() if (old := stored.get(name)) is not None]

@@ -93,7 +93,7 @@ def packages(words: list[str]) -> list[str]:
 
 def exit_after_training(act: Callable[[], int]) -> NoReturn:
     """End the process with what a command returns that may train: a signal ends it early, want of a reader does not."""
-    prepare(told=False)
+    prepare()
     code: Any = 0
     try:
         with heeding_signals():

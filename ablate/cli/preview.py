@@ -8,8 +8,7 @@ from ablate import evidence
 from ablate.config.depth import chosen_at
 from ablate.config.json_output import Outcome
 from ablate.config.study_keys import CHOSEN
-from ablate.formatting import counted, first_of, percent, remainder
-from ablate.formatting.columns import columns
+from ablate.formatting import columns, counted, first_of, percent, remainder
 from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -42,18 +41,18 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     held = evidence.also_lines(plan.manifest)
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
     notes = naming.notes(cells)
-    asked = [*about(plan.manifest), *plan.manifest.remarks]
+    study = [*about(plan.manifest), *plan.manifest.remarks]
     totals = [f"{tasks}; {runs}", *([time] if time else []), *vectors, *evidence.noise_lines(plan.manifest), where]
     shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]
     table = columns([heads(plan), *(row(plan, cell) for cell in shown)], numeric=True)
     if len(shown) < len(cells):
         table.insert(1 + HEAD, f"… {counted(len(cells) - len(shown), 'more cell')} between; --json has all")
     end = "dry run: nothing was trained or written"
-    return "\n".join([*table, "", *totals, *asked, *held, *notes, *grouped(plan.notes, cells), end])
+    return "\n".join([*table, "", *totals, *study, *held, *notes, *grouped(plan.notes, cells), end])
 
 
 def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
-    """Notes in which those that are the same of many cells, whose labels they begin with, are one."""
+    """Notes, with those that many cells have alike, whose labels they begin with, as one."""
     labels, found = {cell.label for cell in cells}, dict[str, list[str]]()
     for note in notes:
         label, _, text = note.partition(": ")
@@ -68,7 +67,7 @@ def heads(plan: Plan) -> tuple[str, ...]:
 
 
 def budget(plan: Plan) -> dict[str, object]:
-    """A plan as `--json` tells it: its cells with what they cost, and the state of its runs."""
+    """A plan as `--json` has it: its cells with what they cost, and the state of its runs."""
     known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
     cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
     runs = [
@@ -91,8 +90,14 @@ def about(manifest: Manifest) -> list[str]:
 def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
     """One cell's line."""
     statuses = [plan.statuses[run.path] for run in plan.manifest.runs if run.cell == cell.id]
-    reference = next(other for other in plan.manifest.cells if is_reference_of(plan, other, cell))
+    strata = [key for key in plan.manifest.factors if key not in plan.manifest.reference]
+    same = (other for other in plan.manifest.cells if all(other.levels[key] == cell.levels[key] for key in strata))
+    reference = next(other for other in same if other.reference)
     done = sum(status in ("done", "diverged", "untested") for status in statuses)
+    matched: tuple[str, ...] = ()
+    if chosen := matching(plan):
+        left = remainder(cell.matched.difference) if cell.matched else ""
+        matched = (str(chosen_at(cell.config.as_json(), chosen[0].split("."))), left)
     return (
         cell.label + (" (reference)" if cell.reference else ""),
         f"{cell.params:,}",
@@ -100,7 +105,7 @@ def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
         f"{cell.flops_per_token:,.0f}",
         percent(cell.flops_per_token / reference.flops_per_token - 1),
         f"{100 * (cell.shared_draws or 0):.0f} %",
-        *matched(plan, cell),
+        *matched,
         str(len(statuses) - done),
         str(done),
     )
@@ -110,19 +115,3 @@ def matching(plan: Plan) -> tuple[str, ...]:
     """What the match chooses for each cell, and what it holds equal: the heads of its columns, none without a match."""
     how = plan.manifest.match
     return () if how == "none" else (CHOSEN[how][0], f"match={how}")
-
-
-def matched(plan: Plan, cell: Cell) -> tuple[str, ...]:
-    """What was chosen for a cell, and the difference that is left."""
-    found = matching(plan)
-    if not found:
-        return ()
-    return str(chosen_at(cell.config.as_json(), found[0].split("."))), remainder(
-        cell.matched.difference
-    ) if cell.matched else ""
-
-
-def is_reference_of(plan: Plan, other: Cell, cell: Cell) -> bool:
-    """Whether a cell is what another one is compared with: the reference of the same stratum."""
-    strata = [key for key in plan.manifest.factors if key not in plan.manifest.reference]
-    return other.reference and all(other.levels[key] == cell.levels[key] for key in strata)

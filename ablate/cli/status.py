@@ -7,40 +7,38 @@ Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import shlex
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
-from ablate.cli.monitor.rounds import (
-    Round,
-    base_of,
-    over,
-    planned,
-    progress,
-    readable,
-    report,
-    rounds_of,
-    together,
-    unsettled,
-)
-from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable
-from ablate.config.errors import Refused
+from ablate.cli.monitor.state import STATES, Runs, runs_of
+from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable, table
+from ablate.config.errors import Corrupt, Refused, first_line
+from ablate.config.groups import groups
 from ablate.config.json_output import Outcome
 from ablate.config.subcommands import Parser, conclude
+from ablate.formatting import counted
 from ablate.formatting.streams import screen
-from ablate.results.choose import choose_study, manifest_of, studies
-from ablate.results.manifest import study_folder
+from ablate.results.choose import choose_study, manifest_of, refusing, studies
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.records import Manifest
 from ablate.results.run import stamp
 
 TICK = 2.0  # seconds between polls
 PLANNING = 30.0  # seconds that a command with seeds=auto may take to decide whether it goes on
 WIDTH = 160  # of the table where there is no terminal
+NAMED = 4  # failed and damaged runs that are spelled out
+# Of rounds other than the study itself, the key of the manifest that names the study.
+ROUNDS = {"tunes": "tuning", "placebo_of": "placebos", "exchange_of": "exchange runs"}
 
 
 class Standing(NamedTuple):
@@ -55,17 +53,76 @@ class Standing(NamedTuple):
     steps: int
 
 
+class Round(NamedTuple):
+    """A study on disk and what it is to the requested one: its tuning, placebos, exchange runs, or itself."""
+
+    kind: str
+    manifest: Manifest
+    runs: Runs
+
+
+def base_of(manifest: Manifest) -> str:
+    """The study that a manifest is a round of: the one that it tunes for, or holds placebos of say, else itself."""
+    return next(filter(None, (getattr(manifest, key) for key in ROUNDS)), manifest.study)
+
+
+def readable(results: Path, study: str) -> Manifest | None:
+    """A study's manifest, or None where it cannot be read."""
+    try:
+        return read_manifest(results, study)
+    except (Corrupt, OSError):
+        return None
+
+
+def rounds_of(results: Path, base: str) -> list[Round]:
+    """The rounds of a study that are on disk, in the order in which they are trained.  Raises Refused."""
+    found = []
+    for name in studies(results):
+        if not name.startswith(base):  # a round's name begins with its study's
+            continue
+        manifest = manifest_of(results, name) if name == base else readable(results, name)
+        if manifest and base_of(manifest) == base:
+            kind = next((words for key, words in ROUNDS.items() if getattr(manifest, key)), "study")
+            with refusing(study_folder(results, name)):
+                found.append(Round(kind, manifest, runs_of(results, manifest)))
+    return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
+
+
+def together(rounds: list[Round]) -> Runs:
+    """The runs of all rounds."""
+    return Runs([run for one in rounds for run in one.runs.runs])
+
+
+def is_planned(rounds: list[Round]) -> bool:
+    """Whether the study itself is on disk, and not only rounds that come before it."""
+    return bool(rounds) and rounds[-1].kind == "study"
+
+
+def is_over(rounds: list[Round]) -> bool:
+    """Whether nothing is left to wait for."""
+    return is_planned(rounds) and all(run.result for one in rounds for run in one.runs.runs)
+
+
+def unsettled(rounds: list[Round]) -> bool:
+    """Whether its command may add runs when all have ended: a look of seeds=auto before the last, exchange runs."""
+    manifest = rounds[-1].manifest
+    more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
+    there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
+    requested = manifest.cells[0].config.step_equivalents  # by this command, not by an earlier one
+    return more or (bool(requested and manifest.exchange) and manifest.seeds not in there)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Show one study, or a line about each; the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
-    parser.add_argument("--watch", action="store_true", help="look again every 2 s until all runs have ended")
+    parser.add_argument("--watch", action="store_true", help="repeat every 2 s until all runs have ended")
     parser.add_argument("--all", action="store_true", help="one line for each study")
     given = parser.parse_args(arguments)
     if given.all and (given.study or given.watch):
         parser.error(f"--all shows every study; leave out {given.study or '--watch'}")
     if given.json and given.watch:
-        parser.error("--json tells once where a study stands; leave out --watch")
+        parser.error("--json shows once where a study stands; leave out --watch")
     show = show_all if given.all else watch if given.watch else show_one
     return conclude(parser.prog, given.json, lambda: Outcome(0, show(given.results_dir, given.study)))
 
@@ -119,7 +176,10 @@ def standings(rounds: list[Round]) -> list[Standing]:
 
 def watch(results: Path, name: str | None) -> None:
     """Show where a study stands until all of its runs have ended: a picture on a terminal, lines elsewhere."""
-    wait_for_a_study(results)
+    if (results.is_dir() or not results.exists()) and not studies(results):  # its command may not have planned it yet
+        print(f"no study in {results} yet; waiting for one (Ctrl-C ends)", flush=True)
+        while not studies(results):
+            time.sleep(TICK)
     base = find(results, name)
     if not is_terminal():
         _watch_lines(results, base)
@@ -128,14 +188,6 @@ def watch(results: Path, name: str | None) -> None:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for rounds in polls(results, base):
             live.update(report(rounds, *console.size), refresh=True)
-
-
-def wait_for_a_study(results: Path) -> None:
-    """Wait until there is any study: the command that makes the first one may not have planned it yet."""
-    if (results.is_dir() or not results.exists()) and not studies(results):
-        print(f"no study in {results} yet; waiting for one (Ctrl-C ends)", flush=True)
-        while not studies(results):
-            time.sleep(TICK)
 
 
 def polls(results: Path, base: str) -> Iterator[list[Round]]:
@@ -149,7 +201,7 @@ def polls(results: Path, base: str) -> Iterator[list[Round]]:
             for one in rounds:
                 one.runs.poll()
         yield rounds
-        since = min(since, time.monotonic()) if over(rounds) else math.inf
+        since = min(since, time.monotonic()) if is_over(rounds) else math.inf
         if time.monotonic() - since >= (PLANNING if unsettled(rounds) else 0):
             return
         time.sleep(TICK)
@@ -162,13 +214,65 @@ def _watch_lines(results: Path, base: str) -> None:
         ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
         lines = [] if shown is None else [line for path, line in ended.items() if shown.get(path) != line]
         shown, line = ended, f"{base}: {_line(rounds)}"
-        if lines or (over(rounds) and line != last) or time.monotonic() - printed >= HEARTBEAT:
+        if lines or (is_over(rounds) and line != last) or time.monotonic() - printed >= HEARTBEAT:
             lines.append(line)
             printed, last = time.monotonic(), line
         for line in lines:
             print(printable(line), flush=True)
 
 
+def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
+    """Where a study stands, for a terminal of this size."""
+    everything, manifest = together(rounds), rounds[-1].manifest
+    factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest.factors.items())
+    size = f"{counted(len(manifest.cells), 'cell')} × {counted(len(manifest.seeds), 'seed')}"
+    looks = manifest.sequential.looks if manifest.sequential else []
+    auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
+    tasks = ", ".join(dict.fromkeys(task.title or key for key, task in manifest.tasks.items()))
+    above = ["; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))]
+    if len(rounds) > 1 or not is_planned(rounds):
+        above += [f"{one.kind} ({one.manifest.study}): {progress(one.runs)}" for one in rounds]
+    above += [] if is_planned(rounds) else ["the study itself is planned when this has ended"]
+    above.append(progress(everything))
+    failed = [run for run in everything.runs if run.result and run.result.status == "failed"]
+    why = [f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}" for run in failed]
+    damaged = [f"damaged: {run.damage}; the run is trained again" for run in everything.runs if run.damage]
+    below = [*_first(why, "failed"), *_first(damaged, "damaged")]
+    running = "running" in everything.by_state()
+    if not running and not is_over(rounds):
+        below.append(f"nothing is running; unless a launcher is about to, go on with: {manifest.command}")
+    below += filter(None, [not_compared(manifest)])
+    lines: list[RenderableType] = [Text(printable(line)) for line in above]
+    if running:
+        lines.append(table(everything, width, height - len(above) - len(below), bars=False))
+    return Group(*lines, *(Text(printable(line)) for line in below))
+
+
+def progress(runs: Runs) -> str:
+    """How many runs are in each state, and the time left: a line."""
+    number = {state: len(runs) for state, runs in runs.by_state().items()}
+    parts = [f"{number.get(state, 0)} {state}" for state in STATES if state in number or state == "done"]
+    left = "" if runs.ended() == len(runs.runs) else f", {runs.left() or 'time left unknown'}"
+    return f"{counted(len(runs.runs), 'run')}: {', '.join(parts)}{left}"
+
+
+def not_compared(manifest: Manifest) -> str:
+    """The variants on disk, the user's own included, of each component factor that a study does not compare."""
+    folder = None
+    with contextlib.suppress(ValueError):  # no such word, or a quotation that does not end
+        words = shlex.split(manifest.command)
+        folder = words[words.index("--config-dir", 0, -1) + 1]
+    known, parts = groups(folder), []
+    for factor in manifest.components:
+        missing = [variant for variant in known.get(factor, {}) if variant not in manifest.factors.get(factor, [])]
+        parts += [f"{factor}: {', '.join(missing)}"] if missing else []
+    return f"not compared: {'; '.join(parts)}" if parts else ""
+
+
+def _first(lines: list[str], kind: str) -> list[str]:
+    return [*lines[:NAMED], f"and {len(lines) - NAMED} more {kind}"] if len(lines) > NAMED else lines
+
+
 def _line(rounds: list[Round]) -> str:
-    before = "" if planned(rounds) else f"{rounds[-1].kind}, "
+    before = "" if is_planned(rounds) else f"{rounds[-1].kind}, "
     return before + progress(together(rounds))

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ablate.cli.monitor.rounds import base_of, progress, readable, rounds_of, together
+from ablate.cli.status import base_of, progress, readable, rounds_of, together
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
 from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt, Refused, first_line

@@ -13,7 +13,7 @@ import pandas
 from ablate import evidence, formatting
 from ablate.config.claim_relations import STATISTICS
 from ablate.evidence.effects import STEP
-from ablate.formatting.columns import columns
+from ablate.formatting import columns
 from ablate.results import naming
 from ablate.results.manifest import newer
 from ablate.results.records import Cell, Manifest
@@ -33,8 +33,13 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *naming.asked(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
-    lines += [*_effects(study, table), *_speed(study), *_common(study)]
-    lines += [*evidence.exchange_lines(study), *_placebos(study, table)]
+    lines += [*_effects(study, table), *_speed(study)]
+    if study.manifest.tuning:  # the effects with all cells at the same value of what was tuned
+        heading, rows = evidence.common_rows(study.manifest)
+        lines += [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []
+    lines += evidence.exchange_lines(study)
+    if placebos := study.beside.get("placebos"):
+        lines += evidence.placebo_lines(table, placebos)
     lines += _caveats(study, table, cells, claims)
     return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
 
@@ -113,8 +118,8 @@ def _beside(study: Study) -> list[str]:
     """Beside the endpoint: other metrics that its task shows, other lengths, and other statistics of norms."""
     metric, runs = evidence.endpoint(study.manifest), study.runs
     measured = {name for name in runs if runs[name].notna().any()}
-    asked = sorted({length for cell in study.manifest.cells for length in cell.config.eval.lengths})
-    lengths = {f"@{length}": name for length in asked if (name := f"{metric}@{length}") in measured}
+    requested = sorted({length for cell in study.manifest.cells for length in cell.config.eval.lengths})
+    lengths = {f"@{length}": name for length in requested if (name := f"{metric}@{length}") in measured}
     of = "" if metric == "test/loss" else "loss, "
     statistics = {f"{of}{tag}": name for tag in STATISTICS if (name := f"test/loss_{tag}") in measured}
     also = dict.fromkeys(name for task in study.manifest.tasks.values() for name in task.beside)
@@ -205,20 +210,6 @@ def _speed(study: Study) -> list[str]:
     return [*took, "effects on the seconds of a training step, a family of their own", *_effect_rows(shown)]
 
 
-def _common(study: Study) -> list[str]:
-    """The effects with all cells at the same value of what was tuned, beside the scored ones."""
-    if not study.manifest.tuning:
-        return []
-    heading, rows = evidence.common_rows(study.manifest)
-    return [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []
-
-
-def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
-    """What noise alone makes, where the study has placebos."""
-    placebos = study.beside.get("placebos")
-    return evidence.placebo_lines(table, placebos) if placebos else []
-
-
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
     lines += [evidence.FOOTNOTE] * (evidence.footnoted(table) and not evidence.footnoted(claims))
@@ -273,17 +264,13 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     if table.empty or manifest.confirms or naming.no_evidence(manifest):
         return again + figures
     if not (status == "done").any():
-        return again + _slower(study) * bool((status == "diverged").any()) + figures
+        rate = min(cell.config.optim.lr for cell in manifest.cells)
+        lower = formatting.scientific(float(f"{rate / 3:.1g}"))
+        hint = f"next: no run ended with a number; try a lower optim.lr, {lower} say\n"
+        return again + hint * bool((status == "diverged").any()) + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=auto", "seeds_max="))]
     return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
-
-
-def _slower(study: Study) -> str:
-    """What to try where runs diverged and none ended with a number: there is nothing to confirm."""
-    rate = min(cell.config.optim.lr for cell in study.manifest.cells)
-    lower = formatting.scientific(float(f"{rate / 3:.1g}"))
-    return f"next: no run ended with a number; try a lower optim.lr, {lower} say\n"
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> list[str]:

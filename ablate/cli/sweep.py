@@ -48,7 +48,12 @@ def sweep(plan: Plan) -> Outcome:
     """Train what a plan leaves to do, and show the summary; where it ends before its time, what to do."""
     terminal, code = Terminal(), WRONG
     try:
-        code = completeness(plan, api.train(plan, terminal), terminal)
+        study = api.train(plan, terminal)
+        statuses = dict(zip(study.runs["path"], study.runs["status"], strict=True))
+        lack = untested(plan.results, study.manifest, statuses)
+        for path, lengths in lack.items():
+            terminal.remark(f"{path} was not tested at eval.lengths={lengths}; its result stands")
+        code = FAILED if lack or {"failed", "missing"} & {*statuses.values()} else DONE
     except (KeyboardInterrupt, Terminated) as stop:
         terminal.remark("stopped; checkpoints are kept, and the same command continues")
         code = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
@@ -64,16 +69,7 @@ def sweep(plan: Plan) -> Outcome:
 
 
 def verdicts(study: Study) -> dict[str, object]:
-    """A study as `--json` tells it: its runs, and what they show."""
+    """A study as `--json` has it: its runs, and what they show."""
     tables = {"cells": evidence.cells(study), "effects": evidence.effects(study), "claims": evidence.claims(study)}
     overall = evidence.replication(study.manifest, tables["claims"])
     return {"study": study.manifest.study, "runs": study.runs, **tables, "replicated": overall, "notes": study.notes}
-
-
-def completeness(plan: Plan, study: Study, terminal: Terminal) -> int:
-    """Whether every run ended with a result, and was tested at every length, as an exit code."""
-    statuses = dict(zip(study.runs["path"], study.runs["status"], strict=True))
-    lack = untested(plan.results, study.manifest, statuses)
-    for path, lengths in lack.items():
-        terminal.remark(f"{path} was not tested at eval.lengths={lengths}; its result stands")
-    return FAILED if lack or {"failed", "missing"} & {*statuses.values()} else DONE

@@ -1,9 +1,9 @@
-"""A process started from this one, watched, and put away with all that it started.  Nothing here needs torch.
+"""A process started from this one, watched, and ended with all that it started.  Nothing here needs torch.
 
 Where it is safe the process is forked: it has loaded what this one has.  On macOS, whose own libraries do not survive a
-fork, and where a system has none, a new interpreter loads it all again: seconds later, with the same numbers.  What
-else only Linux has is done without: a process then sees for itself that its parent is gone, and the processes that
-there are come from `ps`; what a component left behind in a session of its own stays.
+fork, and where a system has none, a new interpreter loads it all again: seconds later, with the same numbers.  Without
+Linux's prctl and /proc a process polls whether its parent lives, and children are listed by `ps`; what a component left
+behind in a separate session stays.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 PIECE = 65536  # bytes
 POLL = 1.0  # seconds between two polls of whether the parent lives
 ENDING = (signal.SIGTERM, signal.SIGHUP)
-ALMOST = 1.0  # seconds from the last that is heard of a process to its end
+ALMOST = 1.0  # seconds from the last message of a process to its end
 
 Body = Callable[[socket.socket], None]
 
 
 class Child:
-    """Another process: lines go to it and come back over a channel of its own, which is none of 0, 1 and 2."""
+    """Another process: lines go to it and come back over a socket, not over its standard streams."""
 
     def __init__(self, pid: int, channel: socket.socket):
         self.pid, self.channel, self.received = pid, channel, b""
         self.code: int | None = None  # of its end, negative for a signal
 
-    def tell(self, line: str) -> None:
-        """Send a line; nothing where nobody reads any more."""
+    def send(self, line: str) -> None:
+        """Send a line; ignored where the process has ended."""
         with contextlib.suppress(OSError):
             self.channel.sendall(line.encode() + b"\n")
 
-    def no_more(self) -> None:
-        """Say that no further line will come."""
+    def close_input(self) -> None:
+        """Signal that no further line will come."""
         with contextlib.suppress(OSError):
             self.channel.shutdown(socket.SHUT_WR)
 
-    def listen(self, seconds: float) -> str | None:
+    def receive(self, seconds: float) -> str | None:
         """The next line; None where none came within some seconds; empty where none can come any more."""
-        ended = self.ended()  # asked first: what it said before its end is read below
+        ended = self.ended()  # first: what it sent before its end is read below
         while b"\n" not in self.received:
             if not readable(self.channel, 0 if ended else seconds):
                 return "" if ended else None
@@ -114,19 +114,19 @@ def forked(body: Body, held: Iterable[int], here: socket.socket, there: socket.s
             os.close(number)
         live(body, there, parent)
     with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # here and there: nobody may come before it is so
+        os.setpgid(pid, pid)  # here and there: before anything is sent to the group
     return Child(pid, here)
 
 
 def spawned(body: Body, here: socket.socket, there: socket.socket) -> Child:
-    """`start` by an interpreter of its own, which receives over the channel what to do."""
+    """`start` by a new interpreter, which receives over the channel what to do."""
     os.set_inheritable(there.fileno(), True)
     arguments = json.dumps([there.fileno(), os.getpid(), sys.argv])
     streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
     command = [sys.executable, "-P", "-c", start_importing() + BEGIN, arguments]
     order = pickle.dumps(body)
     pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
-    with contextlib.suppress(OSError):  # it has ended already, which whoever listens learns
+    with contextlib.suppress(OSError):  # it has ended already, which `receive` shows
         here.sendall(len(order).to_bytes(8) + order)
     return Child(pid, here)
 
@@ -142,21 +142,13 @@ begin(number, parent)
 
 def begin(number: int, parent: int) -> None:
     """What a spawned process does first, with the file number of its channel."""
-    prepare(told=False)
+    prepare()
+
+    def run_pickled(channel: socket.socket) -> None:
+        size = int.from_bytes(channel.recv(8, socket.MSG_WAITALL))
+        pickle.loads(channel.recv(size, socket.MSG_WAITALL))(channel)
+
     live(run_pickled, socket.socket(fileno=number), parent)
-
-
-def run_pickled(channel: socket.socket) -> None:
-    """Run the pickled body that comes over a channel."""
-    pickle.loads(exactly(channel, int.from_bytes(exactly(channel, 8))))(channel)
-
-
-def exactly(channel: socket.socket, size: int) -> bytes:
-    """So many bytes of a channel and none beyond them; fewer where it ends."""
-    received = b""
-    while len(received) < size and (piece := channel.recv(size - len(received))):
-        received += piece
-    return received
 
 
 def live(body: Body, channel: socket.socket, parent: int) -> None:
@@ -219,7 +211,7 @@ def parents() -> Iterator[tuple[int, int]]:
 
 
 def listed() -> Iterator[tuple[int, int]]:
-    """Every process but `ps` and its parent, as `ps` tells on every Unix; nothing where there is no `ps`."""
+    """Every process but `ps` and its parent, by `ps`; nothing where there is none."""
     with contextlib.suppress(OSError):
         ps = subprocess.Popen(["ps", "-A", "-o", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
         for line in ps.communicate()[0].splitlines():
@@ -260,7 +252,7 @@ def prctl(option: int, value: int) -> bool:
 
 
 def flush() -> None:
-    """Write what stands in the buffers of the standard streams, where somebody takes it."""
+    """Write what stands in the buffers of the standard streams."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

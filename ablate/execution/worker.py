@@ -1,29 +1,119 @@
-"""The program that the pool starts: a parent whose children take orders over a channel, train, and answer."""
+"""The program that the pool starts: a parent that has loaded torch and this package, and children that train.
+
+The parent runs nothing itself, so that each child begins as clean as the first.  Runs of built-in components share one
+child, in which a compiled model is made once, until one of them fails; a run with user code has a child for itself,
+which is ended with all that it started.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
+from typing import IO
 
-from ablate.execution.orders import Answer, Order, line, order_of
+from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
+from ablate.execution.orders import Answer, Order, answer_of, line, order_of
 from ablate.execution.signals import LEAVE, DiskFull, end_after, requested
 from ablate.execution.train_run import train_run
-from ablate.execution.worker_parent import serve_jobs
 from ablate.formatting.streams import prepare
 from ablate.results.code_hash import code_of
+from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
+
+POLL = 0.1  # seconds between two polls of whether to stop
+LATE = 0.5  # seconds beyond LEAVE after which a child that was asked to stop is ended
 
 
 def main() -> None:
-    """Be what the pool starts."""
-    prepare(told=False)
+    """Run the worker's parent; the end of standard input, or SIGTERM, is the request to checkpoint and leave."""
+    prepare()
     code_of({})  # read once for all children, which ask for it to know whether a run is the planned one
-    serve_jobs(serve)
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    parent = WorkerParent(replies)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes our input
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, requested(parent.stop))
+    adopt()
+    try:
+        parent.serve_orders()
+    finally:
+        clear([])
+
+
+class WorkerParent:
+    """Hands the orders that come on standard input to its children, and writes their answers to `replies`."""
+
+    def __init__(self, replies: IO[str]):
+        self.replies = replies
+        self.shared: Child | None = None
+        self.stop = threading.Event()
+        self.read, self.ended = b"", False
+
+    def serve_orders(self) -> None:
+        """Hand on order after order until there are no more, a stop is requested, or a disk is full."""
+        while text := self.next_order():
+            answer = self.run(text, is_foreign(order_of(text).cell.config))
+            if answer is None:
+                os._exit(128 + signal.SIGTERM)
+            # A child that leaves is no reason to leave: the next order has another.
+            answer = dataclasses.replace(answer, leaving=bool(answer.full) or self.stopping())
+            try:
+                print(line(answer), end="", file=self.replies, flush=True)
+            except OSError:  # the parent was killed; what there was to save is saved
+                os._exit(1)
+            if answer.leaving:
+                return
+
+    def run(self, order: str, is_private: bool) -> Answer | None:
+        """The answer to an order, of the shared child or of one for this run; None where it did not stop in time."""
+        child = self.start() if is_private else self.shared or self.start()
+        self.shared = self.shared if is_private else child
+        child.send(order)
+        text = self.wait(child)
+        answer = answer_of(text) if text else None
+        if answer is None or is_private or answer.leaving:
+            self.shared = self.shared if is_private else None
+            code = child.end(ALMOST if text == "" else 0)
+            clear([self.shared.pid] if self.shared else [])
+            answer = answer or Answer(status="failed", died=how_it_died(code))
+        return None if text is None or (answer.died and self.stopping()) else answer
+
+    def wait(self, child: Child) -> str | None:
+        """What a process answers; empty when it ended without; None when it was asked to stop and did not."""
+        limit = None
+        while (text := child.receive(POLL)) is None:
+            if limit is None and self.stopping():
+                child.close_input()
+                limit = time.monotonic() + LEAVE + LATE
+            if limit is not None and time.monotonic() > limit:
+                return None
+        return text
+
+    def start(self) -> Child:
+        """A process that serves orders, and holds nothing of this one's."""
+        return start(serve, [self.replies.fileno(), *([self.shared.channel.fileno()] if self.shared else [])])
+
+    def next_order(self) -> str:
+        """The next order; nothing when no more will come."""
+        while b"\n" not in self.read and not self.stopping(POLL):
+            pass
+        text, _, self.read = self.read.partition(b"\n")
+        return "" if self.stopping() else text.decode()
+
+    def stopping(self, seconds: float = 0) -> bool:
+        """Whether to stop: after a signal, or once the process that gives orders has ended in whatever way."""
+        if not self.ended and readable(0, seconds):
+            piece = os.read(0, 65536)
+            self.read, self.ended = self.read + piece, not piece
+        return self.ended or self.stop.is_set()
 
 
 def serve(channel: socket.socket) -> None:
@@ -63,7 +153,7 @@ def handle_order(order: Order, stopped: Callable[[], bool]) -> Answer:
             f"ablate: {error.filename2 or error.filename or order.path} cannot be used: {error.strerror or error}",
             file=sys.stderr,
         )
-    # Who knows what a failed run has left behind; and who was told to stop has no more to do.
+    # A failed run may have left anything behind; a process that was asked to stop has no more to do.
     return Answer(status=status, full=full, leaving=status == "failed" or stopped())
 
 

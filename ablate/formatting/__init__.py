@@ -1,26 +1,19 @@
-"""Numbers and verdicts as people read them; the summary, the figures and the tables say them alike."""
+"""Numbers and verdicts as people read them, the same in the summary, the figures and the tables.
+
+Numbers have a typographic minus, and no sign where they are shown as zero.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeGuard
 
-from ablate.formatting.numbers import MINUS as MINUS
-from ablate.formatting.numbers import decimals as decimals
-from ablate.formatting.numbers import ends as ends
-from ablate.formatting.numbers import number as number
-from ablate.formatting.numbers import p_text as p_text
-from ablate.formatting.numbers import percent as percent
-from ablate.formatting.numbers import plain as plain
-from ablate.formatting.numbers import plus as plus
-from ablate.formatting.numbers import remainder as remainder
-from ablate.formatting.numbers import scientific as scientific
-from ablate.formatting.numbers import span as span
-
-# What a terminal obeys, what turns the direction of a line, the ends of lines that few programs know, and what has no
-# width: a name could pass for another, and of U+FEFF a PDF by matplotlib is an IndexError.
+MINUS = "−"
+MOST_PLACES = 9  # of a number that is not shown as zero
+# What moves a terminal's cursor, turns the direction of a line, ends lines in few programs, or has no width: a name
+# could pass for another, and of U+FEFF a PDF by matplotlib is an IndexError.
 ACTING = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
@@ -29,6 +22,88 @@ CROSSED = ("interaction", "trend")  # kinds of effects that are differences of d
 PER = "per "  # how the unit of a trend begins
 SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of studies with timing=isolated
 LOOKS = "looks "  # what a verdict begins with that is exploratory
+
+
+def scientific(value: float) -> str:
+    """A positive setting in short: 1e-3, 2.5e-4, 0.1, 3."""
+    if 0.01 <= value < 1e4:
+        return f"{value:g}"
+    mantissa, exponent = f"{value:e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def decimals(widths: Iterable[float]) -> int:
+    """Decimal places that give the narrowest of `widths` two significant digits; between 3 and 6."""
+    known = [width for width in widths if math.isfinite(width) and width > 0]
+    return min(max(3, 1 - math.floor(math.log10(min(known)))), 6) if known else 3
+
+
+def number(value: float, places: int, signed: bool = False) -> str:
+    """A number with a typographic minus: 2.061, 0.053, −0.053; 0.000, by `plus`; "–" for none."""
+    if not math.isfinite(value):
+        return "–"
+    text = plus(value, f".{places}f")
+    return text if signed else text.removeprefix("+")
+
+
+def plus(value: float, form: str) -> str:
+    """A finite number in a format, with its sign: +0.13, −1.67.  What comes to zero as it is shown has none: 0.00."""
+    text = f"{abs(value):{form}}"
+    return ("" if float(text) == 0 else MINUS if value < 0 else "+") + text
+
+
+def percent(fraction: float) -> str:
+    """A signed share in per cent: +0.1 %, −12.0 %, 0.0 %."""
+    return f"{plus(fraction * 100, '.1f')} %"
+
+
+def remainder(fraction: float) -> str:
+    """A difference that a match has left: +0.13 %, −1.67 %, 0 %."""
+    return f"{plus(fraction * 100, '.2f')} %" if fraction else "0 %"
+
+
+def p_text(p: float) -> str:
+    """A p-value, with more digits if small or just below 5 %: 0.031, 0.0497, 0.0003, "< 0.0001"; "–" for none."""
+    return "< 0.0001" if p < 1e-4 else number(p, 4 if p < 1e-3 or 0.0495 <= p < 0.05 else 3)
+
+
+def span(mean: float, low: float, high: float, places: int) -> str:
+    """A difference with its interval, −0.053 [−0.079, −0.027]; without one the difference alone."""
+    text = number(mean, places, signed=True)
+    if not math.isfinite(low):
+        return text
+    return f"{text} [{ends(low, high, places, signed=True)}]"
+
+
+def ends(low: float, high: float, places: int, signed: bool = False) -> str:
+    """The ends of an interval: "−0.079, −0.027".  An end so near to zero that it would be shown as that has the digits
+    that it takes, where the interval does not hold zero: "+0.0003, +0.027", since that is what decides.
+    """
+
+    def digits(end: float) -> int:
+        if not (low * high > 0 and math.isfinite(end)):
+            return places
+        return min(max(places, math.floor(-math.log10(2 * abs(end))) + 1), MOST_PLACES)
+
+    return ", ".join(number(end, digits(end), signed) for end in (low, high))
+
+
+def plain(size: float) -> str:
+    """A positive number with the digits that it has: 0.01, 2, 0.0005."""
+    return f"{size:.10f}".rstrip("0").rstrip(".")
+
+
+def columns(rows: Sequence[Sequence[str]], numeric: bool = False) -> list[str]:
+    """Rows of texts as lines of equal columns, two spaces apart; where `numeric`, all but the first end together."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def aligned(row: Sequence[str]) -> str:
+        first, *rest = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        if numeric:
+            rest = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
+        return "  ".join([first, *rest]).rstrip()
+
+    return [aligned(row) for row in rows]
 
 
 def show(level: Any) -> str:
@@ -101,10 +176,8 @@ def verdict(row: Any) -> str:
 
 def crossed(row: Any, word: str) -> str:
     """A decided interaction of two levels: "interaction: post fares worse with optim.warmup=0"; else nothing."""
-    factors, levels = (
-        getattr(row, "factor", "").split(" x "),
-        row.level.split(", ") if row.kind == "interaction" else [],
-    )
+    factors = getattr(row, "factor", "").split(" x ")
+    levels = row.level.split(", ") if row.kind == "interaction" else []
     if row.note or len(factors) != 2 or len(levels) != 2:  # a sum of several
         return ""
     fares = "fares" if word == row.verdict else "seems to fare"  # an exploratory one
@@ -173,12 +246,12 @@ STATISTICS = {
 }
 
 
-def said_metric(metric: str) -> str:
-    """A metric as people say it: "test loss", "test accuracy at length 128"."""
+def metric_name(metric: str) -> str:
+    """A metric in words: "test loss", "test accuracy at length 128"."""
     split, _, name = metric.partition("/")
     name, _, length = name.partition("@")
-    said = STATISTICS.get(name, name.replace("_", " "))
-    return f"{SPLITS.get(split, split)} {said}".strip() + f" at length {length}" * bool(length)
+    words = STATISTICS.get(name, name.replace("_", " "))
+    return f"{SPLITS.get(split, split)} {words}".strip() + f" at length {length}" * bool(length)
 
 
 def p_words(p: float, correction: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What is printed: in whatever encoding, without what a terminal would obey, and whether or not somebody listens."""
+"""Standard output and error in any encoding, without control characters, whether or not anybody reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from ablate.formatting import visible
 
-# What characters of ours are where an encoding lacks them.
+# What stands for characters of our texts where an encoding lacks them.
 PLAIN = {"−": "-", "–": "-", "—": "-", "±": "+/-", "·": "*", "×": "x", "…": "...", "→": "->", "≥": ">=", "≤": "<="}
 PLAIN |= {"√": "sqrt", "∞": "inf", "‖": "||", "⊙": "*", "α": "alpha", "β": "beta", "λ": "lambda", "σ": "sigma"}
 PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "ε": "eps", "█": "#"}
@@ -24,26 +24,22 @@ def plain(error: UnicodeError) -> tuple[str, int]:
     """An encoder's answer to characters that it lacks: ours in plain letters, others without accents, else "?"."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(map(letter, error.object[error.start : error.end])), error.end
-
-
-def letter(character: str) -> str:
-    """One character in ASCII."""
-    base = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return PLAIN.get(character) or base or "?"
+    lacking = error.object[error.start : error.end]
+    ascii_of = (unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode() for letter in lacking)
+    return "".join(PLAIN.get(letter) or base or "?" for letter, base in zip(lacking, ascii_of, strict=True)), error.end
 
 
 codecs.register_error(ERRORS, plain)
 
 
 class Stream:
-    """Standard output or error.  Who has left, and a full disk behind it, change nothing; control characters are shown.
+    """Standard output or error.  Broken pipes and full disks are ignored; control characters are spelled out.
 
-    Where `told` is, BrokenPipeError is raised all the same: a command that does nothing but show may end then.
+    Where `raises`, BrokenPipeError is raised: a command that does nothing but show may end then.
     """
 
-    def __init__(self, stream: Any, told: bool):
-        self.stream, self.told = stream, told
+    def __init__(self, stream: Any, raises: bool):
+        self.stream, self.raises = stream, raises
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.reconfigure(errors=ERRORS)
 
@@ -60,31 +56,29 @@ class Stream:
 
     @contextlib.contextmanager
     def losing(self) -> Iterator[None]:
-        """Pass over that nothing can be written, in a line on standard error where it is not for want of a reader."""
+        """Ignore that nothing can be written; a line on standard error where it is not for want of a reader."""
         try:
             yield
         except (OSError, ValueError) as error:
-            self.drain()
+            with contextlib.suppress(
+                OSError, ValueError, AttributeError
+            ):  # Python would try to write the rest at its end
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self.stream.fileno())
+                os.close(nowhere)
             if isinstance(error, BrokenPipeError):
-                if self.told:
+                if self.raises:
                     raise
             elif isinstance(error, OSError) and error.errno != errno.EBADF and sys.stderr is not self:
                 print(f"ablate: standard output cannot be written ({error.strerror})", file=sys.stderr, flush=True)
-
-    def drain(self) -> None:
-        """Let nothing be left that Python would try to write at its end."""
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.stream.fileno())
-            os.close(nowhere)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 
-def open_standard() -> None:
-    """Open what is closed of 0, 1 and 2: the next file that is opened would be taken for it."""
-    for number in (0, 1, 2):
+def prepare(raises: bool = False) -> None:
+    """Make this process's standard streams `Stream`s; `raises` as there."""
+    for number in (0, 1, 2):  # opened where they are closed: the next file that is opened would be taken for them
         try:
             os.fstat(number)
         except OSError:
@@ -92,19 +86,14 @@ def open_standard() -> None:
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
-
-
-def prepare(told: bool) -> None:
-    """Make this process's standard streams `Stream`s; `told` as there."""
-    open_standard()
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name) or os.fdopen(number, "w", closefd=False)
-        setattr(sys, name, stream if isinstance(stream, Stream) else Stream(stream, told))
+        setattr(sys, name, stream if isinstance(stream, Stream) else Stream(stream, raises))
 
 
 def exit_with(main: Callable[[], int]) -> None:
-    """End the process with what a command returns that shows something; it ends early where nobody reads on."""
-    prepare(told=True)
+    """End the process with the exit code of a command that only shows something; early where nobody reads on."""
+    prepare(raises=True)
     code: Any = 0
     try:
         code = main()
@@ -120,5 +109,5 @@ def exit_with(main: Callable[[], int]) -> None:
 
 
 def screen() -> Any:
-    """Standard output for who moves a terminal's cursor, and has made visible what others wrote."""
+    """Standard output for what moves a terminal's cursor, and has spelled out control characters itself."""
     return sys.stdout.stream if isinstance(sys.stdout, Stream) else sys.stdout

@@ -116,7 +116,7 @@ def speed_with_others(cell: Cell, folder: Path, others: int) -> Speed:
     processes = [start(partial(keep_stepping, cell, folder / f"other-{i}")) for i in range(others)]
     try:
         for process in processes:
-            process.listen(ALL)
+            process.receive(ALL)
         return speed_of(cell, folder)
     finally:
         for process in processes:

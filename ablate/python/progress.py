@@ -26,7 +26,7 @@ class Bar:
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
         """The bar, where anybody sees it."""
-        if not is_seen():
+        if not is_visible():
             return contextlib.nullcontext()
         return follow(plan.results, plan.manifest.study, plan.todo, _show)
 
@@ -34,7 +34,7 @@ class Bar:
         """Nothing: the study is returned, and shows itself."""
 
 
-def is_seen() -> bool:
+def is_visible() -> bool:
     """Whether standard error can be written over: on a terminal, and in a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 

@@ -10,7 +10,7 @@ from ablate.config.schema import WHOLE
 from ablate.config.study_file import value_text
 
 ONE_VALUE = (*WHOLE, "eval")  # the first parts of keys that cannot be swept: of these, a list is their value
-HOW = 'write each as a string of its own, as in ablate.run("norm=ln,rms", seeds=5)'
+HOW = 'write each as a separate string, as in ablate.run("norm=ln,rms", seeds=5)'
 
 
 def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
@@ -53,5 +53,5 @@ def _plain(value: object) -> object:
         value = item()
     if value is None or type(value) in (bool, int, float, str):
         return value
-    said = repr(value).partition("\n")[0][:40]
-    raise ValueError(f"{said} cannot be written down; write a string, a number, True or False, or a list of these")
+    shown = repr(value).partition("\n")[0][:40]
+    raise ValueError(f"{shown} cannot be written down; write a string, a number, True or False, or a list of these")

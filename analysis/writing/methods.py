@@ -16,7 +16,7 @@ from ablate import evidence, formatting
 from ablate.config.citations import Entry
 from ablate.config.depth import is_patterned, names_of, spelled, variants_of
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
-from ablate.formatting import listed, ranged, said_metric
+from ablate.formatting import listed, metric_name, ranged
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.speed import is_timed
@@ -163,7 +163,7 @@ def _seeds(case: Case) -> dict[str, Any]:
         unit = naming.unit(manifest, metric).removeprefix(",").strip()
         named = dict.fromkeys(manifest.tasks[cell.task].name for cell in manifest.cells if by_cell[cell.id] == metric)
         of = f" of {listed(named)}" * (len(found) > 1)
-        metrics.append(said_metric(metric) + f" ({unit})" * bool(unit) + of)
+        metrics.append(metric_name(metric) + f" ({unit})" * bool(unit) + of)
     sizes = sorted({cell.config.eval.tokens for cell in manifest.cells if cell.config.known})
     return {
         "seeds": ranged([str(seed) for seed in manifest.seeds]),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, formatting
-from ablate.formatting import leaning, listed, p_words, said_metric
+from ablate.formatting import leaning, listed, metric_name, p_words
 from ablate.results import naming
 from ablate.results.naming import scope
 from ablate.results.records import Manifest
@@ -65,16 +65,16 @@ def moved(manifest: Manifest, row: Any) -> str:
     if row.kind == "trend":
         way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
         return (
-            f"{subject(manifest, row)}: the difference to the {said_metric(row.metric)} is {way}{beyond(manifest, row)}"
+            f"{subject(manifest, row)}: the difference to the {metric_name(row.metric)} is {way}{beyond(manifest, row)}"
         )
     if row.kind != "interaction":
         other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
         verb = "lower" if row.mean < 0 else "raise"
         verb = f"{verb}s" if row.verdict == leaning(row.verdict) else f"seems to {verb}"  # an exploratory one
         return (
-            f"{subject(manifest, row)} {verb} the {said_metric(row.metric)} by {evidence.sized(manifest, row)}{other}"
+            f"{subject(manifest, row)} {verb} the {metric_name(row.metric)} by {evidence.sized(manifest, row)}{other}"
         )
-    pair, metric = paired(manifest, row), f"the {said_metric(row.metric)}"
+    pair, metric = paired(manifest, row), f"the {metric_name(row.metric)}"
     what = f"{pair.difference} to {metric}" if pair else metric
     than = f"with {pair.other} than with {pair.base}" if pair else f"than {ALONE}"
     by = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"

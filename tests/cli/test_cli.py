@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SHAPE, STEPS, run_module
+from crashing_norm import hazard
 from one_run import sweep_here
 
 import ablate
@@ -78,43 +79,16 @@ def test_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path, monkeypatch,
 
 
 def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_path):
-    package = tmp_path / "mine"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "norms.py").write_text(
-        "import torch\n\n"
-        "class Bomb(torch.nn.Module):\n"
-        "    def __init__(self, dim: int):\n"
-        "        super().__init__()\n"
-        "        self.weight = torch.nn.Parameter(torch.ones(dim))\n\n"
-        "    def forward(self, x, mask=None):\n"
-        "        if self.training:\n"
-        "            raise RuntimeError('no norm today')\n"
-        "        return x * self.weight\n\n"
-        "class Void(Bomb):\n"
-        "    def forward(self, x, mask=None):\n"
-        "        return x * self.weight * (float('nan') if self.training else 1)\n"
-    )
-    for name in ("Bomb", "Void"):
-        (tmp_path / "conf" / "norm").mkdir(parents=True, exist_ok=True)
-        yaml = f"# {name}.\n_target_: mine.norms.{name}\n_partial_: true\n"
-        (tmp_path / "conf" / "norm" / f"{name.lower()}.yaml").write_text(yaml)
-    own = ["--config-dir", "conf", "user=[mine]"]
-    done = cli("-m", "norm=ln,bomb,void", "seeds=1", "train.parallel=1", *own, *small, PYTHONPATH=str(tmp_path))
+    own = hazard(tmp_path, "raise RuntimeError('no norm today')")
+    words = ["-m", "norm=ln,hazard", "optim.lr=1e-3,1e20", "design=one_at_a_time", "seeds=1", *own, *small]
+    done = cli(*words, "train.parallel=1", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1, done.stderr
-    status = {
-        path.parent.parent.name.split("-")[0]: json.loads(path.read_text())
-        for path in tmp_path.glob("results/runs/*/*/result.json")
-    }
-    assert {name: result["status"] for name, result in status.items()} == {
-        "ln": "done",
-        "bomb": "failed",
-        "void": "diverged",
-    }
-    assert "no norm today" in status["bomb"]["error"]["traceback"]
-    assert status["void"]["final"] == {}
-    assert "failed: bomb, seed 0" in done.stdout and "diverged: void, seed 0" in done.stdout
-    again = cli("-m", "norm=ln,bomb,void", "seeds=1", "dry_run=true", *own, *small, PYTHONPATH=str(tmp_path))
+    found = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
+    results = {result["status"]: result for result in found}
+    assert results.keys() == {"done", "failed", "diverged"} and results["diverged"]["final"] == {}
+    assert "no norm today" in results["failed"]["error"]["traceback"]
+    assert "failed: hazard + 0.001, seed 0" in done.stdout and "diverged: ln + 1e+20, seed 0" in done.stdout
+    again = cli(*words, "dry_run=true", PYTHONPATH=str(tmp_path))
     assert again.returncode == 0 and "3 runs, 1 to do" in again.stdout, "only the failed run is tried again"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import run_module
 from fake_studies import edit_json, fabricate
 
 from ablate.cli.diff import Row, compare, differences, find, main
@@ -162,13 +162,16 @@ def test_a_run_that_has_not_begun_has_its_cells_configuration(tmp_path: Path) ->
         (["c0", "runs/ln-mlp-pre-rope-mha-gpt2-1/s0-fabricated"], "{cwd}/runs/ln-mlp-pre-rope-mha-gpt2-1/s0-fab"),
     ],
 )
-def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str) -> None:
+def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str, monkeypatch, capsys) -> None:
     cell = results / "runs" / "ln-mlp-pre-rope-mha-gpt2-1"
     (cell / "s1-fabricated" / "result.json").write_text("{")
     (cell / "s0-fabricated" / "config.yaml").write_text("[")
-    ended = run_module("ablate", "diff", *arguments, "--results-dir", str(results), cwd=results)
-    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
-    assert ended.stderr.startswith("ablate diff: " + line.format(folder=results, cwd=results))
+    monkeypatch.chdir(results)
+    with contextlib.suppress(SystemExit):  # argparse's way
+        assert main([*arguments, "--results-dir", str(results)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1
+    assert shown.err.startswith("ablate diff: " + line.format(folder=results, cwd=results))
 
 
 def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> None:

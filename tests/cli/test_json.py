@@ -103,10 +103,11 @@ def test_the_variants_of_the_catalogue(capfd: pytest.CaptureFixture[str]) -> Non
     assert (ROOT / "docs" / "catalogue.md").stat().st_mtime_ns == before, "nothing is written"
 
 
-def test_a_plan_and_a_study(small: list[str], cli: Cli) -> None:
+def test_a_plan_and_a_study(small: list[str], cli: Cli, capfd: pytest.CaptureFixture[str]) -> None:
+    """A command's document is the only output of its process, of those that it starts, too."""
     words = ["-m", "norm=ln,rms", "seeds=1", "train.parallel=1", *small, "--json"]
-    shown = cli(*words, "dry_run=true")
-    plan = told(shown.stdout)["result"]
+    assert main.command([*words, "dry_run=true"]) == 0
+    plan = told(capfd.readouterr().out)["result"]
     assert [cell["levels"] for cell in plan["cells"]] == [{"norm": "ln"}, {"norm": "rms"}] and len(plan["todo"]) == 2
     done = cli(*words)
     study = told(done.stdout)
@@ -117,17 +118,15 @@ def test_a_plan_and_a_study(small: list[str], cli: Cli) -> None:
     assert [run["path"] for run in again["runs"]] == plan["todo"] and again["differences"] == []
 
 
-def test_what_the_plan_remarks_is_in_the_document(small: list[str], cli: Cli) -> None:
+def test_remarks_and_mistakes_are_in_the_document(small: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     words = ["attention=window+mha", "attention.window=5", *latest(*small, "model.layers=2"), "dry_run=true", "--json"]
-    assert "attention.window reaches window, not mha" in told(cli(*words).stdout)["remarks"]
-
-
-def test_a_mistake_is_in_the_document_too(small: list[str], cli: Cli) -> None:
-    for words, code in ((["norm=rmss", *small], 2), (["status"], 2)):
-        done = cli(*words, "--json")
-        found = told(done.stdout)
-        assert done.returncode == found["exit_code"] == code and found["result"] is None
-        assert [f"{found['command']}: {line}" for line in found["remarks"]] == done.stderr.splitlines()
+    assert main.command(words) == 0
+    assert "attention.window reaches window, not mha" in told(capfd.readouterr().out)["remarks"]
+    assert main.command(["norm=rmss", *small, "--json"]) == 2
+    shown = capfd.readouterr()
+    found = told(shown.out)
+    assert found["exit_code"] == 2 and found["result"] is None
+    assert [f"{found['command']}: {line}" for line in found["remarks"]] == shown.err.splitlines()
 
 
 def test_numbers_are_those_of_the_tables_and_whether_a_figure_matches(tmp_path, capfd):

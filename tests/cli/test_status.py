@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -20,7 +21,6 @@ from crashing_norm import STARTED, kill_session, start, wait_for
 from fake_studies import a_manifest, edit_manifest, fabricate
 
 from ablate.cli import status
-from ablate.cli.monitor import rounds as states
 from ablate.config.groups import groups
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder, write_manifest
@@ -68,63 +68,52 @@ def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: py
     assert lines[5:] == [f"not compared: norm: {', '.join(others)}"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", None])
-def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, content: str | None) -> None:
+def progress(results: Path) -> str:
+    return status.progress(status.together(status.rounds_of(results, "fabricated")))
+
+
+def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path) -> None:
     runs = every(tmp_path)
-    assert runs[3].holder().host == "node7.cluster"
-    if content is None:
-        os.utime(runs[3].lease_file, (time.time() - 61, time.time() - 61))
-    else:
+    held = runs[3].lease_file.read_text()
+    assert runs[3].holder().host == "node7.cluster" and not runs[0].holder()
+    for content in ("", "{", "[1]", held):
         runs[3].lease_file.write_text(content)
-    assert not runs[3].holder() and not runs[0].holder()
-    assert "running" not in states.progress(states.together(states.rounds_of(tmp_path, "fabricated")))
+        if content == held:
+            os.utime(runs[3].lease_file, (time.time() - 61, time.time() - 61))
+        assert not runs[3].holder() and "running" not in progress(tmp_path)
 
 
 def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path) -> None:
     runs = every(tmp_path)
     runs[3].lease_file.unlink()
-
-    def progress() -> str:
-        return states.progress(states.together(states.rounds_of(tmp_path, "fabricated")))
-
-    assert "1 interrupted, 2 queued" in progress()
+    assert "1 interrupted, 2 queued" in progress(tmp_path)
     runs[3].metrics_file.touch()
-    assert "1 running, 1 interrupted, 1 queued" in progress()
+    assert "1 running, 1 interrupted, 1 queued" in progress(tmp_path)
     runs[3].checkpoint_file.touch()  # it has been stopped since
-    assert "2 interrupted, 1 queued" in progress()
+    assert "2 interrupted, 1 queued" in progress(tmp_path)
 
 
-def test_a_manifest_of_odd_content_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate(tmp_path, GRID)
-    edit_manifest(tmp_path, "fabricated", lambda manifest: manifest.update(cells=[{"id": "c0"}]))
-    assert status.main(["--results-dir", str(tmp_path)]) == 2
-    assert "manifest.json has no cells[0].name\n" in capsys.readouterr().err
-    assert "has no cells[0].name" in said(tmp_path, capsys, "--all")[0]
-
-
-def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate(tmp_path, GRID, status=lambda *_: "missing")
-    lines = said(tmp_path, capsys)
+def test_damage_failures_and_an_unknown_pace_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path / "a", GRID, status=lambda *_: "missing")
+    lines = said(tmp_path / "a", capsys)
     assert lines[1] == "12 runs: 0 done, 12 queued, time left unknown"
     command = "ablate -m norm=ln,rms ffn=mlp,swiglu"
     assert lines[2] == f"nothing is running; unless a launcher is about to, go on with: {command}"
-
-
-def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate(tmp_path, GRID)
-    run = runs_of(tmp_path)[0]
-    run.result_file.write_text("{")
-    os.utime(run.metrics_file, (1e9, 1e9))
-    lines = said(tmp_path, capsys)
-    assert lines[1].startswith("12 runs: 11 done, 1 queued")
-    assert any(line.startswith(f"damaged: {run.result_file} is not readable") for line in lines)
-
-
-def test_many_failures_are_named_once_each_up_to_a_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate(tmp_path, GRID, status=lambda *_: "failed")
-    lines = said(tmp_path, capsys)
+    fabricate(tmp_path / "b", GRID, status=lambda *_: "failed")
+    lines = said(tmp_path / "b", capsys)
     assert sum(line.startswith("failed: ") for line in lines) == 4 and "and 8 more failed" in lines
     assert not any("nothing is running" in line for line in lines), "all have ended"
+    fabricate(tmp_path / "c", GRID)
+    run = runs_of(tmp_path / "c")[0]
+    run.result_file.write_text("{")
+    os.utime(run.metrics_file, (1e9, 1e9))
+    lines = said(tmp_path / "c", capsys)
+    assert lines[1].startswith("12 runs: 11 done, 1 queued")
+    assert any(line.startswith(f"damaged: {run.result_file} is not readable") for line in lines)
+    edit_manifest(tmp_path / "c", "fabricated", lambda manifest: manifest.update(cells=[{"id": "c0"}]))
+    assert status.main(["--results-dir", str(tmp_path / "c")]) == 2
+    assert "manifest.json has no cells[0].name\n" in capsys.readouterr().err
+    assert "has no cells[0].name" in said(tmp_path / "c", capsys, "--all")[0]
 
 
 def test_rounds_belong_to_the_study_that_they_are_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,11 +152,11 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     command = f"ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
     factors = {"norm": [name for name in groups()["norm"] if name != "bn"], "optim.lr": [1e-3, 3e-3]}
     manifest = a_manifest(command=command, components=["norm"], factors=factors)
-    assert states.forgotten(manifest) == "not compared: norm: bn, mine"
-    assert states.forgotten(replace(manifest, command="ablate")) == "not compared: norm: bn"
+    assert status.not_compared(manifest) == "not compared: norm: bn, mine"
+    assert status.not_compared(replace(manifest, command="ablate")) == "not compared: norm: bn"
     for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
-        assert states.forgotten(replace(manifest, command=odd)) == "not compared: norm: bn"
-    assert states.forgotten(replace(manifest, components=[])) == ""
+        assert status.not_compared(replace(manifest, command=odd)) == "not compared: norm: bn"
+    assert status.not_compared(replace(manifest, components=[])) == ""
 
 
 def test_watching_ends_when_all_runs_have(tmp_path, monkeypatch, capsys):
@@ -189,10 +178,8 @@ def test_watching_ends_when_all_runs_have(tmp_path, monkeypatch, capsys):
     assert lines[-1] == "fabricated: 6 runs: 4 done, 1 diverged, 1 failed"
 
 
-@pytest.mark.parametrize("there", ["nothing", "a folder", "files"])
-def test_watching_waits_for_the_first_study(tmp_path, monkeypatch, capsys, there):
+def test_watching_waits_for_the_first_study(tmp_path, monkeypatch, capsys):
     folder, waits = tmp_path / "results", []
-    folder.mkdir() if there == "a folder" else (folder / "runs").mkdir(parents=True) if there == "files" else None
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
@@ -256,24 +243,27 @@ def test_watching_on_a_terminal_and_control_c(tmp_path: Path, monkeypatch: pytes
         (["--results-dir", "empty"], "no study in empty"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path: Path, arguments: list[str], line: str) -> None:
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, arguments: list[str], line: str) -> None:
     fabricate(tmp_path / "results", GRID, study="norm-ffn-3fa94c")
     fabricate(tmp_path / "results", GRID, study="broken")
     (study_folder(tmp_path / "results", "broken") / "manifest.json").write_text("[]")
     (tmp_path / "empty").mkdir()
-    ended = run_module("ablate", "status", *arguments, cwd=tmp_path, ABLATE_RESULTS="results")
-    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
-    assert ended.stderr.startswith("ablate status: " + line.format(folder="results"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ABLATE_RESULTS", "results")
+    with contextlib.suppress(SystemExit):  # argparse's way
+        assert status.main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1
+    assert shown.err.startswith("ablate status: " + line.format(folder="results"))
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     fabricate(tmp_path, GRID, status=lambda *_: "failed")
     reading, writing = os.pipe()
     os.close(reading)
-    for more in ([], ["--all"], ["--watch"]):
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        ended = subprocess.run(command(tmp_path, *more), stdout=writing, stderr=subprocess.PIPE, env=environment)
-        assert (ended.returncode, ended.stderr) == (0, b"")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command(tmp_path, "--watch"), stdout=writing, stderr=subprocess.PIPE, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, b"")
     os.close(writing)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import SHAPE, STEPS, importing, run_module
-from crashing_norm import STARTED, training, wait_for
+from crashing_norm import STARTED, hazard, training, wait_for
 from fake_studies import fabricate
 from warm_python import Copy
 
@@ -27,7 +27,7 @@ from ablate.results.study import load_study
 @pytest.fixture
 def files(tmp_path: Path, text: Path):
     """Writes a study file of the user's, of the small text; later words go before earlier ones."""
-    folder = tmp_path / "own" / "experiment"
+    folder = tmp_path / "conf" / "experiment"
     folder.mkdir(parents=True)
 
     def write(name: str, *words: str, **keys: object) -> None:
@@ -39,7 +39,7 @@ def files(tmp_path: Path, text: Path):
 
 
 def words(*more: str) -> list[str]:
-    return ["--config-dir=own", *more]
+    return ["--config-dir=conf", *more]
 
 
 def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
@@ -54,22 +54,15 @@ def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
 
 def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tmp_path) -> None:
     files("a_refused", "data.path=nowhere.txt", norm="rms")
-    files("b_failing", factors={"norm": ["ln", "torn"]}, study="failing")
+    files("b_failing", factors={"norm": ["ln", "hazard"]}, study="failing")
     files("c_good", factors={"norm": ["ln", "rms"]}, study="good")
-    (tmp_path / "mine.py").write_text(
-        "import torch\n\nclass Torn(torch.nn.LayerNorm):\n    def __init__(self, dim: int):\n"
-        "        super().__init__(dim)\n\n    def forward(self, x, mask=None):\n"
-        "        if self.training:\n            raise RuntimeError('no norm today')\n"
-        "        return super().forward(x)\n"
-    )
-    (tmp_path / "own" / "norm").mkdir()
-    (tmp_path / "own" / "norm" / "torn.yaml").write_text("# Torn.\n_target_: mine.Torn\n_partial_: true\n")
+    hazard(tmp_path, "raise RuntimeError('no norm today')")
     names = ["a_refused", "b_failing", "c_good"]
-    done = run_module("ablate", "studies", *names, *words("user=[mine]"), cwd=tmp_path)
+    done = run_module("ablate", "studies", *names, *words("user=[mine]"), cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1, done.stderr
     refused, failed, good = done.stdout.splitlines()[-3:]
     assert refused.startswith("a_refused: refused: ") and "nowhere.txt does not exist" in refused
-    assert failed == "b_failing: failed: 1 of 2 runs, torn s0: RuntimeError: no norm today"
+    assert failed == "b_failing: failed: 1 of 2 runs, hazard s0: RuntimeError: no norm today"
     assert good == "c_good: complete; tables in experiments/results/good"
     assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
     assert (tmp_path / "experiments" / "results" / "good" / "runs.csv").exists()
@@ -83,7 +76,7 @@ def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tm
 
 def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(files, tmp_path) -> None:
     files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
-    asked = Asked([], str(tmp_path / "own"), tmp_path / "tables")
+    asked = Asked([], str(tmp_path / "conf"), tmp_path / "tables")
     assert asked.kept("mine") is None
     trained = run_module("ablate", "studies", "mine", *words(), "--to", "tables", cwd=tmp_path)
     assert trained.returncode == 0 and asked.kept("mine") == tmp_path / "tables" / "mine", trained.stderr
@@ -118,7 +111,7 @@ def test_a_dry_run_of_all_writes_nothing(files, tmp_path) -> None:
     done = run_module("ablate", "studies", "mine", *words("dry_run=true"), cwd=tmp_path)
     assert done.returncode == 0 and "nothing was trained or written" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1] == "mine: planned"
-    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+    assert [path.name for path in tmp_path.iterdir()] == ["conf"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
@@ -165,15 +158,15 @@ def test_a_mistake_is_one_line(given, said, monkeypatch, tmp_path, capsys) -> No
 
 def test_a_file_that_cannot_be_read_has_no_tables_and_stops_no_other(files, tmp_path) -> None:
     files("mine", norm="ln")
-    (tmp_path / "own" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
-    assert Asked([], str(tmp_path / "own"), tmp_path / "tables").kept("mine") is None
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
+    assert Asked([], str(tmp_path / "conf"), tmp_path / "tables").kept("mine") is None
 
 
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
     files("mine", factors={"norm": ["ln", "rms"]})
 
     def asks(*more: str) -> str:
-        return Asked([*more], str(tmp_path / "own"), tmp_path).read("mine").asked.kept["asks"]
+        return Asked([*more], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
 
     assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
     assert len({asks(), asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")}) == 4
@@ -185,7 +178,7 @@ CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
 def test_a_file_whose_criterion_is_edited_asks_for_something_else(files, tmp_path) -> None:
     def asks(**more: Any) -> str:
         files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **more)
-        return Asked([], str(tmp_path / "own"), tmp_path).read("mine").asked.kept["asks"]
+        return Asked([], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
 
     assert len({asks(), asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 3
 

@@ -66,8 +66,7 @@ def test_a_loss_is_per_what_the_task_predicts(tmp_path: Path) -> None:
     assert "test/loss, nats per class, last step" in summary(made(tmp_path, better, tasks={"f0": classes}), tmp_path)
 
 
-@pytest.mark.parametrize("score", [1.0, 0.0])
-@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize(("score", "paired"), [(1.0, True), (0.0, False)])
 def test_a_task_that_all_solve_or_none_decides_nothing(tmp_path: Path, score: float, paired: bool) -> None:
     study = made(tmp_path, lambda *_: score, batches=lambda levels: "b" if paired else levels["ffn"])
     [row] = evidence.effects(study).itertuples()

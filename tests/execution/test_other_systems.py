@@ -94,13 +94,6 @@ def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, 
     assert len(numbers(tmp_path / "linux")) == 2 and numbers(tmp_path / "bare") == numbers(tmp_path / "linux")
 
 
-@pytest.fixture
-def no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system on which processes must not be forked."""
-    monkeypatch.setattr(fork, "FORKS", False)
-    monkeypatch.delattr(os, "fork")
-
-
 def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,8 +112,10 @@ def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(
     assert len(sent) > 1, "importing the package, and building its component"
 
 
-def test_a_call_without_fork_returns_and_dies_alike(no_fork: None) -> None:
-    assert run_in_subprocess(partial(divmod, 7, 2)) == [3, 1]
+def test_a_call_without_fork_dies_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it returns, `tests/hostile/test_current_folder.py` shows."""
+    monkeypatch.setattr(fork, "FORKS", False)
+    monkeypatch.delattr(os, "fork")
     with pytest.raises(Failed, match="exit code 3"):
         run_in_subprocess(partial(os._exit, 3))
 

@@ -14,10 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from carried_out import carry_out
 from conftest import ROOT, latest
 from crashing_norm import hazard, kill_session, processes, session_is_gone, start, training, wait_for
-from one_run import sweep_here
+from one_run import carry_out, sweep_here
 
 from ablate import api
 from ablate.results import lease as leases
@@ -226,14 +225,6 @@ def test_a_full_disk_ends_the_sweep_in_one_line_and_more_space_continues_it(spac
     whole = tmp_path / "whole"
     start(*small, *SWEEP, f"results_dir={whole}", cwd=tmp_path).communicate(timeout=240)
     assert after == numbers(whole)
-
-
-def test_processes_of_a_session_are_found(tmp_path):
-    """What the tests above rest on."""
-    process = start("--help", cwd=tmp_path)
-    assert processes(process.pid) or process.poll() is not None
-    process.communicate()
-    wait_for(lambda: session_is_gone(process.pid), 30)  # copies that were lent to it end a moment later
 
 
 def test_a_sweep_that_was_stopped_beyond_its_leases_writes_nothing_more(small, tmp_path, monkeypatch):

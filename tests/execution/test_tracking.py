@@ -1,4 +1,4 @@
-"""The mirror to W&B: what arrives there, that it arrives once, and that nothing which happens to it matters."""
+"""The mirror to W&B: what arrives there, that it arrives once, and that its failures harm nothing."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from ablate.config.typed_json import stored
 from ablate.execution.fork import parents, program
 from ablate.execution.tracking import mirror as mirror_module
 from ablate.execution.tracking import process
-from ablate.execution.tracking.mirror import Mirror
-from ablate.execution.tracking.run_card import Card, card_of, settings
+from ablate.execution.tracking.mirror import Card, Mirror, card_of, settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder
@@ -55,38 +54,23 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int = 2, track: Any = ...) -> list[str]:
+TRACK = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None}
+
+
+def make_study(results: Path, seeds: int = 2, track: Any = TRACK) -> list[str]:
     """A study on disk with nothing trained; returns the paths of its runs."""
-    track = (
-        {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None}
-        if track is ...
-        else track
-    )
-    cells: list[dict[str, Any]] = [
-        {
-            "id": f"c{i}",
-            "name": f"{norm}-mlp-pre-rope-mha-gpt2",
-            "label": norm,
-            "levels": {"norm": norm, "optim.lr": 0.001, "model": "decoder"},
-            "params": 1000 + i,
-            "flops_per_token": 6000,
-            "params_vs_reference": i / 1000,
-            "shared_draws": 1.0,
-            "reference": i == 0,
-            "batches": "b0",
-            "task": "f0",
-            "config": whole(OWN, {"norm": {"_target_": f"ablate.model.norm.{norm}"}}) | {"track": track, "seeds": 2},
-        }
-        for i, norm in enumerate(norms)
-    ]
-    runs: list[dict[str, Any]] = [
-        {"cell": cell["id"], "seed": seed, "path": f"{cell['name']}/s{seed}-{i}{seed}"}
-        for i, cell in enumerate(cells)
-        for seed in range(seeds)
-    ]
-    manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
-    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}, "looks": []}
-    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {"f0": {"metrics": {"loss": "min"}}}}
+    cells, runs = [], []
+    for i, norm in enumerate(("ln", "rms")):
+        cell: dict[str, Any] = {"id": f"c{i}", "name": f"{norm}-mlp-pre-rope-mha-gpt2", "label": norm}
+        cell |= {"levels": {"norm": norm, "optim.lr": 0.001, "model": "decoder"}, "reference": i == 0}
+        cell |= {"params": 1000 + i, "flops_per_token": 6000, "params_vs_reference": i / 1000, "shared_draws": 1.0}
+        own = whole(OWN, {"norm": {"_target_": f"ablate.model.norm.{norm}"}})
+        cells.append(cell | {"batches": "b0", "task": "f0", "config": own | {"track": track, "seeds": 2}})
+        runs += [{"cell": f"c{i}", "seed": seed, "path": f"{cell['name']}/s{seed}-{i}{seed}"} for seed in range(seeds)]
+    manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "looks": []}
+    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
+    manifest |= {"factors": {"norm": ["ln", "rms"]}, "components": ["norm"], "reference": {"norm": "ln"}}
+    manifest |= {"tasks": {"f0": {"metrics": {"loss": "min"}}}}
     write_json(study_folder(results, STUDY) / "manifest.json", manifest)
     return [run["path"] for run in runs]
 
@@ -105,14 +89,9 @@ def end(results: Path, path: str, status: str = "done", ended: str = "2026-01-01
     error = {"type": "ValueError", "message": "boom", "traceback": ""} if status == "failed" else None
     log(results, path, range(0, 50, 10))
     final = {} if status == "failed" else {"test/loss": loss}
-    result = {
-        "status": status,
-        "final": final,
-        "ended": ended,
-        "error": error,
-        "seconds": {"train": 5.5, "total": 7.25},
-    }
-    result |= {"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT, "steps": 40}
+    result = {"status": status, "final": final, "ended": ended, "error": error}
+    result |= {"seconds": {"train": 5.5, "total": 7.25}, "device": "cpu x86_64", "host": "somewhere"}
+    result |= {"versions": VERSIONS, "git": GIT, "steps": 40}
     write_json(Run(results, path).result_file, result)
 
 
@@ -156,25 +135,23 @@ def read_back(folder: Path) -> dict[str, Any]:
     for update in kinds["summary"]:
         summary |= update["update"]
     axes = {metric.get("name") or metric["glob_name"]: metric.get("step_metric") for metric in kinds["metric"]}
-    return {
-        **kinds["run"][0],
-        "config": kinds["run"][0]["config"]["update"],
-        "history": [item["item"] for item in kinds["history"]],
-        "axes": axes,
-        "summary": summary,
-        "exit_code": kinds["exit"][0].get("exit_code", 0),
-    }
+    found = {"config": kinds["run"][0]["config"]["update"], "history": [item["item"] for item in kinds["history"]]}
+    return (
+        kinds["run"][0] | found | {"axes": axes, "summary": summary, "exit_code": kinds["exit"][0].get("exit_code", 0)}
+    )
 
 
-def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
-    paths = make_study(tmp_path)
+def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, elsewhere = make_study(tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
     for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
         end(tmp_path, path, status)
     answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SWEEP_ID="left-over", WANDB_SERVICE="left-over")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert f"{STUDY} to wandb (offline): 4 replayed now, 0 before, 0 not ended" in answer.stdout
     runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
-    assert sorted(runs) == ["ln/s0", "ln/s1", "rms/s0", "rms/s1"]
+    assert sorted(runs) == ["ln/s0", "ln/s1", "rms/s0", "rms/s1"] and not list(elsewhere.iterdir())
     assert len({run["run_id"] for run in runs.values()}) == 4
     assert [run["exit_code"] for _, run in sorted(runs.items())] == [0, 2, 1, 0]
     assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
@@ -193,15 +170,12 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
         "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
         "study": {"name": STUDY, "command": "python -m ablate -m norm=ln,rms"}
         | {name: config[name] for name in STUDY_KEYS if name not in ("study", "user")}
-        | {
-            "seeds": 2,
-            "track": {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None},
-        },
+        | {"seeds": 2, "track": TRACK},
         **{"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT},
     }
-    history = [
-        {name: value for name, value in row.items() if name not in ("_timestamp", "_runtime")} for row in run["history"]
-    ]
+    shown = ("_step", "step", "tokens", "seconds", "train/loss")
+    assert all(row.keys() == {*shown, "_timestamp", "_runtime"} for row in run["history"])
+    history = [{name: row[name] for name in shown} for row in run["history"]]
     logged = [{"step": n, "tokens": 64 * n, "seconds": n / 10, "train/loss": 4 - n / 100} for n in range(0, 50, 10)]
     assert history == [{"_step": row["step"]} | row for row in logged]
     took = {"_runtime": 7.25, "_wandb": {"runtime": 7.25}, "_step": 40}
@@ -213,42 +187,17 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert runs["rms/s0"]["summary"]["error"] == "boom" and runs["rms/s0"]["summary"]["_runtime"] == 7.25
 
 
-def test_a_sweep_names_packages_of_ones_own_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_study(tmp_path)
-    started = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0)
-    commands: list[list[str]] = []
-    monkeypatch.setattr(process.subprocess, "Popen", lambda command, **_: commands.append(command) or started)
+def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, mirrors = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0), list[Mirror]()
+    popen = lambda command, **_: monkeypatch.setattr(sys, "argv", command[3:]) or started  # noqa: E731
+    monkeypatch.setattr(process.subprocess, "Popen", popen)
     with process.mirrored(tmp_path, STUDY, ["mine"], print):
         pass
-    mirrors: list[Mirror] = []
     monkeypatch.setattr(process, "follow", mirrors.append)
-    monkeypatch.setattr(process.os, "nice", lambda _: None)
-    monkeypatch.setattr(process.os, "setsid", lambda: None)
-    monkeypatch.setattr(sys, "argv", commands[0][3:])
+    for call in ("nice", "setsid"):
+        monkeypatch.setattr(process.os, call, lambda *_: None)
     process.main()
     assert (mirrors[0].study, mirrors[0].user) == (STUDY, ["mine"])
-
-
-def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    results = tmp_path / "results"
-    paths = make_study(results)
-    mirror = start_mirror(results)
-    end(results, paths[0])
-    wait_for(lambda: len(mirrored(results)) == 1)
-    assert "a mirror is at work" in sync(results).stdout
-    second = start_mirror(results)  # a second sweep of this study: its mirror waits
-    end(results, paths[1])
-    wait_for(lambda: len(mirrored(results)) == 2)
-    end(results, paths[2])  # in the last moment
-    assert mirror.communicate(timeout=120) == ("", "")
-    assert mirror.returncode == 0 and len(mirrored(results)) == 3
-    end(results, paths[3])
-    assert second.communicate(timeout=120) == ("", "")
-    assert second.returncode == 0 and [line["path"] for line in mirrored(results)] == paths
-    assert len(folders(results)) == 4 and not list(elsewhere.iterdir())
 
 
 def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
@@ -383,12 +332,26 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def events(server: Path) -> list[list[Any]]:
-    """What the stand-in was told, without the run."""
-    return (
-        [[kind, *rest] for kind, _, *rest in map(json.loads, server.read_text().splitlines())]
-        if server.exists()
-        else []
-    )
+    """The calls of the stand-in, without the run."""
+    lines = server.read_text().splitlines() if server.exists() else []
+    return [[kind, *rest] for kind, _, *rest in map(json.loads, lines)]
+
+
+def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, server: Path) -> None:
+    paths = make_study(tmp_path)
+    mirror = start_mirror(tmp_path)
+    end(tmp_path, paths[0])
+    wait_for(lambda: len(mirrored(tmp_path)) == 1)
+    assert "a mirror is at work" in sync(tmp_path).stdout
+    second = start_mirror(tmp_path)  # a second sweep of this study: its mirror waits
+    end(tmp_path, paths[1])
+    wait_for(lambda: len(mirrored(tmp_path)) == 2)
+    end(tmp_path, paths[2])  # in the last moment
+    assert mirror.communicate(timeout=120) == ("", "")
+    assert mirror.returncode == 0 and len(mirrored(tmp_path)) == 3
+    end(tmp_path, paths[3])
+    assert second.communicate(timeout=120) == ("", "")
+    assert second.returncode == 0 and [line["path"] for line in mirrored(tmp_path)] == paths
 
 
 def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, server: Path) -> None:
@@ -421,9 +384,9 @@ def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path
     end(tmp_path, path, "diverged")
     wait_for(lambda: ["finish", 2] in events(server))
     mirror.communicate(timeout=120)
-    told = events(server)[events(server).index(["log", 20]) + 1 :]
+    later = events(server)[events(server).index(["log", 20]) + 1 :]
     tags = ["norm=ln", "optim.lr=0.001", "model=decoder", "diverged"]
-    assert told == [["config", VERSIONS, "cpu x86_64"], ["tags", tags], ["log", 30], ["log", 40], ["finish", 2]]
+    assert later == [["config", VERSIONS, "cpu x86_64"], ["tags", tags], ["log", 30], ["log", 40], ["finish", 2]]
 
 
 def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
@@ -488,36 +451,31 @@ def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.M
         assert wandb_mode() == mode
 
 
-@pytest.mark.parametrize("track", [None, {}])
-def test_a_study_without_tracking_is_left_alone(tmp_path: Path, track: Any) -> None:
+@pytest.mark.parametrize(
+    ("track", "message"),
+    [(None, ""), ({}, ""), ({"_target_": "os.system", "command": "false"}, "'os.system' is not in ablate.execution")],
+)
+def test_without_a_service_nothing_is_mirrored(
+    tmp_path: Path, track: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     end(tmp_path, make_study(tmp_path, track=track)[0])
-    assert Mirror(tmp_path, STUDY).replay() == 0
-    assert not (tmp_path / "wandb").exists()
+    assert Mirror(tmp_path, STUDY).replay() == 0 and not (tmp_path / "wandb").exists()
+    assert message in capsys.readouterr().err
 
 
-def test_a_target_from_elsewhere_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    end(tmp_path, make_study(tmp_path, track={"_target_": "os.system", "command": "false"})[0])
-    assert Mirror(tmp_path, STUDY).replay() == 0
-    assert "'os.system' is not in ablate.execution.tracking.wandb" in capsys.readouterr().err
-
-
-def test_a_damaged_result_is_passed_over(tmp_path: Path) -> None:
-    paths = make_study(tmp_path, track={"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial"})
-    Run(tmp_path, paths[0]).folder.mkdir(parents=True)
-    Run(tmp_path, paths[0]).result_file.write_text("{")
-    assert Mirror(tmp_path, STUDY).replay() == 0
-
-
-def test_an_unknown_study_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+def test_an_unknown_study_is_one_line_and_a_damaged_run_is_skipped(tmp_path: Path) -> None:
     for arguments in ((), ("nothing",)):
         answer = sync(tmp_path / "results", *arguments)
         assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
-    make_study(tmp_path)
+    run = Run(tmp_path, make_study(tmp_path)[0])
     assert STUDY in sync(tmp_path, "nothing").stderr
+    run.folder.mkdir(parents=True)
+    run.result_file.write_text("{")
+    assert Mirror(tmp_path, STUDY).replay() == 0
 
 
 class Shown:
-    """A tracking service in this process: which runs it was told of, and how they ended."""
+    """A tracking service in this process: which runs it was given, and how they ended."""
 
     name = "shown"
 
@@ -590,15 +548,13 @@ def test_a_card_says_what_a_run_is_and_of_which_study(tmp_path: Path) -> None:
     assert card_of(tmp_path, manifest, manifest.cells[1], planned, None).seconds is None
     ids = {card_of(tmp_path, manifest, manifest.cells[1], run, None).id for run in manifest.runs}
     ids |= {card_of(tmp_path, replace(manifest, study="other"), manifest.cells[1], planned, None).id}
-    assert len(ids) == len(manifest.runs) + 1 and {len(each) for each in ids} == {16}, (
-        "a study that shares a run is another"
-    )
+    assert len(ids) == len(manifest.runs) + 1, "a study that shares a run is another"
+    assert {len(each) for each in ids} == {16}
 
 
 def test_a_service_is_made_of_its_settings_and_nothing_else_is_one() -> None:
     ours = "ablate.execution.tracking.wandb"
     sink = mirror_module.make_sink({"_target_": f"{ours}.WandB", "project": "trial", "entity": "we"})
     assert (sink.name, sink.project, sink.entity) == ("wandb", "trial", "we")
-    assert mirror_module.make_sink(None) is None
     with pytest.raises(BadTarget, match="no tracking service: a class with log, finish and close"):
         mirror_module.make_sink({"_target_": f"{ours}.wandb_mode"})

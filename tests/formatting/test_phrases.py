@@ -30,21 +30,12 @@ def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
 
 
 def test_what_is_not_zero_has_its_sign() -> None:
-    assert [formatting.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)] == [
-        "+0.053",
-        "−0.053",
-        "+12.500",
-    ]
-    assert (formatting.number(0.053, 3), formatting.number(-10.05, 2), formatting.number(NAN, 2)) == (
-        "0.053",
-        "−10.05",
-        "–",
-    )
-    assert (formatting.percent(-0.12), formatting.percent(0.001), formatting.remainder(-0.0167)) == (
-        "−12.0 %",
-        "+0.1 %",
-        "−1.67 %",
-    )
+    signed = [formatting.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)]
+    assert signed == ["+0.053", "−0.053", "+12.500"]
+    shown = [formatting.number(0.053, 3), formatting.number(-10.05, 2), formatting.number(NAN, 2)]
+    assert shown == ["0.053", "−10.05", "–"]
+    shares = [formatting.percent(-0.12), formatting.percent(0.001), formatting.remainder(-0.0167)]
+    assert shares == ["−12.0 %", "+0.1 %", "−1.67 %"]
     assert left_over(Matched(quantity="FLOPs", value=969, reference=1000, difference=-0.031)) == "−3.1 % FLOPs"
 
 
@@ -61,6 +52,11 @@ def test_what_is_not_zero_has_its_sign() -> None:
 )
 def test_an_end_that_is_clear_of_zero_is_not_shown_as_zero(low: float, high: float, shown: str) -> None:
     assert formatting.ends(low, high, 3, signed=True) == shown
+
+
+def test_durations() -> None:
+    shown = ["8.1 s", "10 s", "48 s", "1 min 00 s", "1 min 08 s", "1 h 00 min", "2 h 03 min"]
+    assert [formatting.duration(seconds) for seconds in (8.14, 9.96, 48.4, 59.7, 68, 3599.6, 7384)] == shown
 
 
 def test_ticks_beside_zero_have_no_sign() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Callable
+from unittest.mock import patch
 
-from carried_out import carry_out
-
+from ablate import api
+from ablate.cli.sweep import sweep
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import Plan, plan_study
 from ablate.results.manifest import renew_manifest
@@ -51,6 +52,17 @@ def trained_anew(plan, *stops: int) -> Run:
 
 def rows_of(run: Run) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in VOLATILE} for row in run.metrics()[0]]
+
+
+def carry_out(
+    plan: Plan, run_plan: Callable[[Plan], str | None] | None = None, replan: Callable[[], Plan] | None = None
+) -> int:
+    """A plan carried out as by the command line: its exit code.  Without `run_plan` nothing is trained, without
+    `replan` there is one round.
+    """
+    act, again = run_plan or (lambda plan: None), replan or (lambda: plan)
+    with patch.object(api, "run_plan", act), patch.object(api, "plan_next", lambda plan: again()):
+        return sweep(plan).code
 
 
 def here(plan: Plan) -> None:

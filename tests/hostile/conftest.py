@@ -89,7 +89,7 @@ Tried = Callable[..., dict[str, tuple[int, str]]]
 
 @pytest.fixture
 def tried(commands: Commands, capsys: pytest.CaptureFixture[str]) -> Tried:
-    """Gives each command, or those that are named: its exit code and what it said, with no traceback."""
+    """Runs each command, or those that are named: its exit code and what it printed, with no traceback."""
 
     def each(*names: str) -> dict[str, tuple[int, str]]:
         found = {}
@@ -98,10 +98,9 @@ def tried(commands: Commands, capsys: pytest.CaptureFixture[str]) -> Tried:
                 code = commands[name]()
             except SystemExit as end:
                 code = int(end.code or 0)
-            told = capsys.readouterr()
-            said = told.out + told.err
-            assert "Traceback" not in said and code in (0, 1, 2), (name, code, said)
-            found[name] = code, said
+            printed = "".join(capsys.readouterr())
+            assert "Traceback" not in printed and code in (0, 1, 2), (name, code, printed)
+            found[name] = code, printed
         return found
 
     return each

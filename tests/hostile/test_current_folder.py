@@ -70,60 +70,38 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def installed(folder: Path, *lines: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Command lines of an installation, from the folder, of which nothing was executed."""
-    variables = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"} | environment
-    command = [sys.executable, str(folder.parent / "ablate"), *map(repr, lines)]
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and [*(folder.parent / "executed").iterdir()] == [], done.stderr
-    return done
-
-
-def codes(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The exit codes of the command lines."""
-    return re.findall(r"^exit code (\w+)$", done.stdout, re.MULTILINE)
-
-
-def test_no_command_and_no_worker_executes_the_current_folder(folder: Path) -> None:
-    draw_effects_alone(folder / "results", "here")
-    commands = [
-        ["-m", "norm=ln,rms", "study=here", *latest(*TINY, "track=wandb")],
-        ["analyse"],
-        ["evaluate"],
-        ["status"],
-    ]
-    done = installed(folder, *commands, ["sync"], ["diff", "ln", "rms"])
-    assert codes(done) == ["0"] * 6, done.stdout + done.stderr
-    assert (folder / "results/figures/here/effects.pdf").exists()
-
-
-@pytest.mark.parametrize("module", ["ablate", "analysis"])
-def test_python_m_leaves_the_folder_before_it_loads_anything(module: str, folder: Path) -> None:
-    for name in (
-        "ablate",
-        "analysis",
-        "types",
-    ):  # Python takes the first two for the installed packages, needs the third
-        (folder / f"{name}.py").unlink()
-    done = run_fresh(module, *["status"] * (module == "ablate"), cwd=folder)
-    assert done.returncode == 2 and done.stderr.startswith("ablate"), done.stderr
-    assert [*(folder.parent / "executed").iterdir()] == []
-
-
-def test_user_names_what_is_found_there_in_every_process(folder: Path) -> None:
+def test_no_command_and_no_worker_executes_the_folder_but_what_user_names(folder: Path) -> None:
     """Here a module that derives from another of the same folder: each is named."""
     (folder / "mine.py").write_text("from theirs import Mine\n\nclass Norm(Mine):\n    pass\n")
     (folder / "theirs.py").write_text(dedent(NORM))
     (folder / "conf" / "norm").mkdir(parents=True)
     (folder / "conf" / "norm" / "mine.yaml").write_text("# Mine.\n_target_: mine.Norm\n_partial_: true\n")
-    own = ["--config-dir=conf", "-m", "norm=ln,mine", *TINY]
-    lines = [[*own, "user=[mine]", "dry_run=true"], [*own, "user=[mine, theirs]"], ["evaluate", "user=[mine,theirs]"]]
+    draw_effects_alone(folder / "results", "here")
+    own = ["--config-dir=conf", "-m", "norm=ln,mine", "study=here", *latest(*TINY, "track=wandb")]
+    both = "user=[mine,theirs]"
+    lines = [[*own, "user=[mine]", "dry_run=true"], [*own, both], ["analyse"], ["evaluate", both], ["status"], ["sync"]]
+    variables = os.environ | {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}",
+        "WANDB_MODE": "offline",
+    }  # its empty entry: the folder
     for name in ("sitecustomize", "usercustomize", "nt", "_winapi", "types", "typing"):  # Python asks first for these
         (folder / f"{name}.py").unlink()
-    done = installed(folder, *lines, PYTHONPATH=f"{ROOT}{os.pathsep}")  # its empty entry is the current folder
-    assert codes(done) == ["2", "0", "0"] and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
-    assert "No module named 'theirs'" in done.stderr
+    command = [sys.executable, str(folder.parent / "ablate"), *map(repr, [*lines, ["diff", "ln", "mine"]])]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and [*(folder.parent / "executed").iterdir()] == [], done.stderr
+    codes = re.findall(r"^exit code (\w+)$", done.stdout, re.MULTILINE)
+    assert codes == ["2", *["0"] * 6] and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
     assert "theirs lies in the current folder, of which user=[...] has to name it, too" in done.stderr
+    assert (folder / "results/figures/here/effects.pdf").exists()
+
+
+@pytest.mark.parametrize("module", ["ablate", "analysis"])
+def test_python_m_leaves_the_folder_before_it_loads_anything(module: str, folder: Path) -> None:
+    for name in ("ablate", "analysis", "types"):  # Python takes two for the installed packages, and needs the third
+        (folder / f"{name}.py").unlink()
+    done = run_fresh(module, *["status"] * (module == "ablate"), cwd=folder)
+    assert done.returncode == 2 and done.stderr.startswith("ablate"), done.stderr
+    assert [*(folder.parent / "executed").iterdir()] == []
 
 
 @pytest.fixture
@@ -140,6 +118,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_process_that_is_no_copy_finds_the_same(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS, where none is forked."""
     monkeypatch.setattr(fork, "FORKS", False)
+    monkeypatch.delattr(os, "fork")
     find_here(["mine_too.part"])
     found = "(__import__('mine_too').NUMBER, __import__('importlib.util').util.find_spec('tabulate'))"
     assert run_in_subprocess(partial(eval, found)) == [7, None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,34 +84,35 @@ def break_manifest(results: Path, change: Callable[[Manifest], object]) -> None:
     raw_json(file, manifest)
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_cannot_be_a_manifest_is_refused(mistake: str, place: Path, results: Path) -> None:
-    break_manifest(results, MISTAKES[mistake])
-    with pytest.raises(Corrupt, match=r"manifest\.json (has|names)") as told:
-        read_manifest(results, STUDY)
-    assert "\n" not in str(told.value)
+def test_what_cannot_be_a_manifest_is_refused(place: Path, results: Path) -> None:
+    honest = read_json(study_folder(results, STUDY) / "manifest.json")
+    for mistake, change in MISTAKES.items():
+        raw_json(study_folder(results, STUDY) / "manifest.json", honest)
+        break_manifest(results, change)
+        try:
+            read_manifest(results, STUDY)
+        except Corrupt as error:
+            assert re.search(r"manifest\.json (has|names)", str(error)) and "\n" not in str(error), mistake
+        else:
+            pytest.fail(f"{mistake} is read")
 
 
-@pytest.mark.parametrize(
-    "mistake", ["runs as strings", "a null path", "factors=7", "an unknown reference", "cells=[1,2]"]
-)
+@pytest.mark.parametrize("mistake", ["runs as strings", "an unknown reference"])
 def test_every_command_says_so_in_one_line(mistake: str, place: Path, results: Path, tried: Tried) -> None:
     break_manifest(results, MISTAKES[mistake])
     before = sorted(place.rglob("*"))
     for command, (code, said) in tried().items():
-        if command not in ("clean", "evaluate a run", "status --all"):  # which tell it and go on with the rest
+        if command not in ("clean", "evaluate a run", "status --all"):  # which name it and go on with the rest
             assert code == 2 and len(said.splitlines()) == 1, (command, code, said)
         assert "manifest.json" in said or command == "evaluate a run", (command, said)
     assert sorted(place.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "content", ["[1]", "7", "null", "{", "[" * 100_000, '{"a": ' * 50_000, "\x00", '"\\ud800"', "{}"]
-)
-def test_what_is_no_json_is_refused(content: str, place: Path, results: Path, tried: Tried) -> None:
-    (study_folder(results, STUDY) / "manifest.json").write_text(content)
-    for command, (code, said) in tried("status", "sync", "evaluate", "diff cells").items():
-        assert code == 2 and len(said.splitlines()) == 1 and "manifest.json" in said, (command, said)
+def test_what_is_no_json_is_refused(place: Path, results: Path, tried: Tried) -> None:
+    for content in ("[1]", "7", "null", "{", "[" * 100_000, '{"a": ' * 50_000, "\x00", '"\\ud800"', "{}"):
+        (study_folder(results, STUDY) / "manifest.json").write_text(content)
+        for command, (code, said) in tried("status", "sync", "evaluate", "diff cells").items():
+            assert code == 2 and len(said.splitlines()) == 1 and "manifest.json" in said, (command, said)
 
 
 def test_a_study_that_a_command_goes_on_with_is_planned_anew(place: Path, results: Path, plan: Any) -> None:
@@ -139,11 +141,11 @@ def altered(manifest: Manifest, at: tuple[Any, ...], value: Any) -> Manifest:
 
 
 def test_whatever_stands_anywhere_a_study_is_read_or_refused(place: Path, results: Path) -> None:
-    """Two other values in each place of the manifest in turn: no error but Corrupt."""
+    """Another value in each place of the manifest in turn: no error but Corrupt."""
     file = study_folder(results, STUDY) / "manifest.json"
     honest = read_json(file)
     values = itertools.cycle([None, "x", [[1]], {"a": {"b": 1}}, 7, [], {}])
-    for at, value in zip([*places(honest)] * 2, values, strict=False):
+    for at, value in zip(places(honest), values, strict=False):
         raw_json(file, altered(honest, at, value))
         with contextlib.suppress(Corrupt):
             load_study(results, STUDY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import ablate
 from ablate.config.components import resolve
 from ablate.config.errors import BadComponent, Corrupt
 from ablate.config.schema import COMPONENTS
+from ablate.execution.tracking import mirror
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.manifest import study_folder
 from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
@@ -49,21 +51,21 @@ def test_targets_in_a_results_folder_run_nothing(attack: str, place: Path, folde
         forget()
 
 
-@pytest.mark.parametrize("attack", ["package", "walk"])
 def test_no_command_runs_what_a_configuration_names(
-    attack: str, place: Path, results: Path, folders: list[Path], tried: Tried
+    place: Path, results: Path, folders: list[Path], tried: Tried
 ) -> None:
-    shot = targets(place)[attack]
+    shots = [targets(place)[attack] for attack in ("package", "walk")]
 
-    def poison(config: dict[str, Any]) -> None:
+    def poison(config: dict[str, Any], shot: dict[str, Any]) -> None:
         config.update(user=shot["user"], track=shot["node"], **dict.fromkeys(COMPONENTS, shot["node"]))
 
-    for folder in folders:
-        edit_yaml(folder / "config.yaml", poison)
-    edit_json(
-        study_folder(results, STUDY) / "manifest.json",
-        lambda manifest: [poison(cell["config"]) for cell in manifest["cells"]],
-    )
+    def poison_all(manifest: dict[str, Any]) -> None:
+        for cell, shot in zip(manifest["cells"], shots, strict=True):
+            poison(cell["config"], shot)
+
+    for folder, shot in zip(folders, shots, strict=True):
+        edit_yaml(folder / "config.yaml", lambda config, shot=shot: poison(config, shot))
+    edit_json(study_folder(results, STUDY) / "manifest.json", poison_all)
     found = tried()
     assert found["evaluate"][0] and found["evaluate a run"][0]
 
@@ -96,16 +98,13 @@ def test_yaml_makes_no_objects(place: Path, results: Path, folders: list[Path], 
     assert "not readable as YAML" in found["analysis"][1] and "not readable as YAML" in found["evaluate a run"][1]
 
 
-@pytest.mark.parametrize("content", ["a: &a [*a]\n", "x: &x {y: *x}\n", "[1, 2]", "7", "", "{" * 5000])
-def test_yaml_that_is_no_configuration_is_named(content: str, place: Path, folders: list[Path], tried: Tried) -> None:
-    for folder in folders:
-        (folder / "config.yaml").write_text(content)
-    found = tried("status", "evaluate", "evaluate a run", "diff runs", "clean")
-    assert found["evaluate a run"][0] in (1, 2) and "config.yaml" in found["evaluate a run"][1]
-
-
-def test_yaml_that_stands_for_a_billion_values_is_named(place: Path, folders: list[Path], tried: Tried) -> None:
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+def test_yaml_that_is_no_configuration_is_named(place: Path, folders: list[Path], tried: Tried) -> None:
+    for content in ("a: &a [*a]\n", "x: &x {y: *x}\n", "[1, 2]", "7", "", "{" * 5000):
+        for folder in folders:
+            (folder / "config.yaml").write_text(content)
+        found = tried("status", "evaluate", "evaluate a run", "diff runs", "clean")
+        assert found["evaluate a run"][0] in (1, 2) and "config.yaml" in found["evaluate a run"][1]
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]  # a billion values
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
     for folder in folders:
         (folder / "config.yaml").write_text("\n".join(lines))
@@ -146,24 +145,19 @@ def test_links_that_lead_out_of_the_results_are_not_followed(
     assert sorted((file, file.stat().st_mtime_ns) for file in (place / "outside").rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["mirror.lock", "mirror.jsonl"])
-def test_nothing_is_written_through_a_link(name: str, place: Path, results: Path, tried: Tried) -> None:
+def test_nothing_is_written_through_a_link(
+    place: Path, results: Path, folders: list[Path], tried: Tried, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the mirror, which writes two files, nor by what locks runs."""
+    sink = SimpleNamespace(name="stub", mode="online", finish=lambda *_: None, close=lambda: None)
+    monkeypatch.setattr(mirror, "make_sink", lambda track, user: sink)
     (place / "precious").write_text("mine")
-    (study_folder(results, STUDY) / name).unlink(missing_ok=True)
-    (study_folder(results, STUDY) / name).symlink_to(place / "precious")
-    edit_json(
-        study_folder(results, STUDY) / "manifest.json",
-        lambda m: [
-            cell["config"].update(track={"_target_": "ablate.execution.tracking.wandb.WandB", "project": "x"})
-            for cell in m["cells"]
-        ],
-    )
-    tried("sync")
-    assert (place / "precious").read_text() == "mine"
-
-
-def test_runs_are_not_locked_through_a_link(place: Path, folders: list[Path], tried: Tried) -> None:
-    (place / "precious").write_text("mine")
+    for name in ("mirror.lock", "mirror.jsonl"):
+        (study_folder(results, STUDY) / name).unlink(missing_ok=True)
+        (study_folder(results, STUDY) / name).symlink_to(place / "precious")
+        tried("sync")
+        (study_folder(results, STUDY) / name).unlink()
+    assert "2 replayed now" in tried("sync")["sync"][1], "without a link it is written"
     for folder in folders:
         (folder / "lock").unlink(missing_ok=True)
         (folder / "lock").symlink_to(place / "precious")

@@ -6,8 +6,7 @@ from collections import Counter
 from functools import partial
 
 import pytest
-from carried_out import carry_out
-from one_run import write_plan
+from one_run import carry_out, write_plan
 
 from ablate.config import command, groups
 from ablate.config.errors import PlanError

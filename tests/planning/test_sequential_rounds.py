@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from carried_out import carry_out
 from fake_studies import edit_manifest
-from one_run import write_plan
+from one_run import carry_out, write_plan
 
 from ablate.cli.preview import preview
 from ablate.planning.plan import Plan, PlanError

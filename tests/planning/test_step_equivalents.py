@@ -15,9 +15,9 @@ from scipy import stats
 from test_tuning import rounds
 
 from ablate import evidence
-from ablate.cli.monitor.rounds import rounds_of, unsettled
 from ablate.cli.preview import preview
 from ablate.cli.status import main as status
+from ablate.cli.status import rounds_of, unsettled
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
 from ablate.evidence.equivalence import within

@@ -6,10 +6,9 @@ import dataclasses
 import json
 
 import pytest
-from carried_out import carry_out
 from conftest import SHAPE, STEPS
 from fake_studies import edit_json
-from one_run import sweep_here
+from one_run import carry_out, sweep_here
 
 from ablate import evidence
 from ablate.cli.summary import summary

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-from conftest import importing
+from conftest import importing, latest
+from crashing_norm import STARTED, wait_for
+from warm_python import Copy
 
+# Line by line, as `python -i` reads them: no module and no guard, as a notebook's kernel has none.
 PROMPT = """
+import code, sys
+sys.argv = [""]
+prompt = code.InteractiveConsole()
+for line in {lines!r}.splitlines(): prompt.push(line)
+"""
+LINES = """
 import ablate, threading, warnings
 warnings.simplefilter("error", UserWarning)
 words, found = {words!r}, []
@@ -27,26 +33,13 @@ print(found[0].runs["status"].tolist(), ablate.run("norm=rms", *words).effects.s
 
 
 def test_a_prompt_continues_an_interrupted_call_and_trains_in_another_thread(small: list[str], tmp_path: Path) -> None:
-    """Line by line, as `python -i` reads them: no module and no guard, as a notebook's kernel has none."""
-    few = {"train.steps=": "train.steps=400", "train.eval_every=": "train.eval_every=400"}
-    words = [next((new for key, new in few.items() if word.startswith(key)), word) for word in small]
-    process = subprocess.Popen(
-        [sys.executable, "-i", "-q"],
-        cwd=tmp_path,
-        env=importing() | {"PYTHONSTARTUP": os.devnull},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin
-    process.stdin.write(PROMPT.format(words=[*words, "train.parallel=1", "seeds=1"]))
-    process.stdin.flush()
-    while process.poll() is None and not any(
-        file.stat().st_size > 500 for file in tmp_path.glob("results/runs/*/*/metrics.jsonl")
-    ):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=300)
-    assert out.split("\n")[:3] == ["interrupted", "['done'] 1", "['done'] 0"], out + err
+    words = latest(*small, "train.steps=400", "train.eval_every=400", "train.parallel=1", "seeds=1")
+    (tmp_path / "ablate_prompt.py").write_text(PROMPT.format(lines=LINES.format(words=words)))
+    process = Copy(["ablate_prompt"], tmp_path, importing())
+    STARTED.append(process.pid)
+    logged = tmp_path.glob
+    wait_for(lambda: any(file.stat().st_size > 500 for file in logged("results/runs/*/*/metrics.jsonl")))
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate()
+    assert out.splitlines() == ["interrupted", "['done'] 1", "['done'] 0"], out + err
     assert process.returncode == 0 and "Traceback" not in err

@@ -19,19 +19,19 @@ class Listener:
     """A reporter that remembers."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def remark(self, text: str) -> None:
-        self.told.append(text)
+        self.events.append(text)
 
     @contextlib.contextmanager
     def training(self, plan):
-        self.told.append(f"{len(plan.todo)} to train")
+        self.events.append(f"{len(plan.todo)} to train")
         yield
-        self.told.append("trained")
+        self.events.append("trained")
 
     def ended(self, plan, study, seconds) -> None:
-        self.told.append(f"{len(study.runs)} runs, {'trained' if seconds is not None else 'nothing to train'}")
+        self.events.append(f"{len(study.runs)} runs, {'trained' if seconds is not None else 'nothing to train'}")
 
 
 @pytest.fixture
@@ -39,26 +39,20 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(api, "run_plan", here)
 
 
-def test_a_study_from_python_is_tables_and_prints_nothing(small, capfd):
-    """With worker processes of its own, as in a notebook."""
-    study = ablate.run("norm=ln,rms", "train.parallel=1", *small, seeds=1)
-    assert list(study.runs["status"]) == ["done", "done"] and study.runs["test/loss"].notna().all()
-    assert {"step", "val/loss"} <= {*study.curves}
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_plan_is_what_would_be_trained(small, in_this_process):
+def test_a_study_is_what_was_planned_as_tables_and_prints_nothing(small, in_this_process, capfd):
     words, listener = latest("norm=ln,rms", "seeds=1", *small), Listener()
     plan = ablate.plan(*words)
     assert len(plan.todo) == 2 and not plan.results.exists()
-    ablate.run(*words, reporter=listener)
-    assert listener.told == ["2 to train", "trained", "2 runs, trained"]
-    assert ablate.plan(*words).todo == []
+    study = ablate.run(*words, reporter=listener)
+    assert list(study.runs["status"]) == ["done", "done"] and study.runs["test/loss"].notna().all()
+    assert {"step", "val/loss"} <= {*study.curves}
+    assert listener.events == ["2 to train", "trained", "2 runs, trained"]
+    assert ablate.plan(*words).todo == [] and capfd.readouterr() == ("", "")
     again = Listener()
-    assert len(ablate.run(*words, reporter=again).runs) == 2 and again.told == ["2 runs, nothing to train"]
+    assert len(ablate.run(*words, reporter=again).runs) == 2 and again.events == ["2 runs, nothing to train"]
 
 
-def test_a_mistake_is_told_before_anything_is_written(small, tmp_path):
+def test_a_mistake_is_raised_before_anything_is_written(small, tmp_path):
     for words in (["nrom=ln"], ["norm=ln,rmss"], ["hydra/launcher=nowhere"], ["hydra.mode=RUN"]):
         with pytest.raises(PlanError) as refused:
             ablate.run(*small, *words)

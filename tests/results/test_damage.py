@@ -231,7 +231,7 @@ def test_what_came_after_a_result_replaces_nothing_and_has_its_own_checksum(tmp_
     assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
 
 
-def test_a_damaged_result_is_not_mirrored(tmp_path, capsys):
+def test_a_damaged_result_is_not_mirrored(tmp_path, capsys, monkeypatch):
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
     manifest = read_manifest(tmp_path, name)
     edit(Run(tmp_path, manifest.runs[0].path).result_file, lambda told: told["final"].update({"test/loss": 1.0}))
@@ -243,7 +243,7 @@ def test_a_damaged_result_is_not_mirrored(tmp_path, capsys):
         finish = staticmethod(lambda card, rows, status, summary: shown.append(card.name))
         log = staticmethod(lambda card, rows: None)
 
-    mirror._sink = lambda config: Sink()
+    monkeypatch.setattr(sync, "make_sink", lambda track, user: Sink())
     assert mirror.replay() == 5 and "ln/s0" not in shown
     assert "result.json is damaged" in capsys.readouterr().err
 

@@ -6,9 +6,8 @@ import json
 
 import pytest
 import torch
-from carried_out import carry_out
 from conftest import Cli, latest
-from one_run import train_runs, write_plan
+from one_run import carry_out, train_runs, write_plan
 from test_components import CONFIG, component
 
 from ablate import load
@@ -194,5 +193,7 @@ def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(sma
     heads = {head.partition("@")[2] for head in sheet.head if head.startswith("test/accuracy@")}
     assert heads == {"1, 38 % seen in training", "2, 2 % seen in training", "5", "30"}
     assert any(line in note for note in sheet.notes)
-    told = evaluate.seen([evaluate.NamedRun("one", "0", load(run.folder))], {"lengths": [1, 7]}, lambda body: body())
+    told = evaluate.seen_lines(
+        [evaluate.NamedRun("one", "0", load(run.folder))], {"lengths": [1, 7]}, lambda body: body()
+    )
     assert len(told) == 1 and "seen in training: 1 (38 %) of" in told[0]

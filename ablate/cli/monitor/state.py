@@ -31,7 +31,7 @@ Rates = dict[str | None, float]  # FLOPs per second of one process by cell, and 
 class Pace(NamedTuple):
     """Where a running run is, its last losses in words, and its speed (None: not known yet).
 
-    `tokens_per_second` is that of training alone; `steps_per_second` is what is left divided by, evaluations included.
+    `tokens_per_second` is that of training alone; `steps_per_second` includes evaluations.
     """
 
     step: int = 0
@@ -44,7 +44,7 @@ class Pace(NamedTuple):
 class RunState:
     """A run and what was last seen of it on disk.
 
-    With `again`, what stands there is from before the sweep: a failed run is about to be tried again, and steps that
+    With `again`, what is there is from before the sweep: a failed run is about to be tried again, and steps that
     were logged a short while ago do not mean that it is running.
     """
 
@@ -52,16 +52,15 @@ class RunState:
         self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
         self.name, train = f"{cell.label} s{planned.seed}", cell.config.train
         self.steps = max(1, train.steps)
-        self.eval_every = train.eval_every if train.eval_every < self.steps else None
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # of a step
-        self.damage, self.asked = "", -LEASE
+        self.damage, self.lease_read = "", -LEASE
         self.holder: Holder | None = None
         self.checkpoint: tuple[int, int] | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
         self.result: Result | None = self._read_result()
         if again and self.result and self.result.status == "failed":
             self.result = None
-        self.pace = Pace() if self.result else read_pace(self.run.metrics_file, self.eval_every)
+        self.pace = Pace() if self.result else read_pace(self.run.metrics_file)
         self.grew = -STALE
         if self.seen_metrics and not again:  # a file server's clock may be off; where that matters, leases tell
             self.grew = time.monotonic() - abs(time.time() - self.seen_metrics[0] / 1e9)
@@ -78,9 +77,9 @@ class RunState:
         found = stamp(self.run.metrics_file)
         if found != self.seen_metrics:
             self.seen_metrics, self.grew = found, now
-            self.pace = read_pace(self.run.metrics_file, self.eval_every)
-        if not self.holder or now - self.asked >= LEASE:
-            self.holder, self.asked = self.run.holder(), now
+            self.pace = read_pace(self.run.metrics_file)
+        if not self.holder or now - self.lease_read >= LEASE:
+            self.holder, self.lease_read = self.run.holder(), now
         self.checkpoint = stamp(self.run.checkpoint_file) if found else None
         return False
 
@@ -88,7 +87,10 @@ class RunState:
         """One of STATES: how it ended; running; interrupted: it has a checkpoint and nobody holds it; or queued."""
         if self.result:
             return self.result.status
-        if self.holder or self._growing(now):
+        growing = self.seen_metrics and now - self.grew < STALE and not self.run.lease_file.exists()
+        if growing and self.seen_metrics and self.checkpoint:  # it may have been stopped with its last checkpoint
+            growing = self.checkpoint[0] < self.seen_metrics[0]
+        if self.holder or growing:
             return "running"
         return "interrupted" if self.checkpoint else "queued"
 
@@ -130,12 +132,6 @@ class RunState:
         """The host, process and device that hold it; nothing where none does."""
         held = self.holder
         return f"{held.host.partition('.')[0]}:{held.pid} {held.device}".rstrip() if held else ""
-
-    def _growing(self, now: float) -> bool:
-        """Whether it logged steps a short while ago, where it has no lease: after its last checkpoint, that is."""
-        if not self.seen_metrics or now - self.grew >= STALE or self.run.lease_file.exists():
-            return False
-        return self.checkpoint is None or self.checkpoint[0] < self.seen_metrics[0]
 
     def _read_result(self) -> Result | None:
         self.damage = ""
@@ -203,23 +199,27 @@ def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = Non
     own, tasks = manifest.endpoint, manifest.tasks
     metric = {key: own or f"test/{task.measured}" for key, task in tasks.items()}
     runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
-    found = []
-    for run in runs:
-        cell = cells[run.cell]
-        found.append(RunState(results, cell, run, metric[cell.task], paths is not None))
-    return Runs(found)
+    chosen = [(run, cells[run.cell]) for run in runs]
+    return Runs([RunState(results, cell, run, metric[cell.task], paths is not None) for run, cell in chosen])
 
 
-def read_pace(file: Path, eval_every: int | None = None) -> Pace:
-    """The pace of a run from the end of its metrics; passes over torn lines."""
-    rows, whole = _tail(file)
+def read_pace(file: Path) -> Pace:
+    """The pace of a run from the end of its metrics; ignores torn lines."""
+    try:
+        with open(file, "rb", opener=regular) as handle:
+            cut = handle.seek(0, os.SEEK_END) > TAIL
+            handle.seek(-TAIL if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
+            lines = handle.read(TAIL).split(b"\n")[cut:]
+    except OSError:
+        lines = []
+    rows = [row for row in parse_lines(lines)[0] if isinstance(row.get("step"), int)]
     if not rows:
         return Pace()
-    train, val = (_last(rows, name) for name in ("train/loss", "val/loss"))
     # Of the middle one of the intervals: one that holds an evaluation, or the first steps, does not count.
     slopes = [slope for pair in itertools.pairwise(rows) if (slope := _slope(*pair, "tokens")) is not None]
     tokens = statistics.median_high(slopes) if slopes else None
-    return Pace(rows[-1]["step"], train, val, tokens, _steps_per_second(rows, eval_every, whole))
+    steps = _slope(rows[1], rows[-1], "step") if len(rows) > 2 else None  # the first interval holds compilation, too
+    return Pace(rows[-1]["step"], _last(rows, "train/loss"), _last(rows, "val/loss"), tokens, steps)
 
 
 def _last(rows: list[dict[str, Any]], name: str) -> str:
@@ -227,33 +227,8 @@ def _last(rows: list[dict[str, Any]], name: str) -> str:
     return "" if not values else f"{values[-1]:.3f}" if isinstance(values[-1], float | int) else "not finite"
 
 
-def _steps_per_second(rows: list[dict[str, Any]], eval_every: int | None, whole: bool) -> float | None:
-    """From an evaluation to a later one, so that these count; before the second one it is not known.
-
-    Where no evaluation lies ahead, or a long tail holds none: from the first of at least three rows to the last.
-    """
-    evaluated = [row for row in rows if "val/loss" in row]
-    if len(evaluated) > 1:
-        return _slope(evaluated[0], evaluated[-1], "step")
-    if len(rows) < 3 or (whole and eval_every and evaluated):
-        return None
-    return _slope(rows[0], rows[-1], "step")
-
-
 def _slope(before: dict[str, Any], after: dict[str, Any], name: str) -> float | None:
     with contextlib.suppress(KeyError, TypeError, ZeroDivisionError):
         slope = (after[name] - before[name]) / (after["seconds"] - before["seconds"])
         return float(slope) if slope > 0 else None
     return None
-
-
-def _tail(file: Path) -> tuple[list[dict[str, Any]], bool]:
-    """The rows at the end of a file that have a step, and whether all of it was read."""
-    try:
-        with open(file, "rb", opener=regular) as handle:
-            cut = handle.seek(0, os.SEEK_END) > TAIL
-            handle.seek(-TAIL if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
-            lines = handle.read(TAIL).split(b"\n")[cut:]
-    except OSError:
-        return [], True
-    return [row for row in parse_lines(lines)[0] if isinstance(row.get("step"), int)], not cut

@@ -9,22 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Column
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
-from ablate.cli.monitor.state import Rates, Runs, RunState, runs_of
+from ablate.cli.monitor.state import Runs, runs_of
 from ablate.formatting import duration
 from ablate.formatting.streams import screen
 from ablate.results.manifest import read_manifest
 
 Show = Callable[[Runs, threading.Event], None]  # until the event is set
 TICK = 0.5  # seconds between polls
-HEARTBEAT = 30.0  # seconds without a plain line after which one says that the sweep is alive
+HEARTBEAT = 30.0  # seconds without a plain line after which one reports progress
 # The columns of the table, each with the width of a terminal from which on it is shown.
 COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 60, "left": 72, "where": 96}
 BAR = 110  # likewise, of the bars
@@ -33,33 +33,24 @@ BAR = 110  # likewise, of the bars
 def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
     """The runs that are being trained, as many as fit a terminal, and how many more there are."""
     running, rates = runs.by_state().get("running", []), runs.rates()
-    held = any(run.holder for run in running)
+    held, bars = any(run.holder for run in running), bars and width >= BAR
     names = [name for name, least in COLUMNS.items() if width >= least and (held or name != "where")]
-    progress = Progress(*map(column, names), *[BarColumn(20)] * (bars and width >= BAR), disable=True)
+    shown = Table.grid(padding=(0, 2, 0, 0))
+    shown.show_header = True
+    for name in names:
+        least = None if name == "run" else len(name)  # which alone may shrink
+        side: Literal["left", "right"] = "left" if name in ("run", "where") else "right"
+        shown.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", min_width=least)
     for run in running[: max(1, height - 6)]:
-        progress.add_task("", total=run.steps, completed=run.pace.step, **cells(run, rates))
-    shown = progress.make_tasks_table(progress.tasks)
-    shown.show_header, shown.padding = True, (0, 2, 0, 0)
-    hidden = len(running) - len(progress.tasks)
+        pace, seconds = run.pace, run.seconds_left(rates)
+        speed = f"{pace.tokens_per_second:,.0f}" if pace.tokens_per_second else ""
+        left = "" if seconds is None else duration(seconds)
+        values = (run.name, f"{pace.step}/{run.steps}", pace.train, pace.val, speed, left, run.where())
+        cells = dict(zip(COLUMNS, map(printable, values), strict=True))
+        bar = [ProgressBar(run.steps, pace.step, width=20)] * bars
+        shown.add_row(*(Text(cells[name]) for name in names), *bar)
+    hidden = len(running) - shown.row_count
     return Group(shown, *[Text(f"and {hidden} more running")] * bool(hidden))
-
-
-def column(name: str) -> TextColumn:
-    """A column of the table, which shows what a task holds under its name."""
-    side: Literal["left", "right"] = "left" if name in ("run", "where") else "right"
-    own = Column(name, justify=side, no_wrap=True, overflow="ellipsis")
-    if name != "run":  # which alone may shrink
-        own.min_width = len(name)
-    return TextColumn(f"{{task.fields[{name}]}}", justify=side, markup=False, table_column=own)
-
-
-def cells(run: RunState, rates: Rates) -> dict[str, Any]:
-    """What the table says of a run, by column."""
-    pace, seconds = run.pace, run.seconds_left(rates)
-    speed = f"{pace.tokens_per_second:,.0f}" if pace.tokens_per_second else ""
-    left = "" if seconds is None else duration(seconds)
-    values = (run.name, f"{pace.step}/{run.steps}", pace.train, pace.val, speed, left, run.where())
-    return dict(zip(COLUMNS, map(printable, values), strict=True))
 
 
 def counts(runs: Runs) -> str:
@@ -86,9 +77,9 @@ def endings(runs: Runs) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def follow(results: Path, study: str, paths: list[str], show: Show | None = None) -> Iterator[None]:
-    """Show how the runs at `paths` go on, from a thread of its own, until the context ends; in a manner of one's own.
+    """Show from a thread how the runs at `paths` proceed, until the context ends; `show` is by default the live view.
 
-    Enter it before the runs begin.  Raises what `read_manifest` raises; nothing that happens to the view later.
+    Enter it before the runs begin.  Raises what `read_manifest` raises; later errors end the view alone.
     """
     runs, stop = runs_of(results, read_manifest(results, study), paths), threading.Event()
     thread = threading.Thread(target=show or _show, args=(runs, stop), daemon=True)
@@ -101,7 +92,7 @@ def follow(results: Path, study: str, paths: list[str], show: Show | None = None
 
 
 def is_terminal() -> bool:
-    """Whether what is printed can be painted over."""
+    """Whether what is printed can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 

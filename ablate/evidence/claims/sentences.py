@@ -16,7 +16,7 @@ from ablate.evidence.family import worded
 from ablate.evidence.normality import FOOTNOTE, footnoted, own_assumption
 from ablate.evidence.scores import lower_is_better
 from ablate.evidence.step_equivalents import worth_told
-from ablate.formatting import SPEED, counted, leaning, listed, number, p_words, plain, plus, said_metric, show, span
+from ablate.formatting import SPEED, counted, leaning, listed, metric_name, number, p_words, plain, plus, show, span
 from ablate.results.naming import named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
 
@@ -121,7 +121,7 @@ def sized(manifest: Manifest, row: Any) -> str:
 
 def spread(manifest: Manifest, row: Any) -> str:
     """A difference as it is: "test loss −0.053 [−0.079, −0.027] nats per byte", alone where there is no interval."""
-    return f"{said_metric(row.metric)} {_signed(manifest, row)}"
+    return f"{metric_name(row.metric)} {_signed(manifest, row)}"
 
 
 def _signed(manifest: Manifest, row: Any) -> str:
@@ -147,7 +147,7 @@ def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
     verb = (("seems", "seem") if row.verdict != leaning(row.verdict) else ("is", "are"))[several]
     way, opposite = ways(manifest, row.metric, row.mean)
-    what = "" if row.metric in SPEED and _unit(manifest, row) else f" in {said_metric(row.metric)}"
+    what = "" if row.metric in SPEED and _unit(manifest, row) else f" in {metric_name(row.metric)}"
     found = f"{row.side} {verb} {sized(manifest, row)} {way}{what} than {row.against}"
     return found + _criterion(claim, row, opposite)
 
@@ -214,7 +214,7 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
     published = ", ".join(plus(value, "g").removeprefix("+") for value in claim.published)
     hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
     how = hows[leaning(row.verdict)]
-    ranked = f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}"
+    ranked = f"{row.side} {how} as published ({published}) in the {metric_name(row.metric)}"
     known = row.n > 1 and math.isfinite(row.mean)
     return f"{ranked}: Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if known else ranked
 

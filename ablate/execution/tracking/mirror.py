@@ -2,25 +2,26 @@
 
     ablate sync [STUDY] [--results-dir DIR]
 
-With `user=[my_package]` where the tracking service is one's own: what lies in results allows none.
+With `user=[my_package]` where the tracking service is a user's: files of results allow no package.
 
-`ablate.execution.tracking.process` does the same beside a sweep.  `mirror.jsonl` of the study remembers which ended
-runs were replayed.
+`ablate.execution.tracking.process` does the same during a sweep.  `mirror.jsonl` of the study records which ended runs
+were replayed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
+from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
 from ablate.config.targets import BadTarget, allowed, is_sink, locate
-from ablate.execution.tracking.run_card import Card, card_of
 from ablate.results.atomic import no_link
 from ablate.results.lease import take
 from ablate.results.manifest import read_manifest, study_folder
@@ -29,20 +30,42 @@ from ablate.results.result import Result
 from ablate.results.run import Run, noted, stamp
 from ablate.results.tables import as_planned, parse_lines
 
+BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
+ORIGIN = ("device", "host", "versions", "git")  # of a result, where it has them
+TAG = 64  # characters; W&B refuses longer ones
+
+Row = dict[str, Any]
+
+
+class Card(NamedTuple):
+    """What a tracking service receives of a run besides its metrics; `results` is where it may keep files.
+
+    `seconds` is how long the run took, None while it goes on.
+    """
+
+    results: Path
+    id: str
+    group: str
+    job_type: str
+    name: str
+    tags: list[str]
+    config: Row
+    seconds: float | None
+
 
 class Sink(Protocol):
-    """A tracking service.  One of your own is a class with these members and a YAML in `conf/track/`.
+    """A tracking service: a class with these members and a YAML in `conf/track/`, here or of a user.
 
-    `mode` is `online` (a run is shown while it goes on), `offline` (when it has ended) or `disabled` (never).
+    `mode` is `online` (a run is shown while it is trained), `offline` (when it has ended) or `disabled` (never).
     """
 
     name: str
     mode: str
 
-    def log(self, card: Card, rows: list[dict[str, Any]]) -> None:
-        """Show a run that goes on; `rows` are all so far, those of earlier calls included."""
+    def log(self, card: Card, rows: list[Row]) -> None:
+        """Show a run that is being trained; `rows` are all so far, those of earlier calls included."""
 
-    def finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
+    def finish(self, card: Card, rows: list[Row], status: str, summary: Row) -> None:
         """Show a run that has ended."""
 
     def close(self) -> None:
@@ -52,8 +75,7 @@ class Sink(Protocol):
 class Mirror:
     """Replays one study.  Reads nothing but files of results and writes nothing but `mirror.jsonl`.
 
-    An error of the tracking service is said once and passes over the run; nothing is raised but by the results
-    folder itself (OSError).
+    An error of the tracking service is printed once and skips the run; only the results folder itself raises (OSError).
     """
 
     def __init__(self, results: Path, study: str, user: Iterable[str] = ()):
@@ -62,8 +84,8 @@ class Mirror:
         self.user = list(user)
         self.sinks: dict[str, Sink | None] = {}
         self.replayed: set[tuple[str, ...]] = set()
-        self.looked: dict[str, Any] = {}
-        self.said: set[str] = set()
+        self.stamps: Row = {}  # of each run's files when it was last looked at
+        self.reported: set[str] = set()
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[IO[str]]:
@@ -73,9 +95,10 @@ class Mirror:
 
     def take(self, lock: IO[str], wait: bool) -> bool:
         """Become the only mirror of the study on this host; without `wait`, False where there is another."""
-        if take(lock, lambda: wait) is False:  # on a file system without locks nobody can tell
+        if take(lock, lambda: wait) is False:  # None on a file system without locks
             return False
-        self.replayed = {_mark(line, line.get("mode")) for line in _json_lines(self.file)}
+        lines = read_regular(self.file).split(b"\n") if self.file.exists() else []
+        self.replayed = {_mark(line, line.get("mode")) for line in parse_lines(lines)[0]}
         return True
 
     def replay(self) -> int:
@@ -83,7 +106,7 @@ class Mirror:
         try:
             manifest = read_manifest(self.results, self.study)
         except (FileNotFoundError, Corrupt):
-            return 0  # it is not written yet, or whoever reads the study next names the damage
+            return 0  # it is not written yet, or the next command that reads the study names the damage
         cells = {cell.id: cell for cell in manifest.cells}
         return sum(self._replay_run(manifest, cells[planned.cell], planned) for planned in manifest.runs)
 
@@ -94,22 +117,25 @@ class Mirror:
 
     def _replay_run(self, manifest: Manifest, cell: Cell, planned: PlannedRun) -> bool:
         run = Run(self.results, planned.path)
-        state = stamp(run.result_file), stamp(run.metrics_file)
-        if self.looked.get(run.path) == state:
+        now = stamp(run.result_file), stamp(run.metrics_file)
+        if self.stamps.get(run.path) == now:
             return False
-        self.looked[run.path] = state
+        self.stamps[run.path] = now
         try:
-            if (sink := self._sink(cell.config.track)) is None:
+            key = json.dumps(cell.config.track, sort_keys=True)
+            if key not in self.sinks:
+                self.sinks[key] = None  # it stays so where the constructor raises
+                self.sinks[key] = make_sink(cell.config.track, self.user)
+            if (sink := self.sinks[key]) is None:
                 return False
             result = run.result()
-            return self._show(
-                sink, run, card_of(self.results, manifest, as_planned(cell, planned), planned, result), result
-            )
+            card = card_of(self.results, manifest, as_planned(cell, planned), planned, result)
+            return self._show(sink, run, card, result)
         except Corrupt as error:
-            self._say_once(f"{error}; not replayed, and trained again by its study's command")
+            self._report_once(f"{error}; not replayed, and trained again by its study's command")
             return False
-        except Exception as error:  # whatever a tracking service raises, the other runs go on
-            self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `ablate sync` tries again")
+        except Exception as error:  # whatever a tracking service raises, the other runs are replayed
+            self._report_once(f"tracking failed ({one_line(error)}); nothing is lost, `ablate sync` tries again")
             return False
 
     def _show(self, sink: Sink, run: Run, card: Card, result: Result | None) -> bool:
@@ -124,27 +150,59 @@ class Mirror:
         error = {"error": result.error.message} if result.error else {}
         more = noted(run.evaluation)[0] or {}
         sink.finish(card, run.metrics()[0], result.status, result.final | more | error)
-        self._remember(line | {"mode": sink.mode})
-        return True
-
-    def _remember(self, line: dict[str, Any]) -> None:
         with open(self.file, "a+b", opener=no_link) as file:
             file.seek(max(0, file.tell() - 1))
             torn = file.read(1) not in (b"", b"\n")  # by a kill: the next line must not be lost with it
-            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
-        self.replayed.add(_mark(line, line["mode"]))
+            file.write(b"\n" * torn + json.dumps(line | {"mode": sink.mode}).encode() + b"\n")
+        self.replayed.add(_mark(line, sink.mode))
+        return True
 
-    def _sink(self, track: Any) -> Sink | None:
-        key = json.dumps(track, sort_keys=True)
-        if key not in self.sinks:
-            self.sinks[key] = None  # it stays so where making one raises
-            self.sinks[key] = make_sink(track, self.user)
-        return self.sinks[key]
-
-    def _say_once(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
+    def _report_once(self, text: str) -> None:
+        if text not in self.reported:
+            self.reported.add(text)
             say(text)
+
+
+def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, result: Result | None) -> Card:
+    """The card of a planned run of a cell; `result` is what it ended with."""
+    status, config = result.status if result else "done", cell.config.as_json()
+    study = {"name": manifest.study, "command": manifest.command}  # and the settings that are no part of a run's key
+    study |= {name: config[name] for name in STUDY_KEYS if name != "study" and name in config}
+    ended = result.as_json() if result else {}
+    origin = {"versions": manifest.versions} | {name: ended[name] for name in ORIGIN if ended.get(name)}
+    tags = [f"{factor}={level}"[:TAG] for factor, level in cell.levels.items()]
+    return Card(
+        results=results,
+        id=hashlib.sha256(f"{manifest.study}/{planned.path}".encode()).hexdigest()[:16],
+        group=manifest.study,
+        job_type=cell.label,
+        name=f"{cell.label}/s{planned.seed}",
+        tags=tags + [status] * (status != "done"),
+        config=settings(cell) | {"seed": planned.seed, "study": study} | origin,
+        seconds=(result.seconds or {}).get("total", 0.0) if result else None,
+    )
+
+
+def settings(cell: Cell) -> Row:
+    """A cell's settings: variants and levels of factors by their names, the variants' own under `components`."""
+    config = cell.config.as_json()
+    own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
+    held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
+    made = {name: config[name] for name in VARIED}
+    found = own | held | {"components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
+    for name, level in (variants(cell.name) | cell.levels).items():
+        found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
+    return found
+
+
+def variants(name: str) -> Row:
+    """The variant of each component, from the name of a cell; nothing where one of them has a dash of its own."""
+    first, others = name.split("-")[: len(NAMED)], name.split("-")[len(NAMED) :]
+    chosen = {group: part for part in others for group in VARIED if part.startswith(f"{group}_")}
+    if len(first) < len(NAMED) or len(chosen) < len(others):
+        return {}
+    found = {group: part.removeprefix(f"{group}_") for group, part in chosen.items()}
+    return dict(zip(NAMED, first, strict=True)) | found
 
 
 def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | None:
@@ -165,13 +223,9 @@ def one_line(error: Exception) -> str:
 
 
 def say(text: str) -> None:
-    """Write one line about tracking itself."""
+    """Print one line about tracking itself."""
     print(f"ablate: {text}", file=sys.stderr, flush=True)
 
 
 def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
     return tuple(str((line | {"mode": mode}).get(name)) for name in ("path", "status", "ended", "sink", "mode"))
-
-
-def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    yield from parse_lines(read_regular(file).split(b"\n") if file.exists() else [])[0]

@@ -1,4 +1,4 @@
-"""The process beside a sweep that mirrors its runs to a tracking service while they are trained.
+"""The process that mirrors the runs of a sweep to a tracking service while they are trained.
 
 Training never calls it, so nothing that it does can block or lose a step.  It goes on until its standard input ends:
 the sweep's process holds the other end, so it ends in whatever way the sweep does.
@@ -24,14 +24,14 @@ from ablate.formatting.streams import prepare
 POLL = 0.25, 2.0  # seconds between polls: while runs end, and at most
 GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
 DRAIN = 60.0  # seconds that the process has, once training is over, to bring over what is left
-HURRY = 1.0  # seconds that it has when the command was told to stop
+HURRY = 1.0  # seconds that it has when the command was interrupted
 
 
 @contextlib.contextmanager
-def mirrored(results: Path, study: str, user: Sequence[str], tell: Callable[[str], None]) -> Iterator[None]:
-    """Mirror a study while the context lasts; training never waits for it.  What it has to say is told at the end."""
+def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[str], None]) -> Iterator[None]:
+    """Mirror a study while the context lasts; training never waits for it.  Its messages become remarks at the end."""
     command = [*program(__name__), study, str(results), *user]
-    output = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live view)
+    output = tempfile.TemporaryFile()  # noqa: SIM115 (its messages must not fall into the live view)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=output, start_new_session=True)
     try:
         yield
@@ -45,35 +45,34 @@ def mirrored(results: Path, study: str, user: Sequence[str], tell: Callable[[str
             process.kill()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            tell("tracking is not done yet; bring the rest over with: ablate sync")
+            remark("tracking is not done yet; bring the rest over with: ablate sync")
         output.seek(0)
         for line in output.read().decode(errors="replace").splitlines():
-            tell(line.removeprefix("ablate: "))
+            remark(line.removeprefix("ablate: "))
         output.close()
 
 
 def follow(mirror: Mirror) -> None:
     """Replay what appears on disk until standard input ends, then what is left, for at most `GRACE` seconds."""
-    ended = threading.Event()
-    threading.Thread(target=_wait_for_end, args=(ended, mirror.study), daemon=True).start()
-    pause, mine = POLL[0], False
+    ended, pause, taken = threading.Event(), POLL[0], False
+
+    def wait_for_end() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        ended.set()
+        time.sleep(GRACE)
+        say(f"tracking is not finished; `ablate sync {mirror.study}` mirrors the rest")
+        os._exit(0)  # whatever the tracking service waits for, its handlers at exit included
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
     with mirror.lock() as lock:
         while not ended.wait(pause):
-            mine = mine or mirror.take(lock, wait=False)
-            pause = POLL[0] if mine and mirror.replay() else min(1.5 * pause, POLL[1])
-        if mine or mirror.take(lock, wait=True):
+            taken = taken or mirror.take(lock, wait=False)
+            pause = POLL[0] if taken and mirror.replay() else min(1.5 * pause, POLL[1])
+        if taken or mirror.take(lock, wait=True):
             mirror.replay()
         mirror.close()
-
-
-def _wait_for_end(ended: threading.Event, study: str) -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    ended.set()
-    time.sleep(GRACE)
-    say(f"tracking is not finished; `ablate sync {study}` mirrors the rest")
-    os._exit(0)  # whatever the tracking service waits for, its handlers at exit included
 
 
 def main() -> None:
@@ -81,9 +80,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Mirror a study while it is trained")
     parser.add_argument("study")
     parser.add_argument("results", type=Path)
-    parser.add_argument("user", nargs="*", help="packages that a tracking service of your own may come from")
+    parser.add_argument("user", nargs="*", help="packages that a tracking service may come from")
     given = parser.parse_args()
-    prepare(told=False)
+    prepare()
     os.nice(5)  # training goes first
     with contextlib.suppress(PermissionError):
         os.setsid()  # Ctrl-C is for the sweep, which ends this by ending; and without a terminal nothing can prompt

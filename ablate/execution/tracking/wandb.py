@@ -1,4 +1,4 @@
-"""Weights & Biases as a tracking service: what it is told of runs that go on, and of those that have ended."""
+"""Weights & Biases as a tracking service, of runs that are being trained and of runs that have ended."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.wandb_login import nowhere, wandb_credentials
-from ablate.execution.tracking.mirror import one_line, say
-from ablate.execution.tracking.run_card import Card
+from ablate.execution.tracking.mirror import Card, one_line, say
 from ablate.formatting.streams import Stream
 
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
@@ -36,7 +35,7 @@ class WandB:
         self.next_step: dict[str, int] = {}
 
     def log(self, card: Card, rows: list[dict[str, Any]]) -> None:
-        """Show a run that goes on."""
+        """Show a run that is being trained."""
         try:
             self._log(self.runs.get(card.id) or self._begin(card), card, rows)
         except Exception as error:
@@ -68,13 +67,28 @@ class WandB:
         _end_service()  # here: at its end Python would print why it cannot, of one that has crashed
 
     def _begin(self, card: Card) -> Any:
-        # W&B heeds these before any argument: silent, its log-in asks nobody; an id would merge all runs into one; and
-        # the service of another process outlives a killed mirror, whose runs then are "in use" for the next one.
+        # W&B reads these before any argument: silent, its log-in never prompts; an id would merge all runs; and the
+        # service of another process outlives a killed mirror, whose runs then are "in use" for the next one.
         os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false", "WANDB_MODE": self.mode}
         for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
             os.environ.pop(name, None)
-        with nowhere(), unheard():
-            run = self._init(card)
+        with nowhere(), _silent_processes():
+            import wandb
+
+            settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
+            settings.save_code = settings.x_save_requirements = False
+            if self.mode == "online":  # a network that is gone is waited for, else; offline, only a busy machine is
+                settings.init_timeout = 10
+                settings.finish_timeout, settings.finish_timeout_raises = 25, True
+            settings.x_disable_stats = settings.x_disable_meta = True  # of the mirror, not of the training
+            # What W&B sums up by itself has its own duration, that of the mirror.
+            settings.x_server_side_derived_summary = True
+            settings.git_commit = (card.config.get("git") or {}).get("commit")
+            given: dict[str, Any] = card._asdict()
+            del given["seconds"]
+            given |= {"dir": str(given.pop("results")), "project": self.project, "entity": self.entity}
+            given |= {"mode": self.mode, "resume": "allow" if self.mode == "online" else None}
+            run = wandb.init(**given, reinit="create_new", settings=settings)
         for axis in AXES:
             run.define_metric(axis)
         for metric in METRICS:
@@ -82,31 +96,16 @@ class WandB:
         self.runs[card.id], self.next_step[card.id] = run, run.starting_step
         return run
 
-    def _init(self, card: Card) -> Any:
-        import wandb
-
-        settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
-        settings.save_code = settings.x_save_requirements = False
-        if self.mode == "online":  # a network that is gone is waited for, else; offline, only a busy machine is
-            settings.init_timeout = 10
-            settings.finish_timeout, settings.finish_timeout_raises = 25, True
-        settings.x_disable_stats = settings.x_disable_meta = True  # they would tell about the mirror, not the training
-        # What W&B sums up by itself has its own duration, that of the mirror.
-        settings.x_server_side_derived_summary = True
-        settings.git_commit = (card.config.get("git") or {}).get("commit")
-        told: dict[str, Any] = card._asdict()
-        told |= {"dir": str(told.pop("results")), "project": self.project, "entity": self.entity, "mode": self.mode}
-        told |= {"resume": "allow" if self.mode == "online" else None}
-        del told["seconds"]
-        return wandb.init(**told, reinit="create_new", settings=settings)
-
     def _log(self, run: Any, card: Card, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             step = row.get("step")
             if isinstance(step, int) and step >= self.next_step[card.id]:  # a resumed run logs some steps again
                 run.log(_with_nan(row), step=step)
                 self.next_step[card.id] = step + 1
-        run.summary.update(_with_nan(_last(rows)))
+        last = {name: value for row in rows for name, value in row.items()}
+        if "step" in last:
+            last |= {"_step": last["step"], "_runtime": last.get("seconds", 0.0)}
+        run.summary.update(_with_nan(last))
 
     def _finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
         if run := self.runs.get(card.id):  # begun before it was known where, and how, it would end
@@ -137,15 +136,15 @@ class WandB:
 
 
 @contextlib.contextmanager
-def unheard() -> Iterator[None]:
+def _silent_processes() -> Iterator[None]:
     """Processes that are started meanwhile print no errors: W&B's own would print its crash, page by page."""
-    with os.fdopen(os.dup(2), "w") as ours, contextlib.redirect_stderr(Stream(ours, told=False)):
+    with os.fdopen(os.dup(2), "w") as saved, contextlib.redirect_stderr(Stream(saved, raises=False)):
         with open(os.devnull, "w") as silent:
             os.dup2(silent.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(ours.fileno(), 2)
+            os.dup2(saved.fileno(), 2)
 
 
 def _end_service() -> None:
@@ -155,14 +154,8 @@ def _end_service() -> None:
 
 def wandb_mode() -> str:
     """`online`, `offline` or `disabled`: what WANDB_MODE says, else whether there are credentials."""
-    asked = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
-    return asked or ("online" if wandb_credentials() else "offline")
-
-
-def _last(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last value of everything that was logged, and of W&B's own count of steps."""
-    found = {name: value for row in rows for name, value in row.items()}
-    return found | ({"_step": found["step"], "_runtime": found.get("seconds", 0.0)} if "step" in found else {})
+    requested = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
+    return requested or ("online" if wandb_credentials() else "offline")
 
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:

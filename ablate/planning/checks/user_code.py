@@ -64,7 +64,7 @@ def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about:
     line, began, reported = None, time.monotonic(), not about
     try:
         while line is None and time.monotonic() < began + seconds:
-            line = child.listen(POLL)
+            line = child.receive(POLL)
             if line is None and not reported and time.monotonic() >= began + LONG:
                 print(f"ablate: still {about}, after {LONG:.0f} s; Ctrl-C stops it", file=sys.stderr, flush=True)
                 reported = True

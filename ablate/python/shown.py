@@ -1,0 +1,130 @@
+"""A plan and a study that show themselves: a plan's cells, a study's scores and effects."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ablate import evidence, formatting
+from ablate.cli.preview import heads, preview, row
+from ablate.formatting.suggest import instead
+from ablate.planning import runs
+from ablate.results import naming
+from ablate.results import study as tables
+from ablate.training.load import LoadedRun, load_run
+
+if TYPE_CHECKING:
+    import pandas
+
+SHOWN = 16  # rows; all are in the tables
+
+
+class Plan(runs.Plan):
+    """A plan as `ablate.plan` returns it: `manifest` has its cells and runs, `todo` those that are to be trained."""
+
+    @classmethod
+    def of(cls, plan: runs.Plan) -> Plan:
+        """A plan as one that shows itself."""
+        return cls(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
+
+    def __repr__(self) -> str:
+        return preview(self)
+
+    def _repr_html_(self) -> str:
+        """The table of cells, and below it what else the command line prints."""
+        below = preview(self).partition("\n\n")[2].splitlines()
+        return html_table(heads(self), [row(self, cell) for cell in self.manifest.cells]) + paragraph(below)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Study(tables.Study):
+    """A study as `ablate.run` and `ablate.load` return it: see `ablate.results.study.Study` for its tables.
+
+    effects  one row per contrast of the design, with its interval and verdict: `ablate.evidence.effects`
+    """
+
+    @classmethod
+    def of(cls, study: tables.Study) -> Study:
+        """A study as one that shows itself."""
+        return cls(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
+
+    @functools.cached_property
+    def effects(self) -> pandas.DataFrame:
+        """The effects in the study's own metric, one row per contrast, with a column for each factor.
+
+        A factor's column holds the level that all cells on the level's side have; None where they differ in it.
+        """
+        found, cells = evidence.effects(self), {cell.id: cell.levels for cell in self.manifest.cells}
+        sides = [[cells[cell] for cell in contrast.side(1)] for contrast in evidence.contrasts(self.manifest)]
+        columns = {}
+        for factor in [name for name in self.manifest.factors if name not in found]:
+            levels = [[cell.get(factor) for cell in side] for side in sides]
+            columns[factor] = [each[0] if each and each.count(each[0]) == len(each) else None for each in levels]
+        return found.assign(**columns)
+
+    def run(self, cell: str, seed: int, user: Iterable[str] = ()) -> LoadedRun:
+        """A run by its cell's label or id, and its seed: its configuration, steps, result, and `model()`.
+
+        `user` names the packages of your own that its model may be built from.  Raises KeyError where the study has no
+        such run, FileNotFoundError where it has not begun, or the study was read from kept tables.
+        """
+        labels = {one.id: one.label for one in self.manifest.cells}
+        found = [run for run in self.manifest.runs if cell in (run.cell, labels[run.cell]) and run.seed == seed]
+        if not found:
+            there = dict.fromkeys(labels.values()) if cell not in (*labels, *labels.values()) else self.manifest.seeds
+            raise KeyError(f"no run of {cell} with seed {seed}; {instead(str(cell), map(str, there))}")
+        if self.results is None:
+            raise FileNotFoundError(f"{self.manifest.study} was read from kept tables, which hold no runs")
+        return load_run(self.results / "runs" / found[0].path, user)
+
+    def __repr__(self) -> str:
+        cells = evidence.cells(self)
+        places = formatting.decimals([cells["sd"].max()])
+        rows = [("cell", evidence.endpoint(self.manifest))]
+        for cell in _rows(cells):
+            mean = formatting.number(cell.mean, places) if cell.n else ""
+            spread = f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})" if cell.n > 1 else ""
+            rows.append((cell.name, ", ".join(filter(None, [mean + spread, *formatting.lost(cell)]))))
+        return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells)])
+
+    def _repr_html_(self) -> str:
+        """The verdicts: on claims, then on effects."""
+        shown = evidence.headline(self.effects)
+        places = formatting.decimals((shown["high"] - shown["low"]) / 2)
+        rows = []
+        for effect in _rows(shown):
+            span = formatting.span(effect.mean, effect.low, effect.high, places) * (effect.verdict != "withheld")
+            rows.append((effect.label, span, formatting.over(effect), formatting.verdict(effect)))
+        heads = ("effect", f"difference in {evidence.endpoint(self.manifest)}", "over", "verdict")
+        above = [self._title(), *evidence.claim_lines(self.manifest, evidence.claims(self))]
+        return paragraph(above) + html_table(heads, rows) + paragraph(self._below(shown))
+
+    def _title(self) -> str:
+        status = self.runs["status"].value_counts()
+        ended = ", ".join(f"{count} {name}" for name, count in status.items())
+        return f"{naming.title(self.manifest)}: {formatting.counted(len(self.manifest.cells), 'cell')}, {ended}"
+
+    def _below(self, table: pandas.DataFrame) -> list[str]:
+        """How many rows are not shown, and how many notes there are."""
+        lines = [f"… {len(table) - SHOWN} more"] * (len(table) > SHOWN)
+        notes = formatting.counted(len(self.notes), "note")
+        return lines + [f"{notes} of what is damaged or missing: .notes"] * bool(self.notes)
+
+
+def _rows(table: pandas.DataFrame) -> list[Any]:
+    return list(table.head(SHOWN).itertuples())
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows of texts as an HTML table; what they hold is shown as it is."""
+    lines = [("th", heads), *(("td", row) for row in rows)]
+    cells = ("".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) for tag, texts in lines)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+
+
+def paragraph(lines: Iterable[str]) -> str:
+    """Lines of text as a paragraph of HTML."""
+    return f"<p>{'<br>'.join(map(escape, lines))}</p>"
