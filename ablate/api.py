@@ -26,10 +26,10 @@ from ablate.results.study import Study, load_study
 
 
 class Reporter(Protocol):
-    """Who is told how a study goes."""
+    """What reports how a study proceeds."""
 
     def remark(self, text: str) -> None:
-        """Something that a person should know, in one line."""
+        """A remark in one line."""
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
         """A context that lasts while the runs of a plan are trained."""
@@ -44,32 +44,21 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     `words` are those of the command line, `config_dir` the folder of your own variants.  Raises PlanError, whose
     `problems` are all mistakes in them.
     """
-    ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
+    own = [word for word in words if not is_hydras(word)]
     folder = os.path.abspath(config_dir) if config_dir else config_dir
-    planned = (None if hydras else finished(ours, folder)) or plan_anew(words, ours, folder)
+    planned = finished(own, folder) if len(own) == len(words) else None
+    if planned is None:
+        from ablate.planning.plan import plan_study  # which loads torch: an ended study does without
+
+        cached_at, planned = place(own, folder), plan_study(words, folder)
+        if planned.requested and not planned.dry_run:
+            keep(cached_at, planned.requested)
     if planned.is_local and (problem := device_problem(planned)):
         raise PlanError([problem])
     if not planned.is_local and planned.manifest.timing:
         message = "isolated runs are trained one after another on one machine; leave hydra/launcher out"
         raise PlanError([Problem("timing", message)])
     return planned
-
-
-def plan_anew(words: Sequence[str], ours: Sequence[str], folder: str | None) -> Plan:
-    """See `plan`, with the words apart that are not about Hydra.  Loads torch, which an ended study does without."""
-    from ablate.planning.plan import plan_study
-
-    kept_at, planned = place(ours, folder), plan_study(words, folder)
-    if planned.requested and not planned.dry_run:
-        keep(kept_at, planned.requested)
-    return planned
-
-
-def configuration(words: Sequence[str], config_dir: str | None, part: str) -> str:
-    """One configuration in YAML: its job, Hydra's own settings, or all.  Raises PlanError."""
-    from ablate.planning.composition import configuration_of
-
-    return configuration_of(words, config_dir, part)
 
 
 def train(plan: Plan, reporter: Reporter) -> Study:
@@ -107,7 +96,10 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
     for note in plan.notes:
         reporter.remark(note)
     if plan.todo:
-        with tracking(plan, reporter), reporter.training(plan):
+        with contextlib.ExitStack() as held:
+            if any(cell.config.track for cell in plan.manifest.cells):
+                held.enter_context(mirrored(plan.results, plan.manifest.study, plan.user, reporter.remark))
+            held.enter_context(reporter.training(plan))
             trouble = run_plan(plan)
         if trouble:
             reporter.remark(f"{trouble}; the same command continues with what is missing")
@@ -127,13 +119,6 @@ def run_plan(plan: Plan) -> str | None:
     return None
 
 
-def tracking(plan: Plan, reporter: Reporter) -> AbstractContextManager[None]:
-    """The process that mirrors a study to a tracking service, where any cell asks for one."""
-    if not any(cell.config.track for cell in plan.manifest.cells):
-        return contextlib.nullcontext()
-    return mirrored(plan.results, plan.manifest.study, plan.user, reporter.remark)
-
-
 def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
     """Log the look at the results that this is, and report it."""
     study = load_study(plan.results, plan.manifest.study, plan.manifest)
@@ -147,7 +132,7 @@ def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
 
 
 def no_space(plan: Plan, full: DiskFull) -> str:
-    """What to say where a plan met a full disk, in a line."""
+    """The message where a plan met a full disk, in a line."""
     folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
     how = "free some space (or move the results and write results_dir=...), and the same command continues"
     return f"no space left for {folder}: {how}"

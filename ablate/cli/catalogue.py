@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from ablate.config.citations import Entry, papers, short
+from ablate.config.citations import papers, short
 from ablate.config.groups import CHECKOUT, CONF, PACKAGE, Groups, first_line, groups, read_groups
 from ablate.config.json_output import Outcome
 from ablate.config.schema import SECTIONS, VARIED, Config
@@ -76,21 +76,15 @@ def catalogue() -> str:
 def _table(group: str, found: Groups) -> str:
     variants, default = found.variants[group], found.defaults.get(group)
     cited = papers(({group: name} for name in variants), found)
-    head = f"| `{group}=` | what it is | source |\n|---|---|---|\n"
-    rows = (_row(name, file, name == default, cited.get(f"{group}={name}", {})) for name, file in variants.items())
-    return head + "".join(rows)
-
-
-def _row(name: str, file: Path, default: bool, cited: dict[str, Entry]) -> str:
-    what = first_line(file).removesuffix(".").replace("|", "\\|")
-    sources = "; ".join(map(_linked, cited.values()))
-    return f"| `{name}`{' (default)' * default} | {what} | {sources} |\n"
-
-
-def _linked(entry: Entry) -> str:
-    """A paper by author and year, with a link where it is on arXiv."""
-    named, arxiv = short(entry), entry.get("eprint")
-    return f"[{named}](https://arxiv.org/abs/{arxiv})" if arxiv else named
+    lines = [f"| `{group}=` | what it is | source |\n|---|---|---|\n"]
+    for name, file in variants.items():
+        what = _cell(first_line(file).removesuffix("."))
+        sources = []
+        for entry in cited.get(f"{group}={name}", {}).values():
+            arxiv = entry.get("eprint")
+            sources.append(f"[{short(entry)}](https://arxiv.org/abs/{arxiv})" if arxiv else short(entry))
+        lines.append(f"| `{name}`{' (default)' * (name == default)} | {what} | {'; '.join(sources)} |\n")
+    return "".join(lines)
 
 
 def key_tables() -> str:

@@ -32,16 +32,11 @@ def choices(before: list[str], prefix: str, commands: Iterable[str]) -> list[str
         return studies(Path(os.environ.get("ABLATE_RESULTS", "results")))
     key, is_set, values = prefix.partition("=")
     if is_set:
-        head, comma, _ = values.rpartition(",")
-        return [f"{key}={head}{comma}{name}" for name in variants(key.lstrip("+")) if name not in head.split(",")]
+        (head, comma, _), name = values.rpartition(","), key.lstrip("+")
+        known = studies(Path("results")) if name == "study" else groups().get(name, [])
+        known = experiments() if name == "experiment" else known
+        return [f"{key}={head}{comma}{each}" for each in known if each not in head.split(",")]
     keys = [f"{'+' * (name in ADDED)}{name}=" for name in [*groups(), "experiment"]]
     own = [(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)]
     keys += [f"{section}.{name}=" for section, name in own if not name.startswith("_")]
     return [*([] if before else commands), *keys, *(f"{key}=" for key in WHOLE)]
-
-
-def variants(key: str) -> Iterable[str]:
-    """The values on disk of a key: a group's variants, study files, studies."""
-    if key == "experiment":
-        return experiments()
-    return studies(Path("results")) if key == "study" else groups().get(key, [])

@@ -95,7 +95,14 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
         manifest = manifest_of(results, what)
         labels = {cell.id: cell.label for cell in manifest.cells}
         there = [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
-    found, damaged = read(there, user)
+    found, damaged = [], []
+    for cell, seed, place in there:
+        try:
+            found.append(NamedRun(cell, seed, load_run(place, user)))
+        except FileNotFoundError:  # it has not begun
+            continue
+        except Corrupt as error:
+            damaged.append(f"{cell}, seed {seed} cannot be evaluated: {error}")
     done = [run for run in found if run.loaded.result and run.loaded.result.status == "done"]
     if not done and not damaged:
         raise Refused(f"{what} has no run that is done; train it first")
@@ -103,19 +110,6 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
         why = {why_without(run.loaded.result, run.loaded.run.weights_file) for run in done}
         raise Refused(f"{what} has no weights to evaluate: {', '.join(sorted(why))}")
     return done, damaged
-
-
-def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[NamedRun], list[str]]:
-    """The runs that have begun, and a line for each that is damaged."""
-    found, damaged = [], []
-    for cell, seed, folder in runs:
-        try:
-            found.append(NamedRun(cell, seed, load_run(folder, user)))
-        except FileNotFoundError:
-            continue
-        except Corrupt as error:
-            damaged.append(f"{cell}, seed {seed} cannot be evaluated: {error}")
-    return found, damaged
 
 
 def put_aside(run: Run, file: Path) -> str:

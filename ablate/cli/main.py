@@ -130,36 +130,28 @@ def command(words: list[str]) -> int:
 
 
 def study(given: Namespace, others: list[str]) -> Outcome:
-    """The configuration, the plan of a dry run, or what came of the study that was trained."""
+    """The configuration, the plan of a dry run, or the outcome of a trained study.  Raises PlanError."""
     from ablate import api
     from ablate.cli.preview import dry_run
     from ablate.cli.sweep import sweep
-    from ablate.config.subcommands import Outcome
-
-    folder = config_dir(given, others)
-    if given.cfg:
-        print(api.configuration(given.words, folder, given.cfg), end="")
-        return Outcome(0)
-    plan = api.plan(given.words, folder)
-    return dry_run(plan) if plan.dry_run else sweep(plan)
-
-
-def config_dir(given: Namespace, others: list[str]) -> str | None:
-    """The folder of the user's own variants, if the command line names one.
-
-    Raises PlanError for `others`, options that there are not, and for a command that there is not.
-    """
     from ablate.config.errors import PlanError, Problem
+    from ablate.config.subcommands import Outcome
     from ablate.formatting.suggest import instead
 
-    folders = given.config_dir or [None]
     if others:
         raise PlanError([Problem(others[0].partition("=")[0], "no such option; see ablate --help")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
         raise PlanError([Problem(given.words[0], f"no such command; {instead(given.words[0], COMMANDS)}")])
-    if len(folders) > 1:
+    folder, *more = given.config_dir or [None]
+    if more:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
-    return folders[0]
+    if given.cfg:
+        from ablate.planning.composition import configuration_of
+
+        print(configuration_of(given.words, folder, given.cfg), end="")
+        return Outcome(0)
+    plan = api.plan(given.words, folder)
+    return dry_run(plan) if plan.dry_run else sweep(plan)
 
 
 def help_text(folder: str | None) -> str:

@@ -48,10 +48,10 @@ ENDINGS = {INTERRUPTED: KeyboardInterrupt, TERMINATED: Terminated}
 ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before it could heed them
 ENDED = ("done", "diverged")
 REFUSED = "refused: "
-SAYING = 5.0  # seconds that a command's last words may take to arrive
+READING = 5.0  # seconds that a command's last messages may take to arrive
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """What all studies are trained with: the words behind their names, and where their results and tables are."""
 
     words: list[str]
@@ -113,15 +113,15 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_intermixed_args(arguments)
     names = [word for word in given.words if "=" not in word]
     folder = given.config_dir and os.path.abspath(given.config_dir)
-    asked = Asked([word for word in given.words if word not in names], folder, given.to)
-    return conclude(parser.prog, given.json, lambda: begin(names, asked))
+    request = Request([word for word in given.words if word not in names], folder, given.to)
+    return conclude(parser.prog, given.json, lambda: begin(names, request))
 
 
-def begin(names: list[str], asked: Asked) -> Result:
+def begin(names: list[str], request: Request) -> Result:
     """Train the studies that are named, or all that have no tables yet."""
-    ordered = in_order(names, read_command([], asked.config_dir).groups.studies)
-    kept = {} if names else {name: folder for name in ordered if (folder := asked.kept(name))}
-    return train_all(ordered, asked, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
+    ordered = in_order(names, read_command([], request.config_dir).groups.studies)
+    kept = {} if names else {name: folder for name in ordered if (folder := request.kept(name))}
+    return train_all(ordered, request, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
 
 
 def in_order(names: list[str], known: Iterable[str]) -> list[str]:
@@ -133,40 +133,53 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names)) or by_value(known)
 
 
-def train_all(names: list[str], asked: Asked, outcomes: dict[str, Outcome]) -> Result:
+def train_all(names: list[str], request: Request, outcomes: dict[str, Outcome]) -> Result:
     """Train the studies without an outcome until one is stopped, and say where each stands."""
     code, todo, known = DONE, [name for name in names if name not in outcomes], set[str]()
     try:
         for number, name in enumerate(todo, 1):
             print(f"ablate studies: {name}, {number} of {len(todo)}", file=sys.stderr, flush=True)
-            outcomes[name] = outcome(name, asked, *train(asked.command(name), known))
+            outcomes[name] = outcome(name, request, *train(request.command(name), known))
         code = DONE if all(each.complete for each in outcomes.values()) else FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Terminated:
         code = TERMINATED
-    ends = {name: outcomes[name] if name in outcomes else Outcome(standing(name, asked)) for name in names}
+    for name in names:
+        if name not in outcomes:  # stopped before its end
+            study = request.study(name)
+            outcomes[name] = Outcome(progress(together(rounds_of(request.results, study))) if study else "not run")
     lines: dict[str, list[str]] = {}
-    for name, end in ends.items():  # a mistake that several are refused for is reported once
-        lines.setdefault(end.message if end.message.startswith(REFUSED) else name, []).append(name)
+    for name in names:  # a mistake that several are refused for is reported once
+        message = outcomes[name].message
+        lines.setdefault(message if message.startswith(REFUSED) else name, []).append(name)
     for those in lines.values():
-        print(f"{', '.join(those)}: {ends[those[0]].message}", flush=True)
-    return Result(code, [{"study": name, "complete": end.complete, "said": end.message} for name, end in ends.items()])
+        print(f"{', '.join(those)}: {outcomes[those[0]].message}", flush=True)
+    ends = [{"study": name, "complete": outcomes[name].complete, "said": outcomes[name].message} for name in names]
+    return Result(code, ends)
 
 
 def train(words: list[str], known: set[str]) -> tuple[int, str]:
-    """Carry out a command in a process of its own: its exit code, and its last message.
+    """Run a command in a subprocess: its exit code, and its last message.
 
-    Lines in `known`, for which commands before it were refused, are not passed on again; its own are added to them.
-    A signal is handed on, and raised again when the command has ended; so is one that the command alone has heard of.
+    Lines in `known`, for which commands before it were refused, are not printed again; its own are added to them.
+    A signal is handed on, and raised again when the command has ended; so is one that the command alone received.
     """
     sys.stdout.flush()
-    heard = [""]
+    messages = [""]
     command = [*program("ablate.cli.main"), *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         assert process.stderr
-        telling = threading.Thread(target=tell, args=(process.stderr, heard, known), daemon=True)
-        telling.start()
+
+        def pass_on(stream: IO[str]) -> None:
+            for line in stream:
+                message = line.removeprefix("ablate: ").rstrip()
+                if message == line.rstrip() or message not in known:
+                    print(line, end="", file=sys.stderr, flush=True)
+                messages.extend([message] * line.startswith("ablate: "))
+
+        reader = threading.Thread(target=pass_on, args=(process.stderr,), daemon=True)
+        reader.start()
         try:
             process.wait()
         except (KeyboardInterrupt, Terminated) as stop:
@@ -174,44 +187,37 @@ def train(words: list[str], known: set[str]) -> tuple[int, str]:
             process.wait()
             raise
         finally:
-            telling.join(SAYING)
+            reader.join(READING)
     if process.returncode in ENDINGS:
         raise ENDINGS[process.returncode]
-    known.update(heard[1:] if process.returncode == WRONG else ())
-    return process.returncode, heard[-1]
+    known.update(messages[1:] if process.returncode == WRONG else ())
+    return process.returncode, messages[-1]
 
 
-def tell(stream: IO[str], heard: list[str], known: set[str]) -> None:
-    """Pass on what a command says on standard error, and remember what it says of itself."""
-    for line in stream:
-        message = line.removeprefix("ablate: ").rstrip()
-        if message == line.rstrip() or message not in known:
-            print(line, end="", file=sys.stderr, flush=True)
-        heard += [message] * line.startswith("ablate: ")
-
-
-def outcome(name: str, asked: Asked, code: int, heard: str) -> Outcome:
-    """What came of a study whose command has ended; the tables of one that is complete are written."""
+def outcome(name: str, request: Request, code: int, message: str) -> Outcome:
+    """The outcome of a study whose command has ended; the tables of one that is complete are written."""
     if code == WRONG:
-        return Outcome(f"{REFUSED}{heard}")
-    study = asked.study(name)
+        return Outcome(f"{REFUSED}{message}")
+    study = request.study(name)
     if code != DONE:
-        failed = failure(asked.results, study) if study else ""
-        return Outcome(f"failed: {failed or heard or f'exit code {code}'}")
+        runs = together(rounds_of(request.results, study) if study else [])
+        if failed := runs.by_state().get("failed"):
+            message = f"{len(failed)} of {len(runs.runs)} runs, {failed[0].name}: {first_line(failed[0].error())}"
+        return Outcome(f"failed: {message or f'exit code {code}'}")
     if study is None:
         return Outcome("planned", True)
-    folder = asked.tables / study
+    folder = request.tables / study
     try:
-        write_tables(as_kept(load_study(asked.results, study), folder), folder)
+        write_tables(as_kept(load_study(request.results, study), folder), folder)
     except (OSError, Corrupt) as error:
         return Outcome(f"complete, but its tables cannot be written ({error})")
     return Outcome(f"complete; tables in {folder}", True)
 
 
 def as_kept(study: Study, folder: Path) -> Study:
-    """A study as it goes into a folder that has tables of it already: what was seen there was seen.
+    """A study as it is written over tables of it: what had been seen in these counts as seen.
 
-    Where nothing but the time has changed it has the time that is there: files that say the same.
+    Where nothing but the time has changed it keeps the old time, and so the same files.
     """
     beside = {role: as_kept(other, folder / role) for role, other in study.beside.items()}
     manifest = anywhere(study.manifest)
@@ -243,20 +249,6 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     if criterion is None or criterion.registered:
         criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
     looks = [*looks, *manifest.looks]
-    asked = registered_margin(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
-    manifest = dataclasses.replace(manifest, replicated=criterion, effects=asked)
+    margin = registered_margin(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
+    manifest = dataclasses.replace(manifest, replicated=criterion, effects=margin)
     return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks)
-
-
-def failure(results: Path, study: str) -> str:
-    """How many runs of a study failed, and what the first says; nothing where none did."""
-    runs = together(rounds_of(results, study))
-    failed = runs.by_state().get("failed", [])
-    first = [f"{run.name}: {first_line(run.error())}" for run in failed[:1]]
-    return "".join(f"{len(failed)} of {len(runs.runs)} runs, {reason}" for reason in first)
-
-
-def standing(name: str, asked: Asked) -> str:
-    """Where a study stands that was not carried out to its end."""
-    study = asked.study(name)
-    return progress(together(rounds_of(asked.results, study))) if study else "not run"

@@ -20,14 +20,14 @@ def main(arguments: list[str] | None = None) -> int:
         names, user = user_of(given.words)
         study = choose_study(given.results_dir, one_name(names))
         runs = manifest_of(given.results_dir, study).runs
-        lines = _replay(Mirror(given.results_dir, study, user), [run.path for run in runs])
+        lines = replay(Mirror(given.results_dir, study, user), [run.path for run in runs])
         print("\n".join(lines))
         return Outcome(0, {"study": study, "said": lines})
 
     return conclude(parser.prog, given.json, act)
 
 
-def _replay(mirror: Mirror, paths: list[str]) -> list[str]:
+def replay(mirror: Mirror, paths: list[str]) -> list[str]:
     with mirror.lock() as lock:
         if not mirror.take(lock, wait=False):
             return [f"{mirror.study}: a mirror is at work on it already"]

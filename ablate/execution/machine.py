@@ -1,4 +1,4 @@
-"""Whose this machine is: that of sweeps side by side, or of one whose runs are timed, which has it for itself."""
+"""A lock on this machine: sweeps share it, but one whose runs are timed holds it alone."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WAITING = {
 
 @contextlib.contextmanager
 def machine(alone: bool) -> Iterator[None]:
-    """Hold this machine, among sweeps of one's own account, alone or beside others; says so where it has to wait.
+    """Hold this machine, among sweeps of this account, alone or with others; prints that it has to wait.
 
-    Other programs' work is nothing that a lock could keep off.  Where there can be none, who is alone is told.
+    The lock keeps off no other programs.  Where no lock can be taken, a sweep that is to be alone prints that.
     """
     how, path = fcntl.LOCK_EX if alone else fcntl.LOCK_SH, cache_folder() / f"machine-{socket.gethostname()}.lock"
     with contextlib.ExitStack() as held:
@@ -39,5 +39,5 @@ def machine(alone: bool) -> Iterator[None]:
 
 
 def tell(message: str) -> None:
-    """Say something to whoever waits."""
+    """Print a line about what is waited for."""
     print(f"ablate: {message}", file=sys.stderr, flush=True)

@@ -5,13 +5,13 @@ A worker that dies takes nothing with it but its run; workers whose parent dies 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from typing import IO
 
 from ablate.execution.fork import how_it_died, program
 from ablate.execution.orders import Answer, Order, answer_of, line
@@ -77,12 +77,16 @@ class Pool:
             except Exception as error:  # no process to be had, say: this run fails, the next one may not
                 answers[i] = Answer(status="failed", died=f"no worker could take it ({error})")
             if answers[i].status == "interrupted" and not self.closing:
-                waiting.put(i)  # somebody stopped the worker, not the sweep
+                waiting.put(i)  # a signal stopped the worker, not the sweep
 
     def hand_over(self, index: int, order: Order) -> Answer:
         """Have one run done by this feeder's worker, a new one where there is none."""
-        worker = self.workers.get(index) or self.start(index)
-        reply = ask(worker, order)
+        worker, reply = self.workers.get(index) or self.start(index), ""
+        assert worker.stdin and worker.stdout
+        with contextlib.suppress(OSError, ValueError):  # the worker died
+            worker.stdin.write(line(order))
+            worker.stdin.flush()
+            reply = worker.stdout.readline()
         answer = answer_of(reply) if reply else None
         if answer is None:
             del self.workers[index]
@@ -108,30 +112,11 @@ class Pool:
         self.closing = True
         workers = list(self.workers.values())
         for worker in workers:
-            close(worker.stdin)
+            with contextlib.suppress(OSError):  # the worker died first
+                worker.stdin.close() if worker.stdin else None
         limit = time.monotonic() + GRACE
         for worker in workers:
             try:
                 worker.wait(max(0.0, limit - time.monotonic()))
             except subprocess.TimeoutExpired:
                 worker.kill()
-
-
-def ask(worker: subprocess.Popen[str], order: Order) -> str:
-    """Send one order and wait for the reply; empty when the worker died."""
-    assert worker.stdin and worker.stdout
-    try:
-        worker.stdin.write(line(order))
-        worker.stdin.flush()
-        return worker.stdout.readline()
-    except (OSError, ValueError):
-        return ""
-
-
-def close(pipe: IO[str] | None) -> None:
-    """Close a pipe whose reader may be gone."""
-    try:
-        if pipe:
-            pipe.close()
-    except OSError:
-        pass  # the worker died first, which is what closing was for

@@ -1,4 +1,4 @@
-"""What a result says of its run: budget, speed, memory, device, versions, commit."""
+"""What a result holds of its run: budget, speed, memory, device, versions, commit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def describe(error: BaseException) -> RunError:
 
 
 def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
-    """A result with what it says beside its metrics: counts, times, device, versions."""
+    """A result with what it holds besides metrics: counts, times, device, versions."""
     found = dataclasses.replace(
         result,
         params=cell.params,
@@ -87,23 +87,19 @@ def git() -> Commit | None:
     Installed below somebody's repository, as in its .venv, the code is not that of the repository's commit.
     """
     file = Path(__file__).resolve()
-    asked = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
-    asked.append(["status", "--porcelain", "-z", "--untracked-files=all"])
+    commands = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
+    commands.append(["status", "--porcelain", "-z", "--untracked-files=all"])
     try:
         _, commit, top, status = (
             subprocess.run(["git", *what], cwd=file.parent, capture_output=True, text=True, check=True).stdout.strip()
-            for what in asked
+            for what in commands
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    dirty = _changed(Path(top), status, [file.parents[2] / name for name in CODE])
-    return Commit(commit=commit, dirty=dirty)
-
-
-def _changed(top: Path, status: str, code: list[Path]) -> bool:
-    """Whether git's status tells of changed files, or of new ones that are in the folders of code or were imported."""
+    # Changed files, or new ones that are in the folders of code or were imported.
     entries = [entry for entry in status.split("\0") if entry]
-    new = [top / entry.removeprefix("?? ") for entry in entries if entry.startswith("?? ")]
+    new = [Path(top) / entry.removeprefix("?? ") for entry in entries if entry.startswith("?? ")]
     imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    ours = any(str(file) in imported or any(map(file.is_relative_to, code)) for file in new)
-    return ours or len(new) < len(entries)
+    code = [file.parents[2] / name for name in CODE]
+    is_code = any(str(each) in imported or any(map(each.is_relative_to, code)) for each in new)
+    return Commit(commit=commit, dirty=is_code or len(new) < len(entries))

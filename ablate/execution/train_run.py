@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -61,14 +60,21 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
 
 
 def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
-    """Do what a run that is held still lacks."""
+    """Do what a locked run still lacks."""
     for file in run.folder.iterdir():
         if not file.is_file() and not file.is_dir():  # a pipe say, which would keep its reader for ever
             put_aside(run, Corrupt(f"{file} is no file", file))
     status = ended(run)
     if status == "done":
         try:
-            return test_lengths(run, cell.config, functools.partial(kept_model, run, cell.config.user))
+
+            def saved() -> tuple[nn.Module, Task]:  # on the device that the run was trained on
+                loaded = load_run(run.folder, cell.config.user)
+                model = loaded.model().to(loaded.config.train.device)
+                use(loaded.config.train.matmul, model)
+                return model, loaded.task()
+
+            return test_lengths(run, cell.config, saved)
         except Corrupt as error:
             put_aside(run, error)
     return status if status == "diverged" else attempt(run, cell, seed, stop)
@@ -193,21 +199,13 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
     return "done"
 
 
-def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
-    """A run's model from its weights, on the device that it was trained on, and its task."""
-    loaded = load_run(run.folder, user)
-    model = loaded.model().to(loaded.config.train.device)
-    use(loaded.config.train.matmul, model)
-    return model, loaded.task()
-
-
 def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
-    """Save a model's weights, those that were measured, unless told not to; the files that it wrote."""
+    """Save a model's weights, those that were measured, unless `keep` is none; the files that it wrote."""
     if keep == "none":
         return {}
     tensors: dict[int, tuple[str, torch.Tensor]] = {}
     for name, tensor in model.state_dict().items():
         tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
-    kept = save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()})
-    write_atomic(run.weights_file, kept, run.check)
-    return {run.weights_file.name: sum_of(kept)}
+    weights = save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()})
+    write_atomic(run.weights_file, weights, run.check)
+    return {run.weights_file.name: sum_of(weights)}

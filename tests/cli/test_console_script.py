@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from ablate import __version__
 from ablate.cli.completion import choices
-from ablate.cli.main import COMMANDS, main
+from ablate.cli.main import COMMANDS, command, main
 
 SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 
@@ -34,36 +34,29 @@ def ablate(tmp_path: Path):
     return said
 
 
-def test_every_command_is_in_the_help_and_a_misspelt_one_is_told(ablate):
+def test_every_command_is_in_the_help_and_a_misspelt_one_is_named(ablate, capsys):
     shown = ablate("--help").stdout
     for name in COMMANDS:
         assert f"ablate {name}" in shown
     assert ablate("--version").stdout == f"ablate {__version__}\n"
-    wrong = ablate("statsu")
-    assert wrong.returncode == 2 and "status" in wrong.stderr and wrong.stderr.count("\n") == 1
+    assert command(["statsu"]) == 2
+    wrong = capsys.readouterr().err
+    assert "status" in wrong and wrong.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_its_own_help(name, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["ablate", name, "--help"])
+def test_a_command_has_its_own_help(monkeypatch, capsys):
     for place in ("path", "meta_path"):
         monkeypatch.setattr(sys, place, [*getattr(sys, place)])
     monkeypatch.setenv("PYTHONSAFEPATH", "")
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code and capsys.readouterr().out.startswith(f"usage: ablate {name} ")
+    for name in COMMANDS:
+        monkeypatch.setattr(sys, "argv", ["ablate", name, "--help"])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert not end.value.code and capsys.readouterr().out.startswith(f"usage: ablate {name} ")
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("ablate sta", "status"),
-        ("ablate norm=ln,r", "ln,rms"),
-        ("ablate ffn=swig", "swiglu"),
-        ("ablate status o", "one"),
-    ],
-)
-def test_a_shell_is_told_how_a_word_goes_on(line, expected, ablate, tmp_path):
+@pytest.mark.parametrize(("line", "expected"), [("ablate norm=ln,r", "ln,rms"), ("ablate status o", "one")])
+def test_a_shell_gets_the_rest_of_a_word(line, expected, ablate, tmp_path):
     (ablate.folder / "results" / "studies" / "one").mkdir(parents=True)
     (ablate.folder / "results" / "studies" / "one" / "manifest.json").write_text("{}")
     asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "COMP_LINE": line, "COMP_POINT": str(len(line))}

@@ -145,7 +145,7 @@ def test_numbers_are_those_of_the_tables_and_whether_a_figure_matches(tmp_path, 
 
 
 def test_studies_are_a_row_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(studies.Asked, "kept", lambda asked, name: Path("tables") / name)
+    monkeypatch.setattr(studies.Request, "kept", lambda asked, name: Path("tables") / name)
     assert studies.main(["--json"]) == 0
     found = told(capfd.readouterr().out)
     assert {"study": "glu_variants", "complete": True, "said": "complete; tables in tables/glu_variants"} in found[

@@ -17,7 +17,7 @@ from warm_python import Copy
 
 from ablate import evidence
 from ablate.cli import studies
-from ablate.cli.studies import Asked, as_kept, in_order
+from ablate.cli.studies import Request, as_kept, in_order
 from ablate.config.errors import Refused
 from ablate.config.groups import ORDER, experiments
 from ablate.results.kept_tables import read_tables, write_tables
@@ -76,7 +76,7 @@ def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tm
 
 def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(files, tmp_path) -> None:
     files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
-    asked = Asked([], str(tmp_path / "conf"), tmp_path / "tables")
+    asked = Request([], str(tmp_path / "conf"), tmp_path / "tables")
     assert asked.kept("mine") is None
     trained = run_module("ablate", "studies", "mine", *words(), "--to", "tables", cwd=tmp_path)
     assert trained.returncode == 0 and asked.kept("mine") == tmp_path / "tables" / "mine", trained.stderr
@@ -159,14 +159,14 @@ def test_a_mistake_is_one_line(given, said, monkeypatch, tmp_path, capsys) -> No
 def test_a_file_that_cannot_be_read_has_no_tables_and_stops_no_other(files, tmp_path) -> None:
     files("mine", norm="ln")
     (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
-    assert Asked([], str(tmp_path / "conf"), tmp_path / "tables").kept("mine") is None
+    assert Request([], str(tmp_path / "conf"), tmp_path / "tables").kept("mine") is None
 
 
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
     files("mine", factors={"norm": ["ln", "rms"]})
 
     def asks(*more: str) -> str:
-        return Asked([*more], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
+        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
 
     assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
     assert len({asks(), asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")}) == 4
@@ -178,7 +178,7 @@ CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
 def test_a_file_whose_criterion_is_edited_asks_for_something_else(files, tmp_path) -> None:
     def asks(**more: Any) -> str:
         files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **more)
-        return Asked([], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
+        return Request([], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
 
     assert len({asks(), asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 3
 
