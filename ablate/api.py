@@ -17,8 +17,7 @@ from ablate.config.errors import Corrupt, PlanError, Problem, Refused
 from ablate.execution.signals import DiskFull, refusing_full_disks
 from ablate.execution.tracking.mirror import one_line
 from ablate.execution.tracking.process import mirrored
-from ablate.planning.cached_study import finished, keep, place
-from ablate.planning.runs import Plan, device_problem, is_hydras
+from ablate.planning.runs import Plan, device_problem
 from ablate.results.manifest import log_look, renew_manifest
 from ablate.results.manifest_checks import outside
 from ablate.results.run import now
@@ -44,15 +43,9 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     `words` are those of the command line, `config_dir` the folder of your own variants.  Raises PlanError, whose
     `problems` are all mistakes in them.
     """
-    own = [word for word in words if not is_hydras(word)]
-    folder = os.path.abspath(config_dir) if config_dir else config_dir
-    planned = finished(own, folder) if len(own) == len(words) else None
-    if planned is None:
-        from ablate.planning.plan import plan_study  # which loads torch: an ended study does without
+    from ablate.planning.plan import plan_study
 
-        cached_at, planned = place(own, folder), plan_study(words, folder)
-        if planned.requested and not planned.dry_run:
-            keep(cached_at, planned.requested)
+    planned = plan_study(words, os.path.abspath(config_dir) if config_dir else config_dir)
     if planned.is_local and (problem := device_problem(planned)):
         raise PlanError([problem])
     if not planned.is_local and planned.manifest.timing:

@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config.components import defaults_of
 from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError
-from ablate.config.schema import VARIED, Config, Seed
+from ablate.config.schema import VARIED, Config
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark, training_positions
 from ablate.planning.checks.duplicate_cells import refuse_equal
@@ -57,7 +57,11 @@ def describe_cells(
                 seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
                 notes=cell.task.notes
                 + cell.budget.notes
-                + fixed_seed_notes(cell.config.seed)
+                + [
+                    f"seed.{half}={value} for every run: intervals do not cover {what}"
+                    for half, what in (("init", "initialisation"), ("data", "the order of the data"))
+                    if (value := getattr(cell.config.seed, half)) is not None
+                ]
                 + seen_in_training(seen)
                 + remark(labels[i], remainder),
                 defaults=filled_in(cell.config),
@@ -72,16 +76,6 @@ def filled_in(config: Config) -> dict[str, Any]:
     nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
     found = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
     return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
-
-
-def fixed_seed_notes(seed: Seed) -> list[str]:
-    """Notes where one half of the randomness does not vary."""
-    halves = [("init", seed.init, "initialisation"), ("data", seed.data, "the order of the data")]
-    return [
-        f"seed.{half}={value} for every run: intervals do not cover {what}"
-        for half, value, what in halves
-        if value is not None
-    ]
 
 
 def cells_of(

@@ -71,9 +71,6 @@ class Code(NamedTuple):
     definitions: dict[str, str]
 
 
-KNOWN: dict[tuple[tuple[str, str], ...], Code] = {}  # what another process found of these very sources, by parts
-
-
 class Needed(NamedTuple):
     """The definitions that a qualified name needs, and their digests."""
 
@@ -274,8 +271,7 @@ class Sources:
 
 def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
     """The code of a run with these `_target_`s, by where they stand in its configuration."""
-    tops, key = tuple(sorted({package.partition(".")[0] for package in user})), tuple(sorted(parts.items()))
-    return (KNOWN.get(key) if not tops else None) or _code_of(key, tops)
+    return _code_of(tuple(sorted(parts.items())), tuple(sorted({package.partition(".")[0] for package in user})))
 
 
 def code_of_part(target: str, user: Iterable[str] = ()) -> str:

@@ -6,8 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from ablate.config.errors import Corrupt
-from ablate.config.schema import OWNED
-from ablate.config.typed_json import parse, unread
+from ablate.config.typed_json import parse
 from ablate.results.atomic import no_link, read_json, set_aside, write_json
 from ablate.results.lease import take
 from ablate.results.manifest_checks import flaws, outside
@@ -40,11 +39,8 @@ def manifest_in(file: Path) -> Manifest:
 
 
 def newer(manifest: Manifest) -> list[str]:
-    """What to say of a manifest that a newer version wrote, and of its entries that are passed over."""
-    own = tuple(f"config.{section}" for section in OWNED)  # which may hold arguments of a user's classes
-    names = ", ".join(name for name in unread(manifest) if not name.endswith(own))
-    note = f"the manifest of {manifest.study} was written by a newer ablate" + f": {names} is passed over" * bool(names)
-    return [note] * bool(names or (manifest.format or 0) > FORMAT)
+    """What to say of a manifest that a newer version wrote."""
+    return [f"the manifest of {manifest.study} was written by a newer ablate"] * ((manifest.format or 0) > FORMAT)
 
 
 def write_manifest(results: Path, manifest: Manifest) -> None:
@@ -79,24 +75,21 @@ def log_look(results: Path, manifest: Manifest, when: str) -> None:
         current = read_manifest(results, manifest.study)
         sequence = manifest.sequential  # of seeds=auto: this look is one of its plan
         look = Look(seeds=manifest.seeds, planned=sequence.looks if sequence else None, when=when)
-        if not any(dataclasses.replace(known, when=when) == look for known in current.looks):
-            write_manifest(results, _with_look(current, manifest, look))
-
-
-def _with_look(current: Manifest, manifest: Manifest, look: Look) -> Manifest:
-    """The manifest on disk with a look at another's seeds, and with the runs of the latter that it lacks."""
-    at, seen = current.sequential, manifest.sequential
-    if at and seen and at.looks == seen.looks:
-        at = dataclasses.replace(at, at=max(at.at, seen.at))
-    # A run that was planned anew meanwhile, of other code say, stands in place of this one.
-    known = {(run.cell, run.seed) for run in current.runs}
-    return dataclasses.replace(
-        current,
-        looks=[*current.looks, look],
-        sequential=at,
-        seeds=sorted({*current.seeds, *manifest.seeds}),
-        runs=current.runs + [run for run in manifest.runs if (run.cell, run.seed) not in known],
-    )
+        if any(dataclasses.replace(known, when=when) == look for known in current.looks):
+            return
+        at = current.sequential
+        if at and sequence and at.looks == sequence.looks:
+            at = dataclasses.replace(at, at=max(at.at, sequence.at))
+        # A run that was planned anew meanwhile, of other code say, stands in place of this one.
+        known = {(run.cell, run.seed) for run in current.runs}
+        renewed = dataclasses.replace(
+            current,
+            looks=[*current.looks, look],
+            sequential=at,
+            seeds=sorted({*current.seeds, *manifest.seeds}),
+            runs=current.runs + [run for run in manifest.runs if (run.cell, run.seed) not in known],
+        )
+        write_manifest(results, renewed)
 
 
 def newest_study(results: Path) -> str | None:

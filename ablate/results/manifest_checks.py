@@ -12,7 +12,7 @@ from ablate.config.designs import DESIGNS
 from ablate.config.margin import fraction_of
 from ablate.formatting import SPEED
 from ablate.results.naming import measured_as
-from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.records import Cell, Manifest
 
 
 def flaws(manifest: Manifest) -> Iterator[str]:
@@ -36,17 +36,12 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     yield from (f"has the seed {seed}, which is none" for seed in seeds if not 0 <= seed < 2**63)
     for cell in manifest.cells:
         yield from _of_cell(manifest, cell)
-    yield from filter(None, map(flaw_of_run, manifest.runs))
+    for run in manifest.runs:
+        parts = run.path.split("/")  # a folder of a cell and in it one of a run, and nothing outside
+        if len(parts) != 2 or not all(map(is_name, parts)):
+            yield f"has a run whose path is {run.path!r}, no folder of its results"
     known = {cell.id for cell in manifest.cells}
     yield from (f"has a run of a cell {run.cell}, which it has not" for run in manifest.runs if run.cell not in known)
-
-
-def flaw_of_run(run: PlannedRun) -> str | None:
-    """The same of one run, whose path names a folder of a cell and in it one of a run, and nothing outside."""
-    parts = run.path.split("/")
-    if len(parts) != 2 or not all(map(is_name, parts)):
-        return f"has a run whose path is {run.path!r}, no folder of its results"
-    return None
 
 
 def is_name(text: str) -> bool:

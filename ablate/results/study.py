@@ -20,7 +20,7 @@ from ablate.config.regular_files import read_regular
 from ablate.formatting import counted
 from ablate.results import documents
 from ablate.results.manifest import newer, read_manifest
-from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.records import Cell, Manifest
 from ablate.results.result import Documents, Result
 from ablate.results.run import Run, noted
 from ablate.results.speed import in_one_sitting, speed_of
@@ -75,7 +75,9 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
 
     manifest = manifest or read_manifest(results, study)
     cells = {cell.id: cell for cell in manifest.cells}
-    planned, notes = _once(manifest.runs)
+    planned = list({(run.cell, run.seed): run for run in manifest.runs}.values())
+    twice = len(manifest.runs) - len(planned)
+    notes = [f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"] * bool(twice)
     rows, whose, steps, checked = [], [], Columns(), Planned()
     tested, bare = dict[documents.Whose, Documents](), 0
     for one in planned:
@@ -113,14 +115,6 @@ def nothing_logged() -> pandas.DataFrame:
     import pandas
 
     return pandas.DataFrame(columns=["cell", "seed", "step"])
-
-
-def _once(planned: list[PlannedRun]) -> tuple[list[PlannedRun], list[str]]:
-    """The planned runs, of those with the same cell and seed the last, and a note where there are any."""
-    found = {(run.cell, run.seed): run for run in planned}
-    twice = len(planned) - len(found)
-    note = f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"
-    return list(found.values()), [note] * bool(twice)
 
 
 def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:

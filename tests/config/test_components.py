@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import inspect
 import re
-import sys
 import textwrap
-import types
 from pathlib import Path
 from typing import Any, Literal, Optional
 
@@ -27,11 +24,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, PACKAGE
 from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, typed
 from ablate.data.build import build_task
-from ablate.data.task import Task
-from ablate.model import residual
-from ablate.model.build import build_init, build_model, initialised_model, offered, shape
-from ablate.model.ffn import MLP
-from ablate.model.norm import LayerNorm
+from ablate.model.build import build_init, build_model, offered, shape
 from ablate.model.shape import ModelShape
 from ablate.planning.plan import check_study
 from ablate.results.run import Run
@@ -89,14 +82,7 @@ def problem(group: str, node: dict[str, Any], user: tuple[str, ...] = ()) -> tup
 # ---- targets
 
 
-FOREIGN = [
-    "torch.nn.LayerNorm",
-    "os.system",
-    "builtins.eval",
-    "ablate.training.trainer.Trainer",
-    "ablate.modelling.Norm",
-]
-FOREIGN += ["ablate.modelling.Norm", "", "LayerNorm", None, 3]
+FOREIGN = ["torch.nn.LayerNorm", "builtins.eval", "ablate.training.trainer.Trainer", "ablate.modelling.Norm", "", None]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +92,7 @@ FOREIGN += ["ablate.modelling.Norm", "", "LayerNorm", None, 3]
         ("data", "ablate.model.norm.LayerNorm", ["ablate.data", "user="]),
         *(
             ("norm", f"ablate.model.{target}", [target, "cannot be found"])
-            for target in ("norm.LayrNorm", "nrom.LayerNorm", "norm.nn.functional.x")
+            for target in ("norm.LayrNorm", "norm.nn.functional.x")
         ),
         ("init", "ablate.model.init.FIXED", ["not a class or function"]),
     ],
@@ -125,7 +111,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / name / "__init__.py").write_text("")
     (tmp_path / name / "parts.py").write_text(
         "from torch import nn\n"
-        "from ablate.model.attention import GQA, MHA\n"
         "from ablate.model.residual import Block\n"
         "class Scale(nn.Module):\n"
         "    def __init__(self, dim: int, gain: float, kind: str = 'a'):\n"
@@ -149,22 +134,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "        super().__init__()\n"
         "def make(dim: int, gain: float = 2.0):\n"
         "    return Scale(dim, gain)\n"
-        "class Wider(GQA):\n"
-        "    def __init__(self, shape, kv_heads: int | None, bias: bool, scale: float | None, more: int):\n"
-        "        super().__init__(shape, kv_heads, bias, scale)\n"
-        "class OldHeads(MHA):\n"
-        "    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale):\n"
-        "        super().__init__(dim, heads, head_dim, dropout, bias, scale)\n"
-        "class Halved(Block):\n"
-        "    final_norm = True\n"
-        "    def __init__(self, shape, sublayers, share: float = 0.5):\n"
-        "        super().__init__(shape, sublayers)\n"
         "class OldBlock(Block):\n"
         "    def __init__(self, attention, ffn, norm, dropout: float, cross_attention=None):\n"
         "        super().__init__(attention, ffn, norm, dropout, cross_attention)\n"
-        "class Bare(nn.Module):\n"
-        "    def __init__(self, attention, ffn, norm, dropout: float, decoder_layers: int):\n"
-        "        super().__init__()\n"
     )
     (tmp_path / name / "broken.py").write_text("class Norm(:\n")
     (tmp_path / name / "failing.py").write_text("1 / 0\n")
@@ -180,28 +152,11 @@ def test_components_of_the_users_own(package: str) -> None:
     assert bind("norm", {"_target_": f"{package}.parts.Unhinted", "gain": "any"}, OFFERED, [package])().gain == "any"
 
 
-def test_own_constructors_of_attentions_and_residual_styles_take_the_shape_and_hand_it_on(package: str) -> None:
-    node = component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1}
-    made = build_model(typed(CONFIG | {"attention": node, "user": [package]}), Blank(VOCAB))
-    assert made.blocks[0].attention.groups == 1
-    node = {"_target_": f"{package}.parts.Halved", "share": 0.25}
-    assert len(build_model(typed(CONFIG | {"residual": node, "user": [package]}), Blank(VOCAB)).blocks[0].norms) == 2
-
-
-@pytest.mark.parametrize(
-    ("group", "name", "takes"), [("attention", "OldHeads", "shape"), ("residual", "OldBlock", "shape, sublayers")]
-)
-def test_a_constructor_that_cannot_hand_on_what_its_base_takes_is_told_what_to_write(package, group, name, takes):
-    key, message = problem(group, {"_target_": f"{package}.parts.{name}"}, (package,))
-    assert key == f"{group}._target_" and name in message
+def test_a_constructor_that_cannot_hand_on_what_its_base_takes_is_told_what_to_write(package: str) -> None:
+    key, message = problem("residual", {"_target_": f"{package}.parts.OldBlock"}, (package,))
+    assert key == "residual._target_" and "OldBlock" in message
+    takes = "shape, sublayers"
     assert f"def __init__(self, {takes}, ...)" in message and f"super().__init__({takes}, ...)" in message
-
-
-def test_a_residual_style_that_asks_for_its_sublayers_one_by_one_is_told_where_they_are(package: str) -> None:
-    node = {"_target_": f"{package}.parts.Bare"}
-    told = dict(argument_problems("residual", node, (*SHAPE, *WIRING), [package]))
-    assert "sublayers.attention" in told["residual.attention"] and "sublayers.norm" in told["residual.norm"]
-    assert "shape.decoder_layers" in told["residual.decoder_layers"]
 
 
 def test_what_a_user_package_may_not_hold(package: str) -> None:
@@ -247,19 +202,10 @@ def test_an_argument_that_is_none_of_the_constructors_or_is_missing() -> None:
     [
         ("norm", "ln", "eps", "small", "float"),
         ("norm", "ln", "eps", True, "float"),
-        ("norm", "ln", "eps", None, "float"),
-        ("norm", "ln", "eps", [1e-5], "float"),
         ("norm", "ln", "eps", {"a": 1}, "float"),
         ("ffn", "swiglu", "multiple_of", 8.0, "int"),
-        ("ffn", "swiglu", "multiple_of", True, "int"),
-        ("ffn", "swiglu", "multiple_of", "8", "int"),
         ("ffn", "mlp", "hidden", 1.5, "int"),
-        ("ffn", "mlp", "hidden", False, "int"),
-        ("ffn", "mlp", "hidden", "wide", "int"),
         ("ffn", "mlp", "bias", 1, "bool"),
-        ("ffn", "mlp", "bias", "yes", "bool"),
-        ("ffn", "mlp", "bias", None, "bool"),
-        ("attention", "mha", "bias", 0, "bool"),
     ],
 )
 def test_a_value_of_the_wrong_type(group: str, variant: str, key: str, value: Any, kind: str) -> None:
@@ -281,11 +227,6 @@ def test_what_the_shape_and_the_wiring_give_cannot_be_overridden() -> None:
         with pytest.raises(BadComponent) as caught:
             build_model(typed(CONFIG | {"residual": CONFIG["residual"] | {key: "x"}}), Blank(VOCAB))
         assert caught.value.key == f"residual.{key}"
-
-
-def test_only_what_a_constructor_asks_for_is_offered() -> None:
-    assert bind("norm", component("norm", "ln"), OFFERED).keywords == {"dim": 16, "eps": 1e-5}  # type: ignore[attr-defined]
-    assert isinstance(bind("norm", component("norm", "ln"), OFFERED)(), LayerNorm)
 
 
 def read_names(target: Any) -> set[str]:
@@ -323,35 +264,25 @@ class Sub(int):
 @pytest.mark.parametrize(
     ("value", "hint", "expected"),
     [
-        (1, int, True),
         (1, float, True),
         (1.0, int, False),
         (True, int, False),
         (True, float, False),
-        (True, bool, True),
-        (1, bool, False),
         ("1", int, False),
-        ("1", str, True),
-        (None, int | None, True),
         (None, Optional[int], True),  # noqa: UP045 (as users write it)
-        (True, int | None, False),
         (None, int, False),
         ("relu", Literal["relu", "gelu"], True),
         ("tanh", Literal["relu", "gelu"], False),
         (True, Literal[1, 2], False),
         ([0.9, 1], list[float], True),
         ([0.9, "x"], list[float], False),
-        ([True], list[int], False),
         (0.9, list[float], False),
         ([1, 2], tuple[int, ...], True),
         ([1, "a"], tuple[int, str], True),
         ([1, 2], tuple[int, str], False),
-        ([1], tuple[int, int], False),
         ([1, "a"], list, True),
-        ([], list[int], True),
         ({"a": 1}, dict[str, int], True),
         ({"a": "b"}, dict[str, int], False),
-        (3, dict[str, int], False),
         ("anything", Any, True),
         (Sub(3), int, True),
     ],
@@ -411,125 +342,9 @@ def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Pat
         assert fields <= keys, f"{name}: {fields - keys} are read by nothing"
 
 
-@pytest.mark.parametrize(
-    ("kind", "outputs", "features", "tied"),
-    [
-        ("mlm", None, None, True),
-        ("mlm", 5, None, False),
-        ("classification", 5, None, False),
-        ("classification", VOCAB, None, False),  # as many classes as tokens, but other things
-        ("classification", VOCAB, 7, False),
-    ],
-)
-def test_an_encoder_ties_where_targets_are_tokens(kind, outputs, features, tied):
-    """Where the model leaves it open; asked for where it makes no sense, it is refused."""
-    frame = component("model", "encoder") | {"layers": 1, "heads": 2, "dim": 16}
-    task, config = Blank(VOCAB, 12, kind, outputs, features), typed(CONFIG | {"model": frame})
-    model = build_model(config, task)
-    assert (model.head.weight is model.embed.weight) == tied and model.head.out_features == (outputs or VOCAB)
-    for asked in (False, True):
-        config = typed(CONFIG | {"model": frame | {"tie_embeddings": asked}})
-        if asked and not tied:
-            with pytest.raises(ValueError, match=r"model\.tie_embeddings=true needs"):
-                build_model(config, task)
-        else:
-            model = build_model(config, task)
-            assert (model.head.weight is model.embed.weight) == asked
-
-
-@pytest.mark.parametrize("name", sorted(file.stem for file in (CONF / "model").glob("*.yaml")))
-def test_every_form_builds_for_each_of_its_kinds(name: str) -> None:
-    """Logits per position, or per example, on the CPU and, in the same shapes, on the meta device."""
-    frame = component("model", name) | {"layers": 1, "heads": 2, "dim": 16}
-    kinds = resolve("model", frame["_target_"]).kinds  # type: ignore[attr-defined]
-    assert kinds
-    for kind in kinds:
-        classes = {"outputs": 5, "features": 7} if kind == "classification" else {}
-        task = Blank(VOCAB, 12, kind, **classes)
-        for device in ("cpu", "meta"):
-            with torch.device(device):
-                logits = build_model(typed(CONFIG | {"model": frame}), task)(**task.blank())
-            assert logits.shape == ((1, 5) if kind == "classification" else (1, 12, VOCAB))
-
-
-class Pairs(Task):
-    """A task of translations."""
-
-    kinds = ("seq2seq",)
-    metrics = {"loss": "min"}  # noqa: RUF012
-
-    def __init__(self, kind: str, size: int):
-        self.kind, self.size = kind, size
-
-
-class Words(Pairs):
-    """A task that is of several kinds."""
-
-    kinds = ("mlm", "lm", "seq2seq")
-
-
-def test_a_task_is_told_what_the_form_takes_it_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("ablate.data.pairs")
-    module.Pairs, module.Words = Pairs, Words  # type: ignore[attr-defined]
-    for task in (Pairs, Words):
-        monkeypatch.setattr(task, "__module__", module.__name__)
-    monkeypatch.setitem(sys.modules, "ablate.data.pairs", module)
-    names = {"decoder": "lm", "encoder": "mlm", "bert": "mlm", "encoder_decoder": "seq2seq"}
-    for name, kind in names.items():
-        config = typed({"model": component("model", name), "data": {"_target_": "ablate.data.pairs.Words", "size": 3}})
-        assert (build_task(config).kind, build_task(config).size) == (kind, 3)
-        config.data["_target_"] = "ablate.data.pairs.Pairs"
-        if kind == "seq2seq":
-            assert build_task(config).kind == kind
-            continue
-        with pytest.raises(BadComponent, match=r"Pairs is a task from sequence to sequence, and \w+ does") as caught:
-            build_task(config)
-        assert caught.value.key == "data"
-
-
-@pytest.mark.parametrize(("name", "layers"), [("decoder", (0, 2)), ("encoder", (2, 0)), ("encoder_decoder", (2, 2))])
-def test_a_residual_style_is_told_the_depths_of_the_stacks(name: str, layers: tuple[int, int]) -> None:
-    config = CONFIG | {"residual": component("residual", "deepnorm")}
-    config |= {"model": component("model", name) | {"layers": 2, "heads": 2, "dim": 16}}
-    kind = {"decoder": "lm", "encoder": "mlm", "encoder_decoder": "seq2seq"}[name]
-    seen: list[tuple[int, int]] = []
-    real = residual.DeepNorm.__init__
-
-    def spy(self: Any, shape: Any, sublayers: Any) -> None:
-        seen.append((shape.encoder_layers, shape.decoder_layers))
-        real(self, shape, sublayers)
-
-    functools.update_wrapper(spy, real)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(residual.DeepNorm, "__init__", spy)
-        build_model(typed(config), Blank(VOCAB, 12, kind))
-    assert set(seen) == {layers} and len(seen) == sum(layers)
-
-
-@each_cell
-def test_every_cell_builds_anywhere(config: dict[str, Any]) -> None:
-    """On the CPU, in float32; and on the meta device with the same names and shapes."""
-    model = initialised_model(typed(config), Blank(VOCAB), 0)
-    assert all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
-    with torch.device("meta"):
-        ghost = build_model(typed(config), Blank(VOCAB))
-    assert all(p.is_meta for p in [*ghost.parameters(), *ghost.buffers()])
-    assert {n: p.shape for n, p in ghost.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
-
-
 def test_building_says_which_component_is_wrong() -> None:
-    for group in ("norm", "ffn", "position", "attention", "residual"):
+    for group in ("norm", "ffn", "position", "attention", "residual", "init"):
+        build = build_init if group == "init" else build_model
         with pytest.raises(BadComponent) as caught:
-            build_model(typed(CONFIG | {group: CONFIG[group] | {"fooo": 1}}), Blank(VOCAB))
+            build(typed(CONFIG | {group: CONFIG[group] | {"fooo": 1}}), Blank(VOCAB))
         assert caught.value.key == f"{group}.fooo"
-    with pytest.raises(BadComponent) as caught:
-        build_init(typed(CONFIG | {"init": CONFIG["init"] | {"fooo": 1}}), Blank(VOCAB))
-    assert caught.value.key == "init.fooo"
-
-
-def test_blocks_have_parts_of_their_own() -> None:
-    model = build_model(typed(CONFIG), Blank(VOCAB))
-    assert len({id(module) for block in model.blocks for module in block.modules()}) == sum(
-        len(list(block.modules())) for block in model.blocks
-    )
-    assert isinstance(model.blocks[0].ffn, MLP)

@@ -39,13 +39,7 @@ def nodes(config: DictConfig) -> list[Any]:
     return rows
 
 
-@pytest.mark.parametrize(
-    ("i", "rest"),
-    [
-        *((i, ()) for i in range(LONGEST)),
-        *(pytest.param(i, ("scale=small",), marks=[pytest.mark.slow] * (i > 1)) for i in range(LONGEST)),
-    ],
-)
+@pytest.mark.parametrize(("i", "rest"), [*((i, ()) for i in range(LONGEST)), (1, ("scale=small",))])
 def test_joined_choices_are_hydras(i: int, rest: tuple[str, ...]) -> None:
     words = (*rest, *(texts[i % len(texts)] for texts in alone(FOUND).values()))
     with Composer(FOUND) as composer:

@@ -16,7 +16,6 @@ KNOWN = groups()
     ("text", "layers", "letters"),
     [
         ("5window+mha", 12, "wwwwwmwwwwwm"),
-        ("window+mha", 4, "wmwm"),
         ("mha+window...", 5, "mwwww"),
         ("window...+mha", 3, "wwm"),
         ("mha+window...+2mha", 6, "mwwwmm"),
@@ -46,10 +45,8 @@ def test_the_shortest_spelling_gives_the_same_layers() -> None:
     [
         ("5window+mha", 8, ["6 layers", "model.layers=8", "model.layers=6 or 12"]),
         ("5window+mha", 2, ["6 layers", "model.layers=6"]),
-        ("5window+mha", 8, ["5window+mha+... to cut it"]),
         ("mha+window...", 1, ["2 layers", "model.layers=1"]),
         ("2mha+5window+2mha+...", 2, ["3 layers", "model.layers=2"]),
-        ("window+mha+...", 1, ["2 layers", "model.layers=1"]),
     ],
 )
 def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, layers: int, told: list[str]) -> None:
@@ -63,10 +60,8 @@ def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, laye
     [
         ("attention", "2windw+mha", "did you mean window"),
         ("attention", "window+window", "attention=window"),
-        ("attention", "2window", "attention=window"),
         ("attention", "window+", "lacks"),
         ("attention", "window...+mha...", "twice"),
-        ("attention", "window...+mha+...", "twice"),
         ("attention", "window+...", "attention=window"),
         ("attention", "0window+mha", "from 1"),
         ("attention", "2window...+mha", "..."),

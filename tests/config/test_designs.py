@@ -106,23 +106,6 @@ def test_aliases_follow_from_the_generators(shape, which):
         assert (column[left] == np.prod([column[name] for name in right.split(" × ")], axis=0)).all()
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 2, 2, 2), (2, 3, 2, 2, 2, 2, 4)])
-def test_factors_of_more_values_are_crossed_with_the_fraction(shape):
-    cells = lay_out("fractional", counts(shape), base_of(shape, "first")).cells
-    twos = [place for place, count in enumerate(shape) if count == 2]
-    others = [place for place, count in enumerate(shape) if count != 2]
-    parts = [{tuple(cell[place] for place in places) for cell in cells} for places in (twos, others)]
-    assert len(parts[0]) == 2 ** base_factors(len(twos)) < 2 ** len(twos)
-    assert len(cells) == len(parts[0]) * len(parts[1]) == len(parts[0]) * math.prod(shape[place] for place in others)
-
-
-@pytest.mark.parametrize("shape", [(2, 2, 2), (3, 3), (2, 3, 4)])
-def test_where_no_fraction_is_smaller_all_combinations_are_cells_and_it_is_said(shape):
-    made = lay_out("fractional", counts(shape), base_of(shape, "first"))
-    assert made.cells == lay_out("grid", counts(shape), base_of(shape, "first")).cells and not made.aliases
-    assert "all combinations are trained" in made.notes[0]
-
-
 def test_notes_say_what_a_design_cannot_tell():
     said = {design: lay_out(design, counts((2, 2)), (0, 0)).notes for design in ("grid", "one_at_a_time", "cumulative")}
     assert said["grid"] == []

@@ -8,8 +8,6 @@ import pytest
 from conftest import latest
 
 from ablate.cli.main import command
-from ablate.config.errors import PlanError
-from ablate.planning.plan import plan_study
 
 HUGE = "734543839430499934233706"
 
@@ -32,16 +30,12 @@ def typed(tmp_path, monkeypatch, capsys):
 REFUSED = [
     (["hydra/launcher=slurm"], "hydra/launcher=slurm: no such launcher; there are basic, joblib"),
     (["hydra/launcher=[1,2]"], "hydra/launcher=[1,2]: no such launcher; there are basic, joblib"),
-    (["hydra.launcher=[1,2]"], "hydra.launcher=[1,2]: Hydra cannot read this"),
     (["-m", "norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration; leave out -m"),
-    (["norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration"),
     (["norm=nope", "--cfg", "job"], "norm=nope: no such norm"),
     (["--cfg", "everything"], "--cfg: everything is no answer; write --cfg job, hydra, all"),
     (["design=[true]"], "design=[true]: "),
-    (["design=[[1]]"], "design=[[1]]: "),
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
-    (["eval.lengths=${model.dim}"], "eval.lengths=${model.dim}: takes a list; write [...]"),
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
@@ -50,22 +44,16 @@ REFUSED = [
         for key in ("study", "results_dir", "match", "confirm", "placebo_seeds")
     ),
     (["keep=${optim.betas}"], "keep=${optim.betas}: takes one value"),
-    (["zip=${optim.betas}"], "zip=${optim.betas}: takes a list of names"),
-    (["user=${optim.betas}"], "user=${optim.betas}: takes a list of names"),
     (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
     ([f"model.layers={HUGE}"], "model.layers: must be ≥ 1 and ≤ 1000, not 7.3 × 10^23"),
     (["model.heads=1000000"], "model.heads: must be ≥ 1 and ≤ 10,000, not 1,000,000"),
-    (["model.dim=10000000"], "model.dim: must be ≥ 1 and ≤ 1,000,000, not 10,000,000"),
     (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2 × 10^16 parameters"),
     (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0 × 10^13 is too large; write 1,000,000,000 at most"),
-    ([f"train.batch_size={HUGE}"], "train.batch_size: must be ≥ 1 and ≤ 1,000,000, not 7.3 × 10^23"),
     ([f"train.steps={HUGE}"], "train.steps: 7.3 × 10^23 is too large"),
-    ([f"data.context={HUGE}"], "data.context: 7.3 × 10^23 is too large"),
     ([f"eval.lengths=[{HUGE}]"], "eval.lengths: "),
     (["seeds=100000000000"], "seeds: must be at most 1,000 seeds"),
     ([f"seeds=[{HUGE}]"], "seeds: 7.3 × 10^23 is too large"),
     (["confirm=1000000000"], "confirm: must be ≥ 1 and ≤ 1000, not 1,000,000,000"),
-    (["placebo_seeds=1000000000"], "placebo_seeds: must be ≥ 0 and ≤ 1000, not 1,000,000,000"),
 ]
 
 
@@ -76,14 +64,7 @@ def test_a_mistake_is_one_line(typed, words, said):
     assert len(lines[0]) < 300
 
 
-def test_the_largest_that_there_can_be_are_planned(typed):
+def test_the_largest_that_there_can_be_are_planned(typed, untried):
     small = ("model.dim=16", "model.heads=2", "model.layers=20", "model.share_layers=true")
     assert typed(*small, "seeds=[9007199254740992]", "norm.eps=0.5") == (0, [])
     assert typed("norm=rms", "--cfg", "job", "optim.lr=0.25") == (0, []), "shown whatever the order of the words"
-
-
-@pytest.mark.parametrize("words", [words for words, _ in REFUSED if words[0].startswith("hydra")])
-def test_hydras_words_are_refused_in_python_as_on_the_command_line(typed, words):
-    with pytest.raises(PlanError) as told:
-        plan_study(words)
-    assert [f"ablate: {problem}" for problem in told.value.problems] == typed(*words)[1]

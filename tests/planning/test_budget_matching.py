@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import product
 
-import pandas
 import pytest
 import torch
-import yaml
-from conftest import run_module
 from omegaconf import OmegaConf
 
-from ablate.cli.preview import preview
 from ablate.config.groups import groups
-from ablate.config.typed_json import stored
 from ablate.data.build import build_task
 from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
-from ablate.planning.checks import preflight
 from ablate.planning.plan import Plan, PlanError, plan_study
-from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.records import Cell, Matched
-from ablate.results.run_key import run_key
 
 pytestmark = pytest.mark.usefixtures("untried")
 GATED_OR_NOT = [name for name, file in groups()["ffn"].items() if "hidden" in OmegaConf.load(file)]
@@ -67,16 +58,9 @@ def brute_force(cell: Cell, how: str, target: float) -> int:
 OTHERS = [name for name in GATED_OR_NOT if name not in ("mlp", "relu")]
 
 
-def is_slow(how: str, ffn: str, dim: int) -> bool:
-    return ffn not in ("gelu", "swiglu") and (how, dim) != ("params", 16)
-
-
 @pytest.mark.parametrize(
     ("how", "ffn", "dim"),
-    [
-        pytest.param(*case, marks=[pytest.mark.slow] * is_slow(*case))
-        for case in product(["params", "flops"], OTHERS, [16, 24])
-    ],
+    [*(("params", name, 16) for name in OTHERS), ("params", "swiglu", 24), ("flops", "swiglu", 24)],
 )
 def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> None:
     planned = plan(f"match={how}", f"ffn=mlp,{ffn}", f"model.dim={dim}", "data.context=7")
@@ -95,7 +79,7 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
 
 @pytest.mark.parametrize(
     ("factor", "reference", "other"),
-    [("position", "rope", "learned"), ("norm", "ln", "rms"), ("residual", "pre", "post")],
+    [("position", "rope", "learned"), ("residual", "pre", "post")],
 )
 def test_what_other_components_cost_is_made_up_for(plan, factor: str, reference: str, other: str) -> None:
     words = [f"{factor}={reference},{other}", "data.context=40", "model.layers=2"]
@@ -134,21 +118,8 @@ def test_every_stratum_has_its_own_reference(plan) -> None:
     assert len({cell.config.ffn["hidden"] for cell in gated}) == 2, "one for each size"
 
 
-def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
-    cells = by_label(plan("match=params", "ffn=mlp,swiglu", "reference={ffn:swiglu}"))
-    assert cells["swiglu"].config.ffn["hidden"] == 48 and cells["mlp"].matched.reference == amount(
-        cells["swiglu"], "params"
-    )
-
-
-def test_a_cell_that_is_equal_keeps_its_width(plan) -> None:
-    """Even one that is no multiple of 8."""
-    cells = by_label(plan("match=flops", "ffn=swiglu", "ffn.multiple_of=1", "norm=ln,rms"))
-    assert {cell.config.ffn["hidden"] for cell in cells.values()} == {42}
-
-
 @pytest.mark.parametrize("rule", [lambda w: w, lambda w: w * w, lambda w: -(-w // 24) * 24, lambda w: 3 * w + 7])
-@pytest.mark.parametrize("target", [1, 12.5, 500, 10_000])
+@pytest.mark.parametrize("target", [1, 12.5, 10_000])
 @pytest.mark.parametrize("guess", [1, 171])
 def test_any_cost_that_rises_with_the_width_is_searched_exactly(rule, target: float, guess: int) -> None:
     counted: list[int] = []
@@ -189,7 +160,6 @@ def test_steps_make_the_flops_of_training_equal(plan) -> None:
 
 REFUSED = {
     "match=params ffn.hidden=32 norm=ln,rms": ["ffn.hidden", "match=params chooses it", "write match=none"],
-    "match=flops ffn.mult=2,4": ["ffn.mult", "match=flops chooses it", "write match=none"],
     "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],
     "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
     "match=flops_total model.dim=16,256 train.steps=3": ["match: model.dim=256", "at best, with train.steps=1"],
@@ -207,28 +177,17 @@ def test_a_match_that_cannot_be_is_refused_in_one_line(plan, overrides: str) -> 
         assert word in str(problem)
 
 
-def test_a_fifth_of_the_reference_is_near_enough(plan) -> None:
-    """The FLOPs of 1.67 steps in 2 whole ones, 20 % more, are still a match."""
-    first, second = plan("match=flops_total", "model.dim=16,24", "train.steps=3").manifest.cells
-    assert first.matched.difference == 0 and second.matched.difference == pytest.approx(0.2)
-
-
 @pytest.fixture
 def own_ffns(tmp_path, monkeypatch):
-    """A package with an FFN that has no width, and one that only takes widths that are multiples of 24."""
+    """A package with an FFN that has no width."""
     (tmp_path / "narrow.py").write_text(
         "from torch import nn\n\n\nclass Square(nn.Module):\n    def __init__(self, dim: int):\n"
         "        super().__init__()\n        self.up = nn.Linear(dim, dim)\n\n    def forward(self, x):\n"
-        "        return self.up(x).square()\n\n\nclass Rounded(nn.Module):\n"
-        "    def __init__(self, dim: int, hidden: int):\n        super().__init__()\n"
-        "        self.hidden = -(-hidden // 24) * 24\n        self.up = nn.Linear(dim, self.hidden)\n"
-        "        self.down = nn.Linear(self.hidden, dim)\n\n    def forward(self, x):\n"
-        "        return self.down(self.up(x).relu())\n"
+        "        return self.up(x).square()\n"
     )
     (tmp_path / "conf" / "ffn").mkdir(parents=True)
-    for name, more in (("Square", ""), ("Rounded", "hidden: 20\n")):
-        text = f"# {name}: one of mine.\n_target_: narrow.{name}\n_partial_: true\n{more}"
-        (tmp_path / "conf" / "ffn" / f"{name.lower()}.yaml").write_text(text)
+    text = "# Square: one of mine.\n_target_: narrow.Square\n_partial_: true\n"
+    (tmp_path / "conf" / "ffn" / "square.yaml").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     return str(tmp_path / "conf")
 
@@ -242,24 +201,6 @@ def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(small, own_ff
     assert plan_study((*asked, "match=flops_total", "study=x"), own_ffns).manifest.cells[1].matched
 
 
-def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ffns) -> None:
-    planned = plan_study((*small, "user=[narrow]", "ffn=mlp,rounded", "match=params"), own_ffns)
-    cell = by_label(planned)["rounded"]
-    assert cell.config.ffn["hidden"] == 72, "of 48 and 72, for 64"
-    assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell.notes)
-
-
-def test_a_width_written_by_rule_or_by_number_is_one_run(plan, monkeypatch) -> None:
-    monkeypatch.setattr("ablate.planning.plan.try_out", preflight.try_out)
-    rule, number = plan("ffn.mult=4", "seeds=[1]"), plan("ffn.hidden=64", "seeds=[1]")
-    assert rule.manifest.runs[0].path == number.manifest.runs[0].path
-    assert rule.manifest.cells[0].config.ffn["hidden"] == 64
-    with pytest.raises(PlanError, match="is the same cell as"):
-        plan("ffn.hidden=64,null")
-    with pytest.raises(PlanError, match="is the same cell as"):
-        plan("ffn=swiglu", "ffn.multiple_of=1,2", "model.dim=12", "data.context=4")
-
-
 def test_the_reference_is_the_same_run_with_and_without_a_match(plan) -> None:
     def paths(*match: str) -> dict[str, str]:
         planned = plan("ffn=mlp,swiglu", "seeds=[0]", "train.steps=300", *match)
@@ -271,47 +212,6 @@ def test_the_reference_is_the_same_run_with_and_without_a_match(plan) -> None:
     assert len({free["swiglu"], params["swiglu"], total["swiglu"]}) == 3
     names = {plan("ffn=mlp,gelu", f"match={how}").manifest.study for how in ("none", "params", "flops")}
     assert len(names) == 3, "equal cells, other questions"
-
-
-def test_a_dry_run_shows_width_and_difference(plan) -> None:
-    shown = preview(plan("match=params", "ffn=mlp,swiglu")).splitlines()
-    assert "ffn.hidden  match=params" in shown[0]
-    assert " 64 0 % 5 0" in " ".join(shown[1].split())
-    assert "match=params: parameters without embedding and head" in shown
-    assert "train.steps  match=flops_total" in preview(plan("match=flops_total", "ffn=mlp,swiglu"))
-    assert "match" not in preview(plan("ffn=mlp,swiglu"))
-    fewer = preview(plan("norm=ln,rms")).splitlines()[2]
-    assert fewer.startswith("rms ") and "  −" in fewer and "  -" not in fewer
-
-
-@pytest.mark.slow
-def test_a_matched_study_from_command_to_tables(cli, small, tmp_path) -> None:
-    command = ["-m", "ffn=mlp,swiglu", "norm=ln,rms", "match=params", "seeds=2", *small]
-    done = cli(*command)
-    assert done.returncode == 0, done.stderr
-    results = tmp_path / "results"
-    manifest = read_manifest(results, newest_study(results))
-    left = max(abs(cell.matched.difference) for cell in manifest.cells)
-    assert f"; widths matched: parameters without embedding and head within {100 * left:.2g} %" in done.stdout
-    for cell in manifest.cells:
-        hidden = cell.config.ffn["hidden"]
-        row = next(line for line in done.stdout.splitlines() if line.startswith(f"  {cell.label} "))
-        assert f"ffn.hidden={hidden} (" in row
-        for run in (run for run in manifest.runs if run.cell == cell.id):
-            config = stored(yaml.safe_load((results / "runs" / run.path / "config.yaml").read_text()))
-            assert config.ffn["hidden"] == hidden
-            assert run.path.endswith(run_key(config, run.seed, cell.task))
-    again = cli(*command)
-    assert again.returncode == 0 and "widths matched" in again.stdout
-    analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
-    assert analysis.returncode == 0 and "widths matched" in analysis.stdout, analysis.stderr
-    folder = results / "figures" / manifest.study
-    expected = [cell.matched.difference for cell in manifest.cells]
-    assert pandas.read_csv(folder / "cells.csv")["match_difference"].tolist() == pytest.approx(expected)
-    assert pandas.read_csv(folder / "runs.csv")["chosen_value"].gt(0).all()
-    assert pandas.read_csv(folder / "effects.csv")["match_difference"].abs().max() == pytest.approx(left)
-    assert "| ffn.hidden | match=params, left |" in (folder / "cells.md").read_text()
-    assert "widths matched" in (folder / "effects.md").read_text()
 
 
 def test_of_two_that_are_as_near_the_smaller_is_taken(plan) -> None:

@@ -13,6 +13,7 @@ from ablate.planning import kernels
 from ablate.planning.plan import plan_study
 
 Measure = Callable[..., None]
+pytestmark = pytest.mark.usefixtures("untried")
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_what_is_asked_for_is_not_decided(small: list[str], machine: Measure) ->
     assert ways(small, "train.device=cpu,cuda") == {("onednn", True), ("torch", True)}
 
 
-@pytest.mark.parametrize("other", ["train.precision=bf16", "train.device=cuda", "train.precision=bf16,fp32"])
+@pytest.mark.parametrize("other", ["train.precision=bf16,fp32", "train.device=cuda"])
 def test_a_library_that_a_cell_cannot_have_is_refused(small: list[str], other: str) -> None:
     with pytest.raises(PlanError) as error:
         plan_study([*small, "train.matmul=onednn", other])
@@ -66,10 +67,8 @@ def test_a_library_that_a_cell_cannot_have_is_refused(small: list[str], other: s
     [
         (),
         ("confirm=2",),
-        ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]"),
         ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]", "tune.per_seed=true", "confirm=2"),
         ("placebo_seeds=3",),
-        ("train.precision=bf16,fp32",),
     ],
     ids=" ".join,
 )
@@ -94,26 +93,12 @@ def test_more_seeds_of_a_study_measure_nothing_again(small: list[str], machine: 
     assert {run.path for run in first.manifest.runs} < {run.path for run in again.manifest.runs}
 
 
-def test_a_level_of_a_sweep_is_no_way_of_its_study(small: list[str], machine: Measure) -> None:
-    machine(long=1e18)
-    first = plan_study([*small, "norm=ln,rms", "train.compile=auto,true"])
-    write_plan(first)
-    assert ways(small, "train.compile=auto,true") == {("torch", False), ("torch", True)}
-
-
 def test_the_way_is_part_of_the_key_and_of_no_studys_name(small: list[str], machine: Measure) -> None:
     machine()
     one = plan_study([*small, "norm=ln,rms"]).manifest
     machine(products="torch", compiler=False)
     other = plan_study([*small, "norm=ln,rms"]).manifest
     assert one.study == other.study and not {run.path for run in one.runs} & {run.path for run in other.runs}
-
-
-def test_the_margin_is_more_than_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gain, expected in ((1.1, "torch"), (1.2, "onednn")):
-        seconds = {"torch": gain, "onednn": 1.0}
-        monkeypatch.setattr(kernels, "product_seconds", lambda shapes, rows, backend, told=seconds: told[backend])
-        assert kernels.faster(Counter({(8, 8): 1}), 4) == expected
 
 
 def test_the_measured_shapes_are_those_of_linear_layers(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

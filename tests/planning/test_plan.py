@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import partial
-
 import pytest
-from one_run import carry_out, write_plan
+from one_run import carry_out
 
-from ablate.config import command, groups
 from ablate.config.errors import PlanError
 from ablate.config.study_file import quoted
 from ablate.execution.launcher import launch
 from ablate.execution.orders import Order, line, order_of
-from ablate.planning import composition
-from ablate.planning import plan as stages
 from ablate.planning.plan import Plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
@@ -42,9 +36,8 @@ def test_seeds_are_numbered_or_listed(plan):
     assert plan("seeds=3", "model.layers=2").manifest.study != plan("seeds=3").manifest.study
 
 
-@pytest.mark.parametrize("name", ["end\\", "it's", "a b", "\\'"])
-def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, monkeypatch, name):
-    folder = tmp_path / name / "results"
+def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, monkeypatch):
+    folder = tmp_path / "it's a\\'b\\" / "results"
     planned = plan("norm=ln,rms", f"results_dir={quoted(str(folder))}")
     assert planned.results == folder
     assert [order.results for order in planned.orders()] == [str(folder)] * 10
@@ -88,15 +81,6 @@ def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
     assert "unadjusted: seeds were added after a look" in capsys.readouterr().out
 
 
-def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
-    running = plan("norm=ln,rms", "seeds=3")
-    write_plan(running)
-    write_plan(plan("norm=ln,rms", "seeds=1"))
-    write_results(running, "done")
-    assert carry_out(running) == 0
-    assert read_manifest(running.results, running.manifest.study).seeds == [0, 1, 2]
-
-
 def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     base = plan("norm=ln,rms", "seeds=[0,4]")
     finish(base)
@@ -111,18 +95,6 @@ def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     assert read_manifest(base.results, name).seeds == [0, 4]
     other = plan("norm=ln,bn", "confirm=1").manifest
     assert other.seeds == [7], "a seed that was trained for any of the cells is not fresh"
-
-
-def test_a_corrupt_manifest_is_set_aside_and_written_anew(plan, capsys):
-    first = plan("seeds=1")
-    finish(first)
-    file = first.results / "studies" / first.manifest.study / "manifest.json"
-    file.write_text(file.read_text()[:200])
-    again = plan("seeds=1")
-    assert any("manifest.json" in note for note in again.notes)
-    assert finish(again) == 0 and "manifest.json" in capsys.readouterr().err
-    assert read_manifest(first.results, first.manifest.study).seeds == [0]
-    assert file.with_name("manifest.json.corrupt").exists()
 
 
 @pytest.mark.parametrize(
@@ -157,36 +129,12 @@ def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
     ("words", "told"),
     [
         (["optim=adamw,lion"], True),
-        (["optim=adamw,sgd", "norm=ln,rms"], True),
         (["optim=adamw,lion", "optim.lr=1e-3,3e-3"], False),
         (["optim=adamw,lion", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]"], False),
-        (["norm=ln,rms"], False),
     ],
 )
 def test_optimisers_at_one_learning_rate_are_remarked_upon(plan, words, told):
     assert any("one learning rate" in note and "tune.key=optim.lr" in note for note in plan(*words).notes) == told
-
-
-STAGES = {
-    command: ("read_groups", "read_study", "parse"),
-    groups: ("groups", "experiments", "defaults"),
-    stages: ("read_command", "arrange", "compose_cells", "check_cells", "study_of", "next_round"),
-    composition: ("Composer",),
-}
-
-
-def test_each_stage_of_a_command_line_is_entered_once(plan, monkeypatch):
-    entered = Counter[str]()
-
-    def counted(name, stage, *given, **named):
-        entered[name] += 1
-        return stage(*given, **named)
-
-    for module, names in STAGES.items():
-        for name in names:
-            monkeypatch.setattr(module, name, partial(counted, name, getattr(module, name)))
-    plan("norm=ln,rms", "study=once")
-    assert entered == {name: 1 for names in STAGES.values() for name in names}
 
 
 def test_a_named_study_grows_but_is_not_replaced(plan):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from conftest import ROOT, run_module
@@ -17,7 +16,6 @@ from ablate.results.manifest import log_look, read_manifest
 from ablate.results.naming import reused
 from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key
-from ablate.training.load import load_run
 
 
 def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> list[Run]:
@@ -69,16 +67,6 @@ def test_a_changed_definition_trains_its_cells_again_and_says_so(plan, edit):
     assert len(plan("norm=ln,scale", "seeds=2").todo) == 4
     edit(None)
     assert notes(plan("norm=ln,scale", "seeds=2")) == "", "nothing is missing"
-
-
-def test_nothing_is_said_of_runs_that_the_study_never_had(plan, edit):
-    finish(plan("norm=ln,rms", "seeds=1"))
-    edit("ablate.training.trainer.Trainer")
-    assert "other code" not in notes(plan("norm=ln,rms,bn", "seeds=1")), "another study, which has trained nothing yet"
-    assert "other code" not in notes(plan("norm=ln,rms", "seeds=1", "study=mine"))
-    edit(None)
-    more = plan("norm=ln,rms", "seeds=2")
-    assert len(more.todo) == 2 and "other code" not in notes(more)
 
 
 def test_any_takes_runs_that_differ_in_code_only(plan, edit):
@@ -192,32 +180,6 @@ def package(tmp_path) -> list[str]:
     (tmp_path / "conf" / "norm").mkdir(parents=True)
     (tmp_path / "conf" / "norm" / "half.yaml").write_text("# Half.\n_target_: mine.norms.Half\n_partial_: true\n")
     return ["user=[mine]", f"--config-dir={tmp_path / 'conf'}"]
-
-
-@pytest.mark.slow
-def test_an_edited_part_on_the_command_line(cli, package, small, tmp_path):
-    own = {"PYTHONPATH": str(tmp_path / "code")}
-    given = ["-m", "norm=ln,half", "seeds=1", *small, *package]
-    file = tmp_path / "code" / "mine" / "norms.py"
-
-    def folders() -> dict[str, int]:
-        return {str(f): f.stat().st_mtime_ns for f in tmp_path.glob("results/runs/*/*/result.json")}
-
-    assert cli(*given, **own).returncode == 0
-    first = folders()
-    file.write_text(HALF.replace("/ 2", "/ 3"))
-    taken = cli(*given, "reuse=any", **own)
-    assert taken.returncode == 0 and folders() == first
-    assert "1 run of half was trained with other code (mine.norms.Half changed), taken by reuse=any" in taken.stdout
-    again = cli(*given, **own)
-    assert again.returncode == 0 and "trained with other code (mine.norms.Half)" in again.stderr
-    assert folders().items() > first.items() and len(folders()) == 3
-    [run] = [Path(f).parent for f in folders().keys() - first.keys()]
-    lost = run_module("ablate", "evaluate", str(run), cwd=tmp_path)
-    assert lost.returncode == 1 and "for a class of your own package add user=" in lost.stderr
-    assert lost.stderr.count("\n") == 1
-    with pytest.raises(ModuleNotFoundError, match="add that folder to PYTHONPATH"):
-        load_run(run, user=["mine"]).model()
 
 
 def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):

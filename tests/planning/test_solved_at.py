@@ -26,24 +26,6 @@ def test_the_plan_of_a_recall_task_is_compared_by_the_share_solved(tmp_path: Pat
     assert without.runs == manifest.runs and next(iter(without.tasks.values())).measured == "accuracy"
 
 
-def test_variants_and_subclasses_of_ones_own_have_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "conf" / "data").mkdir(parents=True)
-    lines = {"strict": "defaults: [mqar]\nsolved_at: 0.9\n", "plain": "defaults: [mqar]\nsolved_at: null\n"}
-    lines["derived"] = "_target_: recalls.Derived\nlength: 64\npairs: 4\nsymbols: 256\npower_a: 0.01\nsolved_at: 0.8\n"
-    for name, text in lines.items():
-        (tmp_path / "conf" / "data" / f"{name}.yaml").write_text(f"# {name}.\n{text}")
-    (tmp_path / "recalls.py").write_text("from ablate.data.recall import MQAR\nclass Derived(MQAR):\n    pass\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = [
-        next(
-            iter(planned(tmp_path, f"data={name}", "user=[recalls]", config_dir=str(tmp_path / "conf")).tasks.values())
-        )
-        for name in lines
-    ]
-    assert [task.solved_at for task in found] == [0.9, None, 0.8]
-    assert [next(iter(task.metrics)) for task in found] == ["solved", "accuracy", "solved"]
-
-
 @pytest.mark.parametrize("at", ["0", "1.5", "'\"0.9\"'", "[1]", "true"])
 def test_a_bar_is_a_share_of_a_first_metric_that_is_one(at: str) -> None:
     with pytest.raises(PlanError, match=r"data\.solved_at: must be above 0 and at most 1, not"):

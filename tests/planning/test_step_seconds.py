@@ -116,18 +116,6 @@ def test_who_continues_a_study_takes_its_seconds_over(plan: Any, steps: Steps, w
     assert {run.path for run in first.manifest.runs} <= {run.path for run in plan(*asked, "seeds=5").manifest.runs}
 
 
-def test_a_confirmation_of_other_steps_takes_over_no_seconds(plan: Any, steps: Steps) -> None:
-    steps(mlp=[0.02], swiglu=[0.04])
-    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
-    write_plan(plan(*asked))
-    steps(mlp=[0.03], swiglu=[0.09])
-    cells = plan(*asked, "confirm=2", "train.batch_size=5").manifest.cells
-    assert [cell.step_seconds.seconds for cell in cells] == pytest.approx([0.03, 0.09])
-    assert [cell.step_seconds.seconds for cell in plan(*asked, "confirm=2").manifest.cells] == pytest.approx(
-        [0.02, 0.04]
-    )
-
-
 def test_a_damaged_manifest_is_not_measured_anew(plan: Any, steps: Steps) -> None:
     """Its runs would be others, and those that ended would be none of them."""
     steps(mlp=[0.02], swiglu=[0.04])
@@ -139,34 +127,6 @@ def test_a_damaged_manifest_is_not_measured_anew(plan: Any, steps: Steps) -> Non
     for words in (asked, [*asked, "confirm=2"]):
         key, message = problem_of(lambda words=words: plan(*words))
         assert key == "study" and "mine/manifest.json" in message and "another name" in message and not again
-
-
-def test_who_starts_the_same_study_meanwhile_joins_it(plan: Any, monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
-    steps(mlp=[0.02], swiglu=[0.04])
-    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
-    first = plan(*asked)
-
-    def slower(row: Cell, folder: Path) -> float:
-        write_plan(first)
-        return 0.03
-
-    monkeypatch.setattr(step_seconds, "timed", slower)
-    assert {run.path for run in plan(*asked).manifest.runs} == {run.path for run in first.manifest.runs}
-
-
-def test_no_name_depends_on_what_was_measured(plan: Any, steps: Steps) -> None:
-    names = set()
-    for slow in (0.04, 0.05):
-        steps(mlp=[0.02], swiglu=[slow])
-        names.add(plan("ffn=mlp,swiglu", MATCH, "train.steps=60").manifest.study)
-    assert len(names) == 1 and names != {plan("ffn=mlp,swiglu", "train.steps=60").manifest.study}
-
-
-def test_tuning_keeps_the_seconds_and_the_steps(plan: Any, steps: Steps) -> None:
-    steps(mlp=[0.02], swiglu=[0.04])
-    tuning = plan("ffn=mlp,swiglu", MATCH, "train.steps=60", "tune.key=optim.lr", "tune.values=[1e-3,1e-2]").manifest
-    assert tuning.tunes and [cell.config.train.steps for cell in tuning.cells] == [60, 30, 60, 30]
-    assert [cell.step_seconds.seconds for cell in tuning.cells] == [0.02, 0.04, 0.02, 0.04]
 
 
 def test_what_does_not_go_with_seconds_is_refused(plan: Any, steps: Steps) -> None:
@@ -192,20 +152,6 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
     monkeypatch.setattr(step_seconds, "run_in_subprocess", fails)
     key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH))
     assert key == "match" and "no step of mlp" in message and "out of memory" in message
-
-
-def test_cells_that_come_later_were_not_measured_beside_the_others(plan: Any, steps: Steps) -> None:
-    steps(mlp=[0.02], swiglu=[0.04], gelu=[0.02])
-    write_plan(plan("ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"))
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu,gelu", MATCH, "train.steps=60", "study=mine"))
-    assert key == "study" and "gelu" in message and "another name" in message
-
-
-def test_a_block_of_steps_is_measured(plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_seconds, "EACH", 0.0)
-    config = plan().manifest.cells[0].config
-    [seconds] = step_seconds.blocks_of(config, tmp_path)
-    assert seconds > 0
 
 
 def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(small, tmp_path, monkeypatch, capsys):

@@ -81,13 +81,6 @@ def test_cells_that_come_later_are_not_timed_in_turn(plan: Any) -> None:
     assert key == "study" and "another name" in message
 
 
-def test_tuning_is_no_matter_of_speed(plan: Any) -> None:
-    tune = ["norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,1e-2]", "tune.seeds=1"]
-    shared, timed = plan(*tune), plan(*tune, TIMED)
-    assert timed.manifest.tunes and timed.manifest.timing is None
-    assert {run.path for run in timed.manifest.runs} == {run.path for run in shared.manifest.runs}
-
-
 def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_path, monkeypatch, capsys):
     words = [*small, "norm=ln,rms", "seeds=2", "train.parallel=1"]
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))  # or sweeps of other tests would be waited for

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-
 import pytest
 from conftest import SHAPE, STEPS
 from fake_studies import edit_json
 from one_run import carry_out, sweep_here
 
 from ablate import evidence
+from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended
@@ -18,7 +16,11 @@ from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
-from ablate.results.tables import as_planned
+from analysis.case import case_of
+from analysis.writing import methods
+from analysis.writing.sentences import sentences
+from analysis.writing.sheet import markdown
+from analysis.writing.tables import cells_sheet, effects_sheet
 
 GRID = "tune.values=[1e-3,3e-3,1e-2]"
 TUNE = ["tune.key=optim.lr", GRID, "seeds=3"]
@@ -69,58 +71,45 @@ def rounds(
 
 
 def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
-    code, done, trained = rounds(plan, "norm=ln,rms", *TUNE)
-    assert code == 0 and trained == 2 * 3 * 2 + 2 * 3
+    command = ["norm=ln,rms", *TUNE]
+    code, done, first = rounds(plan, *command, stop_after=1)
+    assert code == 130 and first == 1
+    code, done, trained = rounds(plan, *command)
+    assert code == 0 and first + trained == 2 * 3 * 2 + 2 * 3, "it goes on where it was stopped"
     tuning, study = done[0].manifest, done[-1].manifest
     assert tuning.study == f"{study.study}-tune" and tuning.tunes == study.study
     assert tuning.factors == {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3, 1e-2]}
     assert tuning.seeds == [1_000_000, 1_000_001] and study.seeds == [0, 1, 2]
     assert evidence.endpoint(tuning) == "val/loss" and evidence.endpoint(study) == "test/loss"
     assert {cell.label: cell.config.optim.lr for cell in study.cells} == BEST
-    kept = study.tuning
-    assert (kept.key, kept.values, kept.seeds, kept.study) == ("optim.lr", [1e-3, 3e-3, 1e-2], 2, tuning.study)
+    found = study.tuning
+    assert (found.key, found.values, found.seeds, found.study) == ("optim.lr", [1e-3, 3e-3, 1e-2], 2, tuning.study)
     for cell in study.cells:
-        found = kept.cells[cell.id]
-        means = [sum(bowl(cell.levels, lr, 10**6 + i) for i in range(2)) / 2 for lr in kept.values]
-        assert found.value == BOWL[cell.label] and found.scores == pytest.approx(means)
+        tuned = found.cells[cell.id]
+        means = [sum(bowl(cell.levels, lr, 10**6 + i) for i in range(2)) / 2 for lr in found.values]
+        assert tuned.value == BOWL[cell.label] and tuned.scores == pytest.approx(means)
     assert len({cell.batches for cell in study.cells}) == 1, "a tuned learning rate leaves batches paired"
     assert len({(run.seed, run.path.split("/")[1]) for run in study.runs}) == 6
     out = capsys.readouterr().out
     assert "tuned lrs 3e-3, 0.01" in out and "optim.lr=3e-3" in out
     assert out.count("effects, paired over 3 seeds") == 1, "one summary, of the study itself"
+    assert rounds(plan, *command)[2] == 0, "the same command again trains nothing"
+    code, confirmed, trained = rounds(plan, *command, "confirm=4")
+    manifest = confirmed[-1].manifest
+    assert code == 0 and trained == 8 and manifest.seeds == [3, 4, 5, 6], "tuning seeds are none that were scored"
+    assert manifest.confirms == study.study and manifest.tuning == study.tuning
 
 
 def test_edges_are_flagged_in_every_text(plan, capsys):
-    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
+    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, "seeds=2")
     flag = "rms: the best optim.lr (0.01) is the largest tried; tune.extend=true goes on, for every cell alike"
     study = done[-1].manifest
     assert [found.edge for found in study.tuning.cells.values()] == [False, True]
-    assert flag in capsys.readouterr().out
-    from ablate.cli.preview import preview
-    from analysis.case import case_of
-    from analysis.writing.sheet import markdown
-    from analysis.writing.tables import cells_sheet
-
     read = load_study(done[-1].results, study.study)
-    assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(read, done[-1].results)))
-    low = rounds(plan, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]")[1][-1].manifest
+    assert flag in capsys.readouterr().out and flag in preview(done[-1])
+    assert flag in markdown(cells_sheet(case_of(read, done[-1].results)))
+    low = rounds(plan, "norm=ln", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]", "seeds=1")[1][-1].manifest
     assert "ln: the best optim.lr (0.003) is the smallest tried" in low.cells[0].notes[-1]
-
-
-def test_differences_at_common_values_stand_beside_the_scored_ones(plan, capsys):
-    _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
-    study = done[-1].manifest
-    found = evidence.common(study)
-    expected = [bowl({"norm": "rms"}, lr, 10**6) - bowl({"norm": "ln"}, lr, 10**6) for lr in (1e-3, 3e-3, 1e-2)]
-    assert found["norm: rms − ln"] == pytest.approx(expected)
-    assert found["ffn: gelu − mlp"] == pytest.approx([0, 0, 0], abs=1e-12)
-    assert found["norm × ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
-    own = evidence.effects(load_study(done[0].results, done[0].manifest.study))
-    own = own[(own["kind"] == "main") & (own["factor"] == "norm")]
-    assert list(own["mean"]) == pytest.approx(expected), "as the tuning study says by itself"
-    text = capsys.readouterr().out
-    assert "at each common optim.lr, validation split, 2 tuning seeds" in text
-    assert "norm: rms − ln   1e-3 +0.0250  3e-3 +0.0210  0.01 −0.0070" in text
 
 
 def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
@@ -203,24 +192,6 @@ def test_extension_goes_on_for_every_cell_alike_and_resumes(plan):
     assert len(done) == 1 and [ended.manifest.tunes for ended in done[0].ended][-1] == study.study
 
 
-def test_a_grid_that_goes_no_further_is_not_told_to(plan):
-    command = ["norm=ln", "tune.key=optim.lr", "tune.values=[1,10]", "tune.seeds=1", "tune.extend=true"]
-    _, done, _ = rounds(plan, *command, score=lambda levels, lr, seed: -lr)
-    tuning = done[-1].manifest.tuning
-    assert tuning.values == [1, 10, 100, 1000], "more than optim.lr may be"
-    assert "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest.cells[0].notes[-1]
-
-
-@pytest.mark.parametrize("stop", [1, 12])
-def test_a_command_that_was_stopped_goes_on_where_it_was(plan, stop):
-    code, _, first = rounds(plan, "norm=ln,rms", *TUNE, stop_after=stop)
-    assert code == 130
-    code, done, rest = rounds(plan, "norm=ln,rms", *TUNE)
-    assert code == 0 and first + rest == 18
-    assert {cell.label: cell.config.optim.lr for cell in done[-1].manifest.cells} == BEST
-    assert rounds(plan, "norm=ln,rms", *TUNE)[2] == 0, "the same command again trains nothing"
-
-
 def test_a_tuning_run_that_failed_ends_the_command_and_is_tried_again(plan, capsys):
     first = plan("norm=ln,rms", *TUNE)
     write(first)
@@ -271,60 +242,24 @@ def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
         plan("norm=ln,rms", "study=plain", *TUNE)
 
 
-def test_a_confirmation_takes_the_tuned_values_as_they_are(plan):
-    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
-    code, confirmed, trained = rounds(plan, "norm=ln,rms", *TUNE, "confirm=4")
-    manifest = confirmed[-1].manifest
-    assert code == 0 and trained == 8 and manifest.seeds == [3, 4, 5, 6], "tuning seeds are none that were scored"
-    assert manifest.confirms == done[-1].manifest.study and manifest.tuning == done[-1].manifest.tuning
-
-
-def test_matched_widths_are_matched_at_each_value(plan):
-    manifest = plan(
-        "ffn=mlp,swiglu", "tune.key=model.tie_embeddings", "tune.values=[true,false]", "match=params"
-    ).manifest
-    for cell, reference in zip(manifest.cells[1::2], manifest.cells[::2], strict=True):
-        assert cell.matched.reference == reference.matched.value
-        assert abs(cell.matched.difference) < 0.05
-
-
-def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
-    manifest = plan("tune.key=optim.betas", "tune.values=[[0.9,0.95],[0.9,0.99]]").manifest
-    levels = ["[0.9, 0.95]", "[0.9, 0.99]"]
-    assert manifest.factors == {"optim.betas": levels} and manifest.reference == {"optim.betas": levels[0]}
-    assert [cell.reference for cell in manifest.cells] == [True, False]
-    assert [cell.config.optim.betas for cell in manifest.cells] == [json.loads(level) for level in levels]
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["tune.key=optim.lrr", GRID], "tune.key: no such key: optim.lrr; did you mean optim.lr?"),
         (["tune.key=norm", GRID], "tune.key: norm is a group"),
-        (["tune.key=optim", GRID], "tune.key: optim is a group"),
         (["tune.key=seeds", GRID], "tune.key: seeds belongs to the whole study"),
         (["tune.key=eval.tokens", "tune.values=[64,128]"], "tune.key: eval.tokens changes what is scored"),
-        (["tune.key=data.context", "tune.values=[8,16]"], "tune.key: data.context changes what is scored"),
-        (["tune.key=seed.init", "tune.values=[0,1]"], "tune.key: seed.init changes what is scored"),
         (["tune.key=optim.lr", GRID, "optim.lr=1e-3,2e-3"], "tune.key: optim.lr is swept already"),
         (["tune.key=optim.lr", GRID, "optim.lr=1e-3"], "tune.key: optim.lr is given, too"),
         (["tune.key=ffn.hidden", "tune.values=[8,16]", "match=params"], "tune.key: match=params chooses ffn.hidden"),
         (["norm=ln,none", "tune.key=norm.eps", GRID], "tune.key: none has no norm.eps"),
-        (["tune.key=optim.lr", "tune.values=[1e-3]"], "tune.values: .* at least two different values"),
         (["tune.key=optim.lr", "tune.values=[1e-3,1e-3]"], "tune.values: .* at least two different values"),
-        (["tune.key=optim.lr"], "tune.values: .* at least two different values"),
-        (["tune.key="], "tune.key: is empty"),
         (["tune.key=optim.lr", "tune.values=[1e-3,fast]"], "tune.values: 'fast' is not a value of optim.lr"),
-        (["tune.key=optim.lr", "tune.values=[1e-3,true]"], "tune.values: True is not a value of optim.lr"),
         (["tune.key=optim.lr", "tune.values=[1e-3,-1]"], "optim.lr: must be ≥ 1e-12 .*not -1.0"),
-        (["tune.key=ffn.mult", "tune.values=[2,x]"], "ffn.mult: 'x' is not"),
         ([GRID], "tune.key: is not given"),
-        (["tune.extend=true"], "tune.key: is not given"),
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.extend=true"], "tune.extend: goes on by"),
         (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
-        (["tune.key=optim.lr,optim.warmup", GRID], "tune.key belongs to the whole study and takes one value"),
-        (["tune.key=optim.lr", GRID, "seeds=[1000000]"], "seeds: 1000000 and above are tuning's"),
         (["tune.key=optim.min_lr_ratio", "tune.values=[0,0.1]", "schedule=constant"], "is the same cell as"),
     ],
 )
@@ -356,34 +291,32 @@ def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys)
     assert summary(study, tmp_path / "results").splitlines()[1:-1] == shown[1:-1]
 
 
-def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(plan, capsys):
+def test_verdicts_are_given_the_tuned_values_beside_differences_at_common_ones(plan, capsys):
     """What two tuning seeds chose is in no interval, however many seeds are scored."""
-    from analysis.case import case_of
-    from analysis.writing.methods import markdown
-    from analysis.writing.sentences import sentences
-    from analysis.writing.tables import effects_sheet
-
     _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
-    lines = capsys.readouterr().out.splitlines()
-    about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm × ffn")) and "1e-3" not in line]
-    assert len(about) == 3 and all("each at its own learning rate" in line for line in about)
     study = load_study(done[-1].results, done[-1].manifest.study)
+    found = evidence.common(study.manifest)
+    expected = [bowl({"norm": "rms"}, lr, 10**6) - bowl({"norm": "ln"}, lr, 10**6) for lr in (1e-3, 3e-3, 1e-2)]
+    assert found["norm: rms − ln"] == pytest.approx(expected)
+    assert found["ffn: gelu − mlp"] == pytest.approx([0, 0, 0], abs=1e-12)
+    assert found["norm × ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
+    own = evidence.effects(load_study(done[0].results, done[0].manifest.study))
+    own = own[(own["kind"] == "main") & (own["factor"] == "norm")]
+    assert list(own["mean"]) == pytest.approx(expected), "as the tuning study says by itself"
+    text = capsys.readouterr().out
+    assert "at each common optim.lr, validation split, 2 tuning seeds" in text
+    assert "norm: rms − ln   1e-3 +0.0250  3e-3 +0.0210  0.01 −0.0070" in text
+    given = "each at its own learning rate"
+    starts = ("  norm: ", "  ffn: ", "  norm × ffn")
+    about = [line for line in text.splitlines() if line.startswith(starts) and "1e-3" not in line]
+    assert len(about) == 3 and all(given in line for line in about)
     case = case_of(study, done[-1].results)
     sheet = effects_sheet(case)
-    place = sheet.head.index("verdict")
-    assert all("each at its own learning rate" in row[place] for row in sheet.rows)
-    assert all("each at its own learning rate" in sentence for sentence in sentences(case))
-    assert "Verdicts compare variants each at its own learning rate" in markdown(case)
+    assert all(given in row[sheet.head.index("verdict")] for row in sheet.rows)
+    assert all(given in sentence for sentence in sentences(case))
+    assert f"Verdicts compare variants {given}" in methods.markdown(case)
     plain = rounds(plan, "norm=ln,rms", "study=plain")[1][-1]
     assert "given" not in summary(load_study(plain.results, "plain"), plain.results)
-
-
-def test_a_key_that_a_newer_version_tuned_is_no_error(small):
-    """It is part of the configuration as its file has it."""
-    manifest = plan_study([*small, "norm=ln"]).manifest
-    run = dataclasses.replace(manifest.runs[0], tuned={"optim.momentum": 0.9, "optim.lr": 0.01})
-    config = as_planned(manifest.cells[0], run).config
-    assert config.optim.lr == 0.01 and config.as_json()["optim"]["momentum"] == 0.9
 
 
 def test_tuning_scores_all_of_the_validation_split_whatever_the_study_does(plan) -> None:
@@ -391,33 +324,3 @@ def test_tuning_scores_all_of_the_validation_split_whatever_the_study_does(plan)
     tuning, scored = done[-1].ended[-1].manifest, done[-1].manifest
     assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in tuning.cells} == {(1.0,)}
     assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in scored.cells} == {(0.5, 8)}
-
-
-def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_path, untried):
-    tiny = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", "train.steps=4")
-    words = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=learned", "design=one_at_a_time")
-    tune = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "placebo_seeds=3", "seeds=1")
-
-    def planned(*more: str) -> Plan:
-        return plan_study((*tiny, f"results_dir={tmp_path}", *more))
-
-    def score(levels: dict[str, object], lr: float, seed: int) -> float:
-        return abs(lr - (1e-3 if levels.get("attention") == "mqa+mha" else 3e-3))  # an accuracy
-
-    code, done, _ = rounds(planned, *words, *tune, score=score, metric="accuracy")
-    manifest = done[-1].manifest
-    assert code == 0 and manifest.factors == {"attention": ["mha", "mqa+mha"], "cross_attention": ["same", "mha"]}
-    assert [cell.config.optim.lr for cell in manifest.cells] == [1e-3, 3e-3, 1e-3]
-    configs = [cell.config for plan in done for cell in plan.manifest.cells]
-    assert "attention" in {config.seed.placebo for config in configs}
-    nodes = [config.attention for config in configs if "_layers_" in config.attention]
-    assert nodes and all(node[name]["sink"] == "learned" for node in nodes for name in ("mqa", "mha"))
-
-
-def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
-    from ablate.cli.preview import preview
-
-    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "placebo_seeds=4"))
-    assert "12 cells × 2 seeds = 24 runs, 24 to do" in shown
-    assert "then: placebos and 4 cells × 3 seeds at the tuned values" in shown
-    assert not plan("norm=ln").results.exists()

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt
@@ -20,32 +19,18 @@ Record = dict[str, Any]
 
 
 def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
-    """A record from the cache, or newly made; a damaged one is made again."""
-    file = cache_file(kind, depends)
-    found = read_cached(file)
-    if found is None:
-        found = make()
-        write_cached(file, found)
-    return found
+    """A record from the cache, by what it depends on with torch and ablate's own code, or newly made.
 
-
-def cache_file(kind: str, depends: Any) -> Path:
-    """The file of a record that depends on this, on torch and on ablate's own code."""
+    A damaged one is made again, and a full disk is ignored.
+    """
     content = json.dumps([kind, depends, torch_version(), _own_code()], sort_keys=True)
-    return cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
-
-
-def read_cached(file: Path) -> Record | None:
-    """The record of a file; None where there is none, or a damaged one."""
+    file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(Corrupt, OSError):
         return read_json(file)
-    return None
-
-
-def write_cached(file: Path, record: Record) -> None:
-    """Write a record; a full disk is ignored, since it can be made again."""
+    found = make()
     with contextlib.suppress(OSError):
-        write_json(file, record)
+        write_json(file, found)
+    return found
 
 
 @functools.cache

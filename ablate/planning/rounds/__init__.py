@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 
 from ablate.config.errors import PlanError
-from ablate.config.schema import Config
+from ablate.planning.rounds.placebo import placebo_problems, placebo_study
 from ablate.planning.rounds.sequential import looks
+from ablate.planning.rounds.step_equivalents import step_equivalents_problems, with_step_equivalents
+from ablate.planning.rounds.tuning import tuned
 from ablate.planning.rounds.tuning_grid import tuning_problems
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
@@ -30,18 +32,8 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
 
     Raises PlanError.
     """
-    settings, problems = study.settings, tuning_problems(study)
-    if not has_other_cells(settings):
-        if problems:
-            raise PlanError(problems)
-        yield from looks(study)
-        return
-    # Other cells are counted, with torch, which a study that has ended does without.
-    from ablate.planning.rounds.placebo import placebo_problems, placebo_study
-    from ablate.planning.rounds.step_equivalents import step_equivalents_problems, with_step_equivalents
-    from ablate.planning.rounds.tuning import tuned
-
-    if problems := problems + placebo_problems(study) + step_equivalents_problems(study):
+    settings = study.settings
+    if problems := tuning_problems(study) + placebo_problems(study) + step_equivalents_problems(study):
         raise PlanError(problems)
     if settings.tune.key is not None:
         study = yield from tuned(study)
@@ -50,8 +42,3 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
         yield plan_runs(placebos)
         study = dataclasses.replace(study, entries=study.entries | {"placebos": placebos.name})
     yield from with_step_equivalents(study) if settings.step_equivalents else looks(study)
-
-
-def has_other_cells(settings: Config) -> bool:
-    """Whether some round trains other cells than the study: at other values, placebos, or other numbers of steps."""
-    return settings.tune.key is not None or bool(settings.placebo_seeds) or settings.step_equivalents

@@ -6,12 +6,9 @@ import sys
 from typing import Any
 
 import pytest
-import torch
 from conftest import latest
-from torch import nn
 
 from ablate.config.errors import PlanError
-from ablate.planning.checks.examine import idle_in, unrouted
 from ablate.planning.plan import plan_study
 
 CODE = """
@@ -112,30 +109,3 @@ def test_layers_that_are_dropped_rarely_are_another_network_and_ones_that_never_
     with pytest.raises(PlanError) as caught:
         notes(small, conf, "residual=neverskipping", "residual.p=0.0,0.1")
     assert "make the same network" in str(caught.value.problems[0])
-
-
-class Mixture(nn.Module):
-    """Three experts, and a number beside them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(2, 2, bias=False) for _ in range(3))
-        self.extra = nn.Parameter(torch.ones(2))
-
-
-def said(*idle: str, at_times: str = "") -> list[tuple[str, bool]]:
-    return list(idle_in("ffn", Mixture(), (), {f"ffn.{name}" for name in idle}, {f"ffn.{at_times}"}))
-
-
-def test_never_routed_is_told_from_never_read() -> None:
-    assert said() == []
-    [(what, harmless)] = said("experts.1.weight")
-    assert not harmless, "the others are always read: it is none that tokens are sent to"
-    [(what, harmless)] = said("experts.1.weight", at_times="experts.2.weight")
-    assert harmless and "ffn.experts.1.weight" in what
-    [(what, harmless)] = said("extra")
-    assert not harmless and "never uses ffn.extra" in what
-    assert [harmless for _, harmless in said("extra", "experts.0.weight", at_times="experts.2.weight")] == [False, True]
-    [(what, harmless)] = said("experts.0.weight", "experts.1.weight", "experts.2.weight")
-    assert not harmless, "none of them is ever read"
-    assert unrouted({"up1.weight"}, {"up2.weight"}) == set(), "numbers of names are no places in a list"

@@ -37,7 +37,7 @@ def test_what_they_need_is_told(monkeypatch: pytest.MonkeyPatch, there: None) ->
     assert "even numbers of features ≥ 16" in told("+attention.kernels=fla", "attention.state=6", *GPU)
 
 
-def test_a_library_that_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch, untried: None) -> None:
     monkeypatch.setitem(requirements.MODULES, "fla", ("no_such_library",))
     assert "pip install 'ablate[fla]'" in told("+attention.kernels=fla", *GPU)
 
@@ -57,15 +57,11 @@ def test_the_copy_that_a_cpu_tries_out_is_plain(there: None) -> None:
     assert spec.config.attention["kernels"] is None and small_models.build(spec)
 
 
-def test_a_pattern_has_them_in_the_layers_that_can(there: None) -> None:
-    plan = plan_study([*SIZE, "attention=mha+mamba2", "+attention.kernels=fla", *GPU])
-    [cell] = plan.manifest.cells
-    assert cell.config.attention["mamba2"]["kernels"] == "fla" and "kernels" not in cell.config.attention["mha"]
-
-
-def test_versions_of_their_libraries_are_part_of_what_a_run_is(there: None) -> None:
+def test_versions_of_their_libraries_are_part_of_what_a_run_is_and_a_pattern_has_them_where_it_can(there, untried):
     plan = plan_study([*SIZE, "attention=mamba2,mha+mamba2", "+attention.kernels=null,fla", *GPU])
     for cell in plan.manifest.cells:
         found = provenance(cell.config, 0, "data").versions
         by = "fla" in cell.label
         assert {"fla-core", "triton"} <= found.keys() if by else not {"fla-core", "triton"} & found.keys()
+    pattern = plan.manifest.cells[-1].config.attention
+    assert pattern["mamba2"]["kernels"] == "fla" and "kernels" not in pattern["mha"]

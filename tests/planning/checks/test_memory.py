@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +18,6 @@ from ablate.planning.checks import memory
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.composition import compose_cells
 from ablate.planning.plan import Plan, PlanError
-from ablate.training.step import Step
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from bench_memory import measured
@@ -123,39 +120,13 @@ def test_an_optimiser_keeps_what_its_paper_says(optimiser, of_matrix, of_vector,
     assert trained == cell.budget.params and expected <= moments <= expected + count, "and each parameter's step"
 
 
-class Lookahead(Step):
-    """Holds slow weights from the start, and a momentum from its first update on."""
-
-    def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float):
-        super().__init__(model, optimiser, grad_clip)
-        self.slow, self.momentum = [p.detach().clone() for p in model.parameters()], list[torch.Tensor]()
-
-    def update(self, batch: Any, lr: float, gradients: Any) -> Any:
-        found = super().update(batch, lr, gradients)
-        self.momentum = [torch.zeros_like(p) for p in self.slow]
-        return found
-
-
-def test_what_a_step_holds_counts_like_an_optimisers_state(small, monkeypatch):
+def test_what_a_step_holds_counts_like_an_optimisers_state(small):
     """SAM holds the weights and the first gradients while it takes the second ones."""
     cells = {name: checked(small, f"step={name}") for name in ("default", "sam")}
     (numbers, adam), (same, sam) = (memory.numbers_trained(cell.config, cell.task) for cell in cells.values())
     assert same == numbers == cells["sam"].budget.params and sam == pytest.approx(adam + 2 * numbers, abs=8)
     more = [memory.needed(cells[name]) for name in ("sam", "default")]
     assert more[0] - more[1] == pytest.approx(memory.HEAP["cpu"] * 4 * 2 * numbers, rel=0.01)
-    monkeypatch.setattr(memory, "build_step", lambda config, *given: Lookahead(*given))
-    assert memory.numbers_trained(cells["sam"].config, cells["sam"].task)[1] == pytest.approx(adam + 2 * numbers, abs=8)
-
-
-def test_an_optimiser_that_looks_at_numbers_is_taken_for_adam(small, monkeypatch):
-    class Looking(torch.optim.SGD):
-        def step(self, closure: Any = None) -> None:
-            assert float(next(iter(self.param_groups[0]["params"])).detach().sum()) > -1e9
-
-    cell = checked(small)
-    monkeypatch.setattr(memory, "build_optimiser", lambda config, model: Looking(model.parameters(), config.optim.lr))
-    trained, moments = memory.numbers_trained(cell.config, cell.task)
-    assert moments == 2 * trained > 0
 
 
 @pytest.mark.slow
@@ -178,30 +149,3 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
     fewer = str(error.value).rpartition(", or ")[2]
     assert plan("ffn=mlp", fewer, "train.batch_size=8000").manifest.cells, "what the message says to write"
     assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest.cells
-
-
-def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "spare", lambda device: 1e8)
-    notes = plan("ffn=mlp,swiglu", "train.parallel=2").notes
-    assert [note for note in notes if "others leave 0.1 GB to each process on this machine at present" in note]
-
-
-def test_processes_that_share_a_memory() -> None:
-    two = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
-    assert memory.sharing(two, 10) == 1 and memory.sharing(two * 3, 10) == 3
-    assert memory.devices_of(two * 3) == 2 and memory.devices_of([{}] * 4) == 1
-    assert memory.sharing([{}] * 4, 10) == 4 and memory.sharing([{}] * 4, 1) == 1
-
-
-def test_the_room_that_there_is() -> None:
-    assert 0 < memory.spare("cpu") <= memory.room("cpu") < float("inf")
-
-
-def test_what_to_write_instead(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    cell: Any = checked(small)
-    gpu = cell._replace(config=cell.config.with_value("train.device", "cuda").with_value("train.parallel", 1))
-    monkeypatch.setattr(memory, "room", lambda device: 24e9)
-    assert memory.say(gpu, 0, 1) == "write a smaller train.batch_size, or train.precision=bf16"
-    large = gpu._replace(budget=dataclasses.replace(gpu.budget, params=10**9))
-    assert memory.say(large, 2, 3).startswith("write a smaller train.batch_size or model.dim, or")
-    assert memory.say(large, 2, 3).endswith("or train.parallel=6")
