@@ -16,9 +16,8 @@ import yaml
 
 from ablate.config.citations import papers, short
 from ablate.config.groups import CHECKOUT, CONF, PACKAGE, Groups, first_line, groups, read_groups
-from ablate.config.json_output import Outcome
 from ablate.config.schema import SECTIONS, VARIED, Config
-from ablate.config.subcommands import PlainParser, conclude
+from ablate.config.subcommands import Outcome, PlainParser, conclude
 
 SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.config.json_output import Outcome
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
-from ablate.config.subcommands import Parser, conclude
+from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import columns
 from ablate.formatting.settings import flat
 from ablate.formatting.suggest import instead

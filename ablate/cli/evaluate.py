@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt, Refused, first_line
-from ablate.config.json_output import Outcome
 from ablate.config.schema import Config
-from ablate.config.subcommands import Parser, conclude, one_name, user_of
+from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.formatting import columns, counted
 from ablate.results.atomic import set_aside
 from ablate.results.choose import choose_study, manifest_of

@@ -24,8 +24,7 @@ from ablate.cli.monitor.state import STATES, Runs, runs_of
 from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable, table
 from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.groups import groups
-from ablate.config.json_output import Outcome
-from ablate.config.subcommands import Parser, conclude
+from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import counted
 from ablate.formatting.streams import screen
 from ablate.results.choose import choose_study, manifest_of, refusing, studies

@@ -28,9 +28,9 @@ from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
 from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.groups import by_value
-from ablate.config.json_output import Outcome as Result
 from ablate.config.overrides import parsed
 from ablate.config.study_file import key_of
+from ablate.config.subcommands import Outcome as Result
 from ablate.config.subcommands import PlainParser, conclude
 from ablate.execution.fork import program
 from ablate.execution.signals import Terminated

@@ -17,9 +17,8 @@ from ablate.formatting import columns
 from ablate.results import naming
 from ablate.results.manifest import newer
 from ablate.results.records import Cell, Manifest
-from ablate.results.speed import is_timed
 from ablate.results.study import Study
-from ablate.results.tables import planned_cells
+from ablate.results.tables import is_timed, planned_cells
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
 NAMED = 6  # runs and notes that are spelled out

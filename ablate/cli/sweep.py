@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from ablate import api, evidence
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
-from ablate.config.json_output import Outcome
+from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.planning.runs import Plan
 from ablate.results.run import untested

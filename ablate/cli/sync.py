@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.config.json_output import Outcome
-from ablate.config.subcommands import Parser, conclude, one_name, user_of
+from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.choose import choose_study, manifest_of
 from ablate.results.run import Run

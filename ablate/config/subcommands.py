@@ -1,18 +1,23 @@
-"""What `ablate status`, `ablate analyse` and the other subcommands share: argument parser, `user=`, exit codes."""
+"""What the subcommands share, as `ablate status` and `ablate analyse`: parser, `user=`, exit codes, `--json`."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
+import json
+import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
-from ablate.config.json_output import Outcome, document
 from ablate.config.targets import allowed_packages
+from ablate.config.typed_json import Record
+
+SCHEMA = 1  # raised where a name changes its meaning or goes; names that come raise nothing
 
 
 class PlainParser(argparse.ArgumentParser):
@@ -110,3 +115,40 @@ def refused(prog: str, problems: list[str]) -> Outcome:
     """The outcome of a command that cannot do what was asked, and its lines on standard error."""
     print(*(f"{prog}: {problem}" for problem in problems), sep="\n", file=sys.stderr)
     return Outcome(2, remarks=problems)
+
+
+class Outcome(NamedTuple):
+    """What a command ends with: its exit code, what it found, and what is wrong or to be known of it."""
+
+    code: int
+    result: object = None
+    remarks: list[str] = []  # noqa: RUF012
+
+
+def document(prog: str, outcome: Outcome) -> str:
+    """The JSON of an outcome: schema, command, exit_code, remarks, result."""
+    head = {"schema": SCHEMA, "command": prog, "exit_code": outcome.code, "remarks": outcome.remarks}
+    return json.dumps(head | {"result": plain(outcome.result)}, ensure_ascii=False, allow_nan=False, indent=1)
+
+
+def plain(value: object) -> Any:
+    """A value as JSON has it: tables are lists of rows, paths texts, and numbers that are not finite null."""
+    if isinstance(value, Record):
+        return plain(value.as_json())
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):  # a table
+        return plain(value.to_dict("records"))
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    if hasattr(value, "item"):  # of NumPy
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value) if isinstance(value, Path) else plain(vars(value))

@@ -24,8 +24,8 @@ from ablate.evidence.step_equivalents import WORTH, fits_in_steps, worths
 from ablate.evidence.tuned import given
 from ablate.formatting import CROSSED, OPEN, SPEED, counted
 from ablate.results.naming import no_evidence
-from ablate.results.speed import is_timed
 from ablate.results.study import Study
+from ablate.results.tables import is_timed
 
 STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]

@@ -1,24 +1,27 @@
-"""One run on disk: its files, its lock, what it ended with, and whether its files are those that it wrote."""
+"""One run on disk: its files, its lock, what it logs and ended with, and whether its files are those that it wrote."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from ablate.config.errors import Corrupt
 from ablate.config.regular_files import read_regular
 from ablate.config.typed_json import Record, parse
-from ablate.results.atomic import no_link, read_json
+from ablate.results.atomic import finite, no_link, read_json
 from ablate.results.checksum import Sum, wrong
 from ablate.results.lease import Holder, Lease, holder, take
-from ablate.results.metrics_writer import Row
 from ablate.results.records import Manifest
 from ablate.results.result import Evaluation, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
+Row = dict[str, float]  # a logged step: step, tokens, seconds, and metrics by name
 T = TypeVar("T", bound=Record)
 V = TypeVar("V")
 
@@ -204,3 +207,40 @@ def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dic
     done = [run for run in manifest.runs if statuses.get(run.path) == "done" and lengths[run.cell]]
     found = {run.path: lacking(Run(results, run.path), lengths[run.cell]) for run in done}
     return {path: lacks for path, lacks in found.items() if lacks}
+
+
+class MetricsWriter:
+    """Appends one JSON object per logged step, flushed; starts by cutting the file at `offset` bytes."""
+
+    def __init__(self, path: Path, offset: int = 0, check: Callable[[], None] = lambda: None):
+        check()  # who lost the run meanwhile, in a long setup say, must not cut what its successor has logged
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Without a buffer: what a full disk refused must not be tried again when the file is closed.
+        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0, opener=no_link)  # noqa: SIM115
+        self.check = check
+        self.file.truncate(offset)
+        self.bytes, self.sum = offset, hashlib.sha256(self.file.read(offset))  # and so on: no file is read twice
+        self.file.seek(offset)
+
+    def write(self, row: Row) -> None:
+        """Append one row and hand it to the operating system; raises what `check` does."""
+        self.check()
+        left = json.dumps(finite(row), allow_nan=False).encode() + b"\n"
+        while left:
+            taken = self.file.write(left)
+            self.sum.update(left[:taken])
+            self.bytes += taken
+            left = left[taken:]
+
+    def offset(self) -> int:
+        """Bytes that are safely on disk, for the checkpoint to remember."""
+        os.fsync(self.file.fileno())
+        return self.file.tell()
+
+    def written(self) -> Sum:
+        """What the file holds, as a result keeps it."""
+        return Sum(bytes=self.bytes, sha256=self.sum.hexdigest())
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()

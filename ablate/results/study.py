@@ -23,8 +23,7 @@ from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Manifest
 from ablate.results.result import Documents, Result
 from ablate.results.run import Run, noted
-from ablate.results.speed import in_one_sitting, speed_of
-from ablate.results.tables import Columns, Planned, as_planned, curve_column, mixed, run_row
+from ablate.results.tables import Columns, Planned, as_planned, curve_column, in_one_sitting, mixed, run_row, speed_of
 
 if TYPE_CHECKING:
     import pandas

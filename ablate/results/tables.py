@@ -1,4 +1,4 @@
-"""Files of runs as tables: logged lines by column, what a run ended with, whether it is the run that was planned."""
+"""Files of runs as tables: logged lines, what a run ended with, its speed, whether it is the planned run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
 from ablate.formatting import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
+
+if TYPE_CHECKING:
+    import pandas
+
+
+from typing import TYPE_CHECKING
+
+from ablate.formatting import SPEED
 
 if TYPE_CHECKING:
     import pandas
@@ -189,3 +197,34 @@ def mixed(runs: pandas.DataFrame) -> list[str]:
             more = ", …" * (len(odd) > NAMED)
             notes.append(f"runs differ in {what}: {each}; the fewer: {named}{more}; kept")
     return notes
+
+
+def is_timed(manifest: Manifest) -> bool:
+    """Whether the runs of a study are timed, so that their seconds can be compared."""
+    return manifest.timing == "isolated"
+
+
+def speed_of(manifest: Manifest, result: Result | None) -> dict[str, Any]:
+    """The columns of a run that its study is timed for: its speed, and its sitting; none of other studies.
+
+    The steps of a run that was continued were timed in several sittings, which is none of its partners'.
+    """
+    if not is_timed(manifest):
+        return {}
+    timed = result if result and result.timing == "isolated" else None
+    found = {metric: getattr(timed, metric.removeprefix("train/"), None) for metric in SPEED}
+    own = ", continued" if timed and timed.resumed else ""
+    return found | {"sitting": f"{timed.sitting}{own}" if timed and timed.sitting else None}
+
+
+def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
+    """Runs without the speed of seeds whose cells were not all trained in one sitting, and what to say of those."""
+    if "sitting" not in runs:
+        return runs, []
+    sittings = runs.groupby("seed")["sitting"].nunique()
+    parted = [int(seed) for seed in sittings[sittings > 1].index]
+    known = runs.drop(columns="sitting")
+    known.loc[known["seed"].isin(parted), list(SPEED)] = None
+    which = f"{counted(len(parted), 'seed')} ({', '.join(map(str, parted))})"
+    note = f"the cells of {which} were not timed in one go, for the study was interrupted; their speed is left out"
+    return known, [note] * bool(parted)

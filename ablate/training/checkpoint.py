@@ -14,8 +14,7 @@ import torch
 from ablate.config.regular_files import regular
 from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
-from ablate.results.metrics_writer import MetricsWriter
-from ablate.results.run import Run
+from ablate.results.run import MetricsWriter, Run
 
 
 class Stateful(Protocol):

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from ablate.config.schema import Train
-from ablate.results.metrics_writer import Row
 from ablate.results.result import Overfits
+from ablate.results.run import Row
 from ablate.training.checkpoint import Progress
 
 DIVERGED = 1.1  # times the training loss of the first step

@@ -13,9 +13,8 @@ from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import stored
-from ablate.results.metrics_writer import Row
 from ablate.results.result import Result
-from ablate.results.run import Run, noted, verify, why_without
+from ablate.results.run import Row, Run, noted, verify, why_without
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -18,8 +18,7 @@ from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import step_seed
 from ablate.model.placebo import data_seed
 from ablate.model.products import use
-from ablate.results.metrics_writer import MetricsWriter, Row
-from ablate.results.run import Run
+from ablate.results.run import MetricsWriter, Row, Run
 from ablate.results.stored_targets import is_foreign
 from ablate.training import checkpoint
 from ablate.training.clock import WARM_UP, Clock

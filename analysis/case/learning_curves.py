@@ -7,8 +7,8 @@ import pandas
 
 from ablate import evidence
 from ablate.results.records import Manifest
-from ablate.results.speed import is_timed
 from ablate.results.study import Study
+from ablate.results.tables import is_timed
 
 AXES = ("step", "tokens", "seconds")
 

@@ -12,8 +12,7 @@ import importlib.util
 
 from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.config.json_output import Outcome
-from ablate.config.subcommands import Parser, conclude
+from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import show
 from ablate.results.atomic import write_atomic
 from analysis.cli import arguments as arguments_

@@ -12,8 +12,7 @@ from pathlib import Path
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.groups import CHECKOUT, PACKAGE
-from ablate.config.json_output import Outcome
-from ablate.config.subcommands import PlainParser, conclude
+from ablate.config.subcommands import Outcome, PlainParser, conclude
 
 
 def main(arguments: list[str] | None = None) -> int:

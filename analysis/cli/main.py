@@ -11,8 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ablate import formatting
-from ablate.config.json_output import Outcome
-from ablate.config.subcommands import Parser, conclude
+from ablate.config.subcommands import Outcome, Parser, conclude
 from analysis.cli import arguments as arguments_
 
 if TYPE_CHECKING:

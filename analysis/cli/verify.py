@@ -11,9 +11,8 @@ from pathlib import Path
 
 from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.config.json_output import Outcome
 from ablate.config.regular_files import read_regular
-from ablate.config.subcommands import Parser, conclude
+from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.results.choose import choose_study
 from ablate.results.kept_tables import holds_tables
 from ablate.results.manifest import study_folder

@@ -19,8 +19,7 @@ from ablate.config.schema import BY_STEPS, LAYERS, PLACED
 from ablate.formatting import listed, metric_name, ranged
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
-from ablate.results.speed import is_timed
-from ablate.results.tables import planned_cells
+from ablate.results.tables import is_timed, planned_cells
 from analysis.case import Case
 from analysis.writing import tables
 from analysis.writing.bibliography import cite, mention, names

@@ -17,8 +17,7 @@ from fake_studies import draw_effects_alone, fabricate
 
 from ablate import evidence
 from ablate.cli import clean, main, studies
-from ablate.config.json_output import SCHEMA, Outcome, document, plain
-from ablate.config.subcommands import conclude
+from ablate.config.subcommands import SCHEMA, Outcome, conclude, document, plain
 from ablate.results.study import load_study
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}

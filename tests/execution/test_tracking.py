@@ -34,9 +34,8 @@ from ablate.execution.tracking.mirror import Card, Mirror, card_of, settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.result import Result
-from ablate.results.run import Run
+from ablate.results.run import MetricsWriter, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "norm-3fa94c"

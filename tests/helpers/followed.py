@@ -11,9 +11,8 @@ from fake_studies import a_cell, a_manifest, whole
 from ablate.config.typed_json import stored
 from ablate.results.atomic import write_json
 from ablate.results.manifest import write_manifest
-from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.records import PlannedRun, TaskFacts
-from ablate.results.run import Run
+from ablate.results.run import MetricsWriter, Run
 
 STEPS = 100
 

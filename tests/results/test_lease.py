@@ -21,15 +21,14 @@ from conftest import ROOT
 from ablate.results import lease as leases
 from ablate.results.atomic import write_atomic
 from ablate.results.lease import Lease, Lost, holder
-from ablate.results.metrics_writer import MetricsWriter
-from ablate.results.run import Run
+from ablate.results.run import MetricsWriter, Run
 
 ELSEWHERE = """
 import errno, fcntl, os, socket, sys, time
 from pathlib import Path
 from ablate.results import lease
 from ablate.results.atomic import write_atomic
-from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import MetricsWriter
 from ablate.results.run import Run
 socket.gethostname = lambda: sys.argv[2]
 lease.BEAT, lease.STALE = 0.2, 1.5

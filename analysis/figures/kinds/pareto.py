@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ablate import evidence, formatting
-from ablate.results.speed import is_timed
 from ablate.results.study import Study
+from ablate.results.tables import is_timed
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_x, panels
