@@ -108,8 +108,9 @@ def test_edges_are_flagged_in_every_text(plan, capsys):
     read = load_study(done[-1].results, study.study)
     assert flag in capsys.readouterr().out and flag in preview(done[-1])
     assert flag in markdown(cells_sheet(case_of(read, done[-1].results)))
-    low = rounds(plan, "norm=ln", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]", "seeds=1")[1][-1].manifest
-    assert "ln: the best optim.lr (0.003) is the smallest tried" in low.cells[0].notes[-1]
+    command = ["norm=ln", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]", "seeds=1"]
+    low = rounds(plan, *command, score=lambda levels, lr, seed: 2.0 + lr)[1][-1].manifest
+    assert "the best optim.lr (0.003) is the smallest tried" in low.cells[0].notes[-1]
 
 
 def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
@@ -210,7 +211,7 @@ def test_names_follow_what_is_tuned_and_not_what_it_chose(plan):
     names.add(plan("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest.study)
     assert len(names) == 4
     before = plan("norm=ln,rms", *TUNE).manifest.study
-    other = rounds(plan, "norm=ln,rms", *TUNE, score=lambda levels, lr, seed: lr)[1][-1].manifest
+    other = rounds(plan, "norm=ln,rms", *TUNE, score=lambda levels, lr, seed: 2.0 + lr)[1][-1].manifest
     assert f"{other.study}-tune" == before and {c.config.optim.lr for c in other.cells} == {1e-3}
 
 
@@ -291,7 +292,7 @@ def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys)
     assert summary(study, tmp_path / "results").splitlines()[1:-1] == shown[1:-1]
 
 
-def test_verdicts_are_given_the_tuned_values_beside_differences_at_common_ones(plan, capsys):
+def test_verdicts_name_the_tuned_values_beside_differences_at_common_ones(plan, capsys):
     """What two tuning seeds chose is in no interval, however many seeds are scored."""
     _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
     study = load_study(done[-1].results, done[-1].manifest.study)
