@@ -37,15 +37,12 @@ def row(table: pandas.DataFrame, change: str) -> Any:
     return found
 
 
-def test_what_comes_with_the_package_is_what_the_committed_seeds_say() -> None:
+def test_the_committed_atlas_holds_the_noise_of_each_contrast() -> None:
     kept, found = read_atlas(), atlas([recorded_study()])
     own = kept[kept["study"] == "norm_ffn_tiny"].reset_index(drop=True)
     assert list(kept) == COLUMNS and len(own) == len(found) == 6
     pandas.testing.assert_frame_equal(own, found, check_dtype=False, rtol=1e-5)
     assert set(own["n"]) == {64} and set(own["scale"]) == {"tiny"} and set(own["steps"]) == {600}
-
-
-def test_a_row_holds_the_noise_of_a_contrast() -> None:
     runs = recorded_study().runs.pivot(index="seed", columns=["norm", "ffn"], values="test/loss")
     rms, ln = runs["rms"].mean(axis=1), runs["ln"].mean(axis=1)
     found = row(atlas([recorded_study()]), "norm: rms − ln")

@@ -322,9 +322,16 @@ def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
     assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == [told]
 
 
-def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
+def test_columns_of_steps_and_texts_that_act(tmp_path: Path) -> None:
     study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb", "\ufeffa")))
     assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb", "\\ufeffa"]}
+    text = table("tokens,seed,loss", "{c},{s},{v}", ("1000", "2e3"))
+    assert read(tmp_path, text, Request(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
+    with pytest.raises(Refused, match="no column is a factor"):
+        read(tmp_path, text)
+    study = read(tmp_path, table("ffn,seed,step,test/loss", "{c},{s},,{v}"))
+    pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(read(tmp_path, PLAIN)))
+    assert study.notes == [] and study.curves.empty
 
 
 def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
@@ -385,19 +392,6 @@ def test_what_cannot_be_meant_is_one_line(tmp_path, capsys, content, said):
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1 and said in shown.err, shown.err
     assert "runs.csv" in shown.err and not (tmp_path / "out").exists()
-
-
-def test_a_column_of_an_axis_is_a_factor_where_it_is_named(tmp_path: Path) -> None:
-    text = table("tokens,seed,loss", "{c},{s},{v}", ("1000", "2e3"))
-    assert read(tmp_path, text, Request(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
-    with pytest.raises(Refused, match="no column is a factor"):
-        read(tmp_path, text)
-
-
-def test_a_step_column_without_steps_is_none(tmp_path: Path) -> None:
-    study = read(tmp_path, table("ffn,seed,step,test/loss", "{c},{s},,{v}"))
-    pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(read(tmp_path, PLAIN)))
-    assert study.notes == [] and study.curves.empty
 
 
 def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path) -> None:

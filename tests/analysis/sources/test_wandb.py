@@ -321,9 +321,12 @@ def test_a_seed_that_is_none_is_left_out_and_said(seed: Any) -> None:
         read([each | {"seed": seed} for each in eight(**PLAIN)])
 
 
-def test_a_seed_that_was_logged_as_text_is_one() -> None:
+def test_a_seed_logged_as_text_is_one_and_an_unknown_state_is_said() -> None:
     study = read([each | {"seed": str(i // 2)} for i, each in enumerate(eight(**PLAIN))])
     assert study.manifest.seeds == [0, 1, 2, 3]
+    study = read(eight(**PLAIN), state="preempted")
+    assert set(study.runs["status"]) == {"missing"}
+    assert study.notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, r4, r5, …"]
 
 
 @pytest.mark.parametrize("step", [None, "NaN", "x"])
@@ -331,9 +334,3 @@ def test_rows_without_a_step_are_counted(step: Any) -> None:
     history = [{"_step": step, "test/loss": value} for value in (3.0, 2.5)]
     study = read(eight(**PLAIN), history=history)
     assert study.curves["step"].tolist() == [0, 1] * 8 and set(study.runs["test/loss"]) == {2.5}
-
-
-def test_an_unknown_state_is_said() -> None:
-    study = read(eight(**PLAIN), state="preempted")
-    assert set(study.runs["status"]) == {"missing"}
-    assert study.notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, r4, r5, …"]

@@ -51,7 +51,7 @@ def bias_reduced(y: np.ndarray, groups: np.ndarray, working: np.ndarray) -> tupl
     return math.sqrt(error), float(np.trace(form) ** 2 / np.sum(form**2))
 
 
-def test_the_interval_over_documents_is_the_bias_reduced_one_of_a_regression():
+def test_the_interval_over_documents_is_the_bias_reduced_one_of_a_regression_of_one_size_students():
     rng, tokens = np.random.default_rng(0), np.array([5, 1, 22, 10, 2, 8])
     means = rng.normal(-0.05, 0.03, len(tokens))
     mean, low, high = clustered(means * tokens, tokens.astype(float), 0.01)
@@ -62,9 +62,6 @@ def test_the_interval_over_documents_is_the_bias_reduced_one_of_a_regression():
     assert mean == pytest.approx(means @ tokens / tokens.sum()) and 1 < df < 3
     half = scipy_stats.t.isf(0.005, df) * error
     assert (low, high) == pytest.approx((mean - half, mean + half))
-
-
-def test_the_interval_over_documents_of_one_size_is_students():
     values = np.random.default_rng(0).normal(size=9)
     expected = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.98)
     assert clustered(values * 64, np.full(9, 64.0), 0.02)[1:] == pytest.approx(tuple(expected))

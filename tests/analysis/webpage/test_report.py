@@ -68,7 +68,7 @@ def analysed_folder() -> Path:
     return analysed()
 
 
-def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
+def test_the_report_answers_what_a_reader_asks_and_says_nothing_twice(analysed: Path) -> None:
     found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     assert found.open == []
     assert found.texts["h2"] == [
@@ -89,18 +89,18 @@ def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
     assert "shapes do not fit" in said and "2 of 16" not in said
     rows = [attributes for attributes in found.all("tr") if "data-status" in attributes]
     assert [row["data-status"] for row in rows].count("failed") == 2 and len(rows) == 16
-
-
-def test_no_file_says_where_on_this_machine_it_was_written(analysed: Path) -> None:
-    results = analysed.parents[1]
-    for file in analysed.iterdir():
-        assert str(results).encode() not in file.read_bytes(), file.name
-
-
-def test_each_sentence_of_a_note_is_said_once(analysed: Path) -> None:
     found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     said = [text.strip() for text in found.texts["p"] if text.strip()]
     assert len(said) == len(set(said))
+
+
+def test_a_report_is_small_does_not_say_where_it_was_written_and_is_equal_for_equal_studies(analysed: Path) -> None:
+    results = analysed.parents[1]
+    for file in analysed.iterdir():
+        assert str(results).encode() not in file.read_bytes(), file.name
+    assert (analysed / "report.html").stat().st_size < 6_500_000
+    first, again = (webpage.html(case(analysed.parents[1], "fabricated"), analysed) for _ in range(2))
+    assert first == again
 
 
 def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
@@ -116,12 +116,6 @@ def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
     scripts = [text for text, tag in zip(found.texts["script"], found.all("script"), strict=True) if "type" not in tag]
     assert policy == page.policy(scripts)
     assert policy and "default-src 'none'" in policy and "script-src 'sha256-" in policy and "http" not in policy
-
-
-def test_a_report_is_small_and_equal_studies_have_equal_ones(analysed: Path) -> None:
-    assert (analysed / "report.html").stat().st_size < 6_500_000
-    first, again = (webpage.html(case(analysed.parents[1], "fabricated"), analysed) for _ in range(2))
-    assert first == again
 
 
 def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:

@@ -85,13 +85,10 @@ def test_papers_that_would_be_named_alike_have_letters_by_authors_and_title() ->
     }
 
 
-def test_a_study_without_papers_has_no_references() -> None:
+def test_marks_become_citations_and_a_study_without_papers_has_no_references() -> None:
     none = a_manifest()
     assert bibliography(none) == "" == bibliography(a_manifest(papers={"data=dates": {}}))
     assert mention(none, "norm=rms") == ""
-
-
-def test_marks_become_citations_and_foreign_marks_stay_text() -> None:
     manifest = a_manifest(papers=ROOT_NORM)
     text = f"rms{mention(manifest, 'norm=rms')} and x [@other2020] and ffn{mention(manifest, 'ffn')}"
     assert cite(manifest, text, lambda found: f" ({short(*found.values())})") == (

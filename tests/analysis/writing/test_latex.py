@@ -215,12 +215,6 @@ def test_steps_beyond_what_was_measured_have_no_number(worth: float, said: str) 
     assert latex_macros._worth(worth) == said
 
 
-def test_a_worth_without_bounds_is_none(tmp_path: Path) -> None:
-    found = case(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    wild = found.effects.assign(worth=0.1, worth_low=-1.0, worth_high=float("inf"))
-    assert commands(found._replace(effects=wild))["ablFfnSwigluWorth"] == "--"
-
-
 def test_what_is_withheld_has_no_number(tmp_path: Path) -> None:
     read = commands(case(tmp_path, **STUDIES[-1]))
     assert {read[f"ablFfnSwiglu{field}"] for field in ("Delta", "Low", "High", "P", "Sd", "Dz")} == {"--"}
@@ -238,12 +232,15 @@ def test_values_are_set_alike_in_text_and_in_formulas() -> None:
     assert latex_macros.either_mode("3e-3") == r"\mbox{3e-3}" and latex_macros.either_mode("1,234") == "1,234"
 
 
-def test_names_that_would_be_equal_are_told_apart_in_the_order_of_the_tables(tmp_path: Path) -> None:
+def test_names_that_would_be_equal_are_told_apart_and_a_worth_without_bounds_is_none(tmp_path: Path) -> None:
     factors = {"ffn": ["mlp", "a-b", "a_b", "a b"]}
     found = case(tmp_path, factors)
     names = [macro.name for macro in latex_macros.macros(found)]
     deltas = [macro.name for macro in latex_macros.macros(found) if macro.field == "Delta"]
     assert deltas == ["ablFfnABDelta", "ablFfnABBDelta", "ablFfnABCDelta"] and len(set(names)) == len(names)
+    found = case(tmp_path, {"ffn": ["mlp", "swiglu"]})
+    wild = found.effects.assign(worth=0.1, worth_low=-1.0, worth_high=float("inf"))
+    assert commands(found._replace(effects=wild))["ablFfnSwigluWorth"] == "--"
 
 
 @pytest.mark.parametrize(
