@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import socket
 import tempfile
 import time
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.build import build_task
+from ablate.execution.fork import start
 from ablate.formatting import counted, duration
 from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
@@ -55,7 +56,7 @@ def expected_time(plan: Plan) -> str:
         return "no estimate of the time: there is no GPU here"
     train = todo[0].config.train
     workers = min(len(environments(train.device, train.parallel)), len(todo)) if plan.is_local else 1
-    speeds = speeds_of(todo)
+    speeds = speeds_of(todo, workers - 1 if train.device == "cpu" else 0)
     known = [(cell, speed) for cell, speed in zip(todo, speeds, strict=True) if speed]
     if not known:
         return f"no estimate of the time: no step of {todo[0].label} could be measured"
@@ -88,19 +89,47 @@ def flops_of(cell: Cell) -> float:
     return cell.flops_per_step * cell.config.train.steps
 
 
-def speeds_of(cells: list[Cell]) -> list[Speed | None]:
-    """The speed of each cell from a separate process, once per shape; None where that failed or took too long."""
+def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
+    """The speed of each cell beside so many other workers, measured once per shape; None where that failed or took
+    too long.
+    """
     ends, found = time.monotonic() + ALL, dict[tuple[str, str], Speed | None]()
     shapes = [(shape_of(cell), str(cell.config.eval)) for cell in cells]
     with tempfile.TemporaryDirectory() as folder:
         for shape, cell in zip(shapes, cells, strict=True):
             left = ends - time.monotonic()
             if shape not in found:
-                found[shape] = None
-                with contextlib.suppress(Failed):
-                    call = partial(speed_of, cell, Path(folder) / str(len(found)))
-                    found[shape] = Speed(*run_in_subprocess(call, left + EACH)) if left > 0 else None
+                found[shape] = measured(cell, Path(folder) / str(len(found)), others, left + EACH) if left > 0 else None
     return [found[shape] for shape in shapes]
+
+
+def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:
+    """A cell's speed from a separate process; None where it fails, or takes longer than some seconds."""
+    try:
+        return Speed(*run_in_subprocess(partial(speed_with_others, cell, folder, others), seconds))
+    except Failed:
+        return None
+
+
+def speed_with_others(cell: Cell, folder: Path, others: int) -> Speed:
+    """A cell's speed while so many more processes take steps of it, as the other workers of a sweep will."""
+    processes = [start(partial(keep_stepping, cell, folder / f"other-{i}")) for i in range(others)]
+    try:
+        for process in processes:
+            process.receive(ALL)
+        return speed_of(cell, folder)
+    finally:
+        for process in processes:
+            process.end()
+
+
+def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
+    """Take steps of a cell until this process is ended; sends a line after the first."""
+    trainer = reduced(cell, folder)[0]
+    trainer.update(0)
+    channel.sendall(b"\n")
+    while True:
+        trainer.update(1)
 
 
 def speed_of(cell: Cell, folder: Path) -> Speed:

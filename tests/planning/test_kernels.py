@@ -82,17 +82,6 @@ def test_whichever_round_a_study_was_begun_with_says_its_way(small, machine, wor
     assert [run.path for run in again.manifest.runs] == [run.path for run in first.manifest.runs]
 
 
-def test_more_seeds_of_a_study_measure_nothing_again(small: list[str], machine: Measure, monkeypatch) -> None:
-    machine()
-    first = plan_study([*small, "norm=ln,rms"])
-    write_plan(first)
-    machine(products="torch", compiler=False)  # another machine
-    monkeypatch.setattr(kernels, "chosen_for", lambda *of: pytest.fail("measured again"))
-    again = plan_study([*small, "norm=ln,rms", "seeds=6"])
-    assert again.manifest.study == first.manifest.study
-    assert {run.path for run in first.manifest.runs} < {run.path for run in again.manifest.runs}
-
-
 def test_the_way_is_part_of_the_key_and_of_no_studys_name(small: list[str], machine: Measure) -> None:
     machine()
     one = plan_study([*small, "norm=ln,rms"]).manifest

@@ -235,11 +235,3 @@ def test_chaos_alone_promises_nothing_beyond_the_effects_seen_steps_of_a_cumulat
     spread = upper_bound(evidence.noise(table)[0].sd, 5)
     assert f"a difference of 0.05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
     assert "at the upper bound of the SD of the effects seen" in said
-
-
-def test_nothing_is_said_of_what_is_not_there(tmp_path):
-    name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, placebos="gone")
-    assert "placebos cannot be read" in summary(load_study(tmp_path, name), tmp_path)
-    fabricate(tmp_path, {KIND: [None, "chaos"]}, status=lambda *_: "failed", reference={KIND: None}, study="all-failed")
-    said = placebo_lines(evidence.effects(load_study(tmp_path, name)), load_study(tmp_path, "all-failed"))
-    assert said == ["placebos (placebo_seeds=3, None): too few ended to say anything"]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ablate.cli.preview import preview
-from ablate.planning import sweep_time
+from ablate.execution.fork import children
+from ablate.planning import step_seconds, sweep_time
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.makespan import makespan
-from ablate.planning.sweep_time import Speed, expected_time, flops_of
+from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
 RUN = 1 + 6 * 10 + 2 * 2 + 3  # six steps; evaluations at steps 0 and 3, then the last ones
@@ -73,6 +75,40 @@ def test_compiling_rounds_to_come_and_other_machines_are_told(plan: Any, asked: 
     assert "2 min 16 s of computing" in elsewhere and "worker" not in elsewhere
     done = dataclasses.replace(planned, statuses=dict.fromkeys(planned.statuses, "done"))
     assert expected_time(done) == "" and "about" not in preview(done, "")
+
+
+def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkeypatch):
+    cell, used = plan().manifest.cells[0], list[tuple[int, int]]()
+
+    class Watched(step_seconds.Trainer):
+        def __init__(self, run: Any, config: Any, seed: int):
+            used.append((config.train.batch_size, config.eval.tokens))
+            super().__init__(run, config, seed)
+
+    monkeypatch.setattr(step_seconds, "Trainer", Watched)
+    assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "whole"))
+    monkeypatch.setattr(sweep_time, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
+    assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))
+    assert used == [(4, 256), (2, 100)], "3 × 2 × 16 positions to train, 100 to score"
+
+
+def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(plan, tmp_path, asked, monkeypatch):
+    before, seen = set(children()), list[int]()
+
+    def speed(cell: Any, folder: Path) -> Speed:
+        seen.append(len(set(children()) - before))
+        return SPEED
+
+    monkeypatch.setattr(sweep_time, "speed_of", speed)
+    cell = plan().manifest.cells[0]
+    assert sweep_time.speed_with_others(cell, tmp_path, 2) == SPEED
+    assert seen == [2] and set(children()) == before
+    others = list[int]()
+    monkeypatch.setattr(sweep_time, "measured", lambda cell, folder, count, seconds: others.append(count))
+    for words in (["seeds=3", "train.parallel=2"], ["seeds=1", "train.parallel=4"], ["seeds=3", "timing=isolated"]):
+        expected_time(plan(*words))
+    expected_time(dataclasses.replace(plan("seeds=3"), launcher=["hydra/launcher=joblib"]))
+    assert others == [1, 0, 0, 0]
 
 
 def test_each_job_is_begun_by_the_first_worker_that_is_free() -> None:

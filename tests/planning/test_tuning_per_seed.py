@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from one_run import train, write_plan
 from test_tuning import GRID, TUNE, rounds
 
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.evidence.statistics import interval, paired
 from ablate.planning.plan import PlanError
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest
@@ -109,26 +107,3 @@ def test_what_does_not_go_together_is_refused_in_a_line(plan: Any, overrides: li
     with pytest.raises(PlanError) as error:
         plan("norm=ln,rms", *overrides)
     assert len(error.value.problems) == 1 and said in str(error.value)
-
-
-def called_different(n: int, per_seed: bool, studies: int, rng: np.random.Generator) -> float:
-    """How often two identical components differ in a study of n seeds, each tuned over two rates with two seeds.
-
-    The rates cost 1 SD of a run's noise; tuning compares the means of two tuning seeds at each.
-    """
-    tuned = (studies, n if per_seed else 1, 2)
-    noise = rng.normal(size=(*tuned, 2, 2)).mean(-1)  # of each component's two rates
-    worse = noise[..., 1] + 1 < noise[..., 0]  # the rate that costs 1 SD looks better
-    losses = np.broadcast_to(worse, (studies, n, 2)) + rng.normal(scale=0.5**0.5, size=(studies, n, 2))
-    found = 0
-    for one in losses[..., 0] - losses[..., 1]:
-        low, high = interval(paired(one), 0.05)
-        found += not low <= 0 <= high
-    return found / studies
-
-
-def test_the_decision_includes_what_tuning_chose_by_chance() -> None:
-    rng = np.random.default_rng(0)
-    shared = [called_different(n, False, 800, rng) for n in (5, 20)]
-    assert shared[0] > 0.1 and shared[1] > 0.2, "more confirming seeds make it worse"
-    assert all(called_different(n, True, 800, rng) < 0.075 for n in (5, 20))

@@ -183,16 +183,6 @@ def test_numbers_and_texts_of_a_csv_come_back() -> None:
     assert b"\n=1" not in data and b",=1" not in data and not data.startswith(b"=") and b",-of" not in data
 
 
-NO_TABLES = [b"a,b\n1\n", b"a\nx\n", b'a\n"1\n', b"a,a\n1,2\n", b"a\n[1]\n", b"a\n1,\n", b"\xff\n"]
-NO_TABLES += [b'a\n"1,2"\n""\n', b"a\n" + b"[" * 100_000]  # two numbers in one field; more depth than there is stack
-
-
-@pytest.mark.parametrize("data", NO_TABLES, ids=range(len(NO_TABLES)))
-def test_what_is_no_table_of_numbers_is_said(data: bytes) -> None:
-    with pytest.raises(ValueError):
-        from_csv(data, [])
-
-
 def test_a_kept_study_is_loaded_by_its_folder_without_torch(study: Study, kept: Path) -> None:
     with pytest.warns(UserWarning, match="torn line"):
         loaded = ablate.load(kept)

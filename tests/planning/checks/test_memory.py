@@ -149,3 +149,15 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
     fewer = str(error.value).rpartition(", or ")[2]
     assert plan("ffn=mlp", fewer, "train.batch_size=8000").manifest.cells, "what the message says to write"
     assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest.cells
+
+
+def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "spare", lambda device: 1e8)
+    notes = plan("ffn=mlp,swiglu", "train.parallel=2").notes
+    assert [note for note in notes if "others leave 0.1 GB to each process on this machine at present" in note]
+
+
+def test_processes_that_share_a_memory() -> None:
+    two = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
+    assert memory.sharing(two, 10) == 1 and memory.sharing(two * 3, 10) == 3
+    assert memory.sharing([{}] * 4, 10) == 4 and memory.sharing([{}] * 4, 1) == 1

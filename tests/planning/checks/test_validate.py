@@ -123,17 +123,14 @@ def test_all_mistakes_are_reported_at_once():
     assert len(found) == len(keys)
 
 
-@pytest.mark.parametrize("kind", ["empty", "binary", "short", "folder of nothing"])
-def test_data_that_cannot_be_used(kind, tmp_path):
-    file = tmp_path / "x.txt"
-    content = {"empty": b"", "binary": bytes(range(256)) * 50, "short": b"too short to learn from"}.get(kind)
-    if content is not None:
-        file.write_bytes(content)
-    if kind == "folder of nothing":
-        file.mkdir()
-    found = problems("data=text", f"data.path={file}")
-    words = {"binary": "is binary", "short": "too short"}
-    assert len(found) == 1 and words.get(kind, "is empty") in found[0]
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (bytes(range(256)) * 50, "is binary"), (b"too short to learn", "too short")],
+)
+def test_data_that_cannot_be_used(content, said, tmp_path):
+    (tmp_path / "x.txt").write_bytes(content)
+    [line] = problems("data=text", f"data.path={tmp_path / 'x.txt'}")
+    assert said in line
 
 
 BESIDE = {"encoder": ["data=mlm"], "bert": ["data=mlm"], "encoder_decoder": ["data=copy"]}  # what a form needs
