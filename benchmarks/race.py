@@ -29,8 +29,8 @@ from common import timed
 from reference_gpt import GPT, Size, train
 
 from ablate.data.text import Text
+from ablate.model.products import linear_shapes, product_seconds
 from ablate.results.study import load_study
-from ablate.training.product_rates import linear_shapes, product_seconds
 
 CELLS = [("ln", "gelu"), ("rms", "gelu"), ("ln", "swiglu"), ("rms", "swiglu")]
 ROWS = 12

@@ -18,10 +18,10 @@ import torch
 import torch._dynamo
 
 import ablate.model.attend
+from ablate.model.products import linear_shapes, product_flops, product_seconds
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 from ablate.training.compiling import FASTER
-from ablate.training.product_rates import linear_shapes, product_flops, product_seconds
 from ablate.training.trainer import Trainer
 
 WAYS = {

@@ -22,19 +22,19 @@ def recorded_as(name: str) -> Any:
     return json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def value_of(told: Any) -> float | None:
+def value_of(found: Any) -> float | None:
     """The number that was recorded as text; None where it is none."""
     try:
-        return float.fromhex(told) if isinstance(told, str) else float(told)
+        return float.fromhex(found) if isinstance(found, str) else float(found)
     except ValueError:
         return None
 
 
-def same(told: Any, recorded: Any, tolerance: float) -> bool:
+def same(found: Any, recorded: Any, tolerance: float) -> bool:
     """Whether two recorded values are equal: to the last bit at tolerance 0, where nan equals nan."""
-    one, other = value_of(told), value_of(recorded)
+    one, other = value_of(found), value_of(recorded)
     if not tolerance or one is None or other is None or not math.isfinite(other):
-        return bool(told == recorded)
+        return bool(found == recorded)
     return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
 
 
@@ -45,7 +45,7 @@ def test_numbers_are_those_that_were_recorded(name: str, tmp_path: Path) -> None
         name, tolerance = ELSEWHERE[name]
         record = recorded_as(name)
     found, recorded = RECORDS[name](tmp_path), record["numbers"]
-    # What came is recorded with the next change of numbers; what went must be said.
+    # What came is recorded with the next change of numbers; what went must be recorded, too.
     assert found.keys() >= recorded.keys(), "make records records what went"
     moved = [
         f"{at} {key}: {now} was {before}"

@@ -26,14 +26,9 @@ def build_task(config: Config) -> Any:
         raise BadComponent("data", f"{task.__name__} is a task {kinds[0]}, and {form.__name__} does tasks {kinds[1]}")
     made = bind("data", config.data, {"kind": kind}, config.user)()
     made.measured()  # raises for a metric that nothing computes
-    check_bar(config.data.get("solved_at"), made)
-    return made
-
-
-def check_bar(at: Any, task: Any) -> None:
-    """Raise BadComponent unless a task can be solved: from this value of its first metric on, a share, a run has."""
-    first = next(iter(task.metrics))
-    if at is not None and first not in task.metric_facts()["shares"]:
+    at, first = config.data.get("solved_at"), next(iter(made.metrics))  # a run has solved a task from this value on
+    if at is not None and first not in made.metric_facts()["shares"]:
         raise BadComponent("data.solved_at", f"is for shares, which {first}, its first metric, is not")
     if at is not None and not (is_number(at) and 0 < at <= 1):
         raise BadComponent("data.solved_at", f"must be above 0 and at most 1, not {at!r}")
+    return made

@@ -137,9 +137,11 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: in
         meta["bytes_per_token"] = {}
         meta["unknown"] = {split: float((stream == 0).mean()) for split, stream in there.items()}
     else:
-        meta["bytes_per_token"] = {
-            split: sum(map(_size, pieces[split])) / len(stream) for split, stream in there.items()
+        sizes = {
+            split: sum(len(piece if isinstance(piece, bytes) else piece.encode()) for piece in pieces[split])
+            for split in there
         }
+        meta["bytes_per_token"] = {split: sizes[split] / len(stream) for split, stream in there.items()}
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as making:
         for split, stream in streams.items():
             np.save(Path(making) / f"{split}.npy", stream)
@@ -163,10 +165,6 @@ def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str
     parts, by_document = split_documents([document.text for document in documents], [len(text) for text in texts])
     pieces = {split: [texts[i][begin:end] for i, begin, end in parts[split]] for split in SPLITS}
     return pieces, {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}, by_document
-
-
-def _size(piece: bytes | str) -> int:
-    return len(piece if isinstance(piece, bytes) else piece.encode())
 
 
 def yardsticks(train: np.ndarray, test: np.ndarray, vocab: int) -> dict[str, float]:

@@ -7,8 +7,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +16,6 @@ from ablate.data.sequence import FIRST, blank, joined, separate
 from ablate.data.task import Batch, HeldOut, Task, generator
 from ablate.formatting.suggest import instead
 
-SPLITS = ("train", "val", "test")
 FORMATS = ("full", "long", "medium", "short")
 
 
@@ -45,8 +42,9 @@ class Dates(Task):
             raise ValueError(f"data.source={source} to data.target={target} needs {needs}")
         content = "\n".join([f"dates 1 {kind}", *sources, *targets])
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
-        side = np.array([split_of(day) for day in self.days])
-        self.places = {split: np.flatnonzero(side == split) for split in SPLITS}
+        share = np.array([hashlib.sha256(day.isoformat().encode()).digest()[0] / 256 for day in self.days])
+        sides = {"train": share < 0.9, "val": (share >= 0.9) & (share < 0.95), "test": share >= 0.95}
+        self.places = {split: np.flatnonzero(side) for split, side in sides.items()}
         if not all(len(places) for places in self.places.values()):
             raise ValueError(f"data.years={years} has too few days to hold any out; write more years")
         self.train_tokens = len(self.places["train"]) * self.formats * self.positions
@@ -56,9 +54,8 @@ class Dates(Task):
         alphabet, answers = sorted(set("".join([*sources, *targets]))), set("".join(targets))
         self.vocab = self.outputs = FIRST + len(alphabet)
         self.yardsticks = {"chance": math.log(len(answers) + 1)}  # any of their characters, or the end
-        self.sources, self.targets = (
-            encode(texts, alphabet) for texts in (sources, targets)
-        )  # (days · formats, S | T)
+        # (days · formats, S | T)
+        self.sources, self.targets = (encode(texts, alphabet) for texts in (sources, targets))
         S, T = self.sources.shape[1], self.targets.shape[1]
         both = max(len(a) + len(b) for a, b in zip(sources, targets, strict=True)) + 2
         self.context, self.positions = (both, both) if self.kind == "lm" else (max(S, T + 1), S + T + 1)
@@ -93,16 +90,6 @@ class Dates(Task):
         return blank(self.kind, self.sources.shape[1], self.targets.shape[1], self.context)
 
 
-def writer(key: str, name: str) -> Any:
-    """What writes a date as a locale does.  Raises ValueError for a locale that Babel does not have."""
-    dates, core = extra("babel.dates", "data=dates"), extra("babel.core", "data=dates")
-    try:
-        return partial(dates.format_date, locale=core.Locale.parse(name))
-    except (ValueError, TypeError, core.UnknownLocaleError):
-        there = extra("babel.localedata", "data=dates").locale_identifiers()
-        raise ValueError(f"data.{key}={name} is no locale that Babel has; {instead(name, there)}") from None
-
-
 def checked(formats: list[str]) -> list[str]:
     """The formats.  Raises ValueError for others than Babel's, none at all, or one twice."""
     for name in formats:
@@ -123,9 +110,17 @@ def days_of(years: list[int]) -> list[datetime.date]:
 
 @functools.lru_cache(2)
 def written(key: str, name: str, years: tuple[int, ...], formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Every day in every format, formats within days.  Takes a second, and a plan builds a task several times."""
-    write = writer(key, name)
-    return tuple(write(day, format=form) for day in days_of([*years]) for form in formats)
+    """Every day in every format, formats within days.  Takes a second, and a plan builds a task several times.
+
+    Raises ValueError for a locale that Babel does not have.
+    """
+    dates, core = extra("babel.dates", "data=dates"), extra("babel.core", "data=dates")
+    try:
+        locale = core.Locale.parse(name)
+    except (ValueError, TypeError, core.UnknownLocaleError):
+        known = extra("babel.localedata", "data=dates").locale_identifiers()
+        raise ValueError(f"data.{key}={name} is no locale that Babel has; {instead(name, known)}") from None
+    return tuple(dates.format_date(day, format=form, locale=locale) for day in days_of([*years]) for form in formats)
 
 
 def unambiguous(sources: Sequence[str], targets: Sequence[str], formats: int, locale: str) -> None:
@@ -145,9 +140,3 @@ def encode(texts: Sequence[str], alphabet: list[str]) -> np.ndarray:
     known = np.frombuffer("".join(alphabet).encode("utf-32-le"), np.uint32)
     ids = np.where(points == 0, 0, FIRST + np.searchsorted(known, points))  # none of them is NUL, so 0 is padding
     return ids.reshape(len(texts), widest)
-
-
-def split_of(day: datetime.date) -> str:
-    """The split that a day belongs to."""
-    share = hashlib.sha256(day.isoformat().encode()).digest()[0] / 256
-    return "train" if share < 0.9 else "val" if share < 0.95 else "test"

@@ -33,7 +33,9 @@ class Digits(Task):
         found = extra("sklearn.datasets", "data=digits").load_digits()
         self.places = split_by_class(found.target)
         self.labels = torch.from_numpy(found.target.astype(np.int64))  # (N,)
-        patches = into_patches(found.images, patch)
+        across = SIDE // patch  # (N, 8, 8) -> (N, T, patch · patch), patches and their pixels in reading order
+        patches = found.images.reshape(-1, across, patch, across, patch).swapaxes(2, 3)
+        patches = patches.reshape(-1, across * across, patch * patch)
         seen = patches[self.places["train"]]
         self.patches = torch.from_numpy(((patches - seen.mean()) / seen.std()).astype(np.float32))  # (N, T, features)
         self.context = self.positions = self.length = self.patches.shape[1]
@@ -72,10 +74,3 @@ def split_by_class(labels: np.ndarray) -> dict[str, np.ndarray]:
         for split, part in zip(parts, np.split(members, [first, second]), strict=True):
             parts[split].append(part)
     return {split: generator("digits", split).permutation(np.concatenate(part)) for split, part in parts.items()}
-
-
-def into_patches(images: np.ndarray, patch: int) -> np.ndarray:
-    """(N, 8, 8) -> (N, T, patch · patch), patches and their pixels in reading order."""
-    across = SIDE // patch
-    cut = images.reshape(-1, across, patch, across, patch).swapaxes(2, 3)
-    return cut.reshape(len(images), across * across, patch * patch)

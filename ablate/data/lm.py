@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 REACH = 8  # times the training length that longer windows of held-out text can be
 
 
-def lost(unknown: dict[str, float], vocab: int) -> list[str]:
-    """What to say of words that are not in the vocabulary, by their shares of the splits."""
-    shares = ", ".join(f"{100 * share:.2g} % of {split}" for split, share in unknown.items())
-    note = f"words beyond the {vocab:,} of the vocabulary are <unk>: {shares}; to predict it counts as right"
-    return [note] * bool(unknown)
-
-
 class LanguageModelling(Task):
     """Predict each next token."""
 
@@ -50,7 +43,10 @@ class LanguageModelling(Task):
         self.fingerprint = self.corpus.fingerprint
         self.yardsticks = self.corpus.yardsticks
         self.bytes_per_token = self.corpus.bytes_per_token
-        self.notes = lost(self.corpus.unknown, self.corpus.vocab)
+        if self.corpus.unknown:
+            shares = ", ".join(f"{100 * share:.2g} % of {split}" for split, share in self.corpus.unknown.items())
+            note = f"words beyond the {self.vocab:,} of the vocabulary are <unk>: {shares}"
+            self.notes = [f"{note}; to predict it counts as right"]
         self.train_tokens: int = len(self.corpus.tokens["train"])
         for split in SPLITS:
             size = len(self.corpus.tokens[split])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.data.corpus import Document
@@ -32,15 +31,13 @@ def stdlib_documents() -> list[Document]:
     """The library's modules in order of their paths, each cut at `LARGEST` bytes."""
     root = Path(sysconfig.get_path("stdlib"))
     documents = []
-    for path in sorted(_modules(root)):
+    paths: list[Path] = []
+    for folder, below, files in os.walk(root):
+        below[:] = [name for name in below if name not in NOT_SOURCE]  # site-packages can hold a million files
+        paths += (Path(folder, f) for f in files if f.endswith(".py") and not f.startswith(GENERATED))
+    for path in sorted(paths):
         text = path.read_bytes()
         text = text if len(text) <= LARGEST else text[: text.rfind(b"\n", 0, LARGEST) + 1]
         if text.strip() and b"\0" not in text:
             documents.append(Document(path.relative_to(root).as_posix(), text))
     return documents
-
-
-def _modules(root: Path) -> Iterator[Path]:
-    for folder, below, files in os.walk(root):
-        below[:] = [name for name in below if name not in NOT_SOURCE]  # site-packages can hold a million files
-        yield from (Path(folder, f) for f in files if f.endswith(".py") and not f.startswith(GENERATED))

@@ -37,10 +37,8 @@ def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
         raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; write one of {', '.join(CODECS)}")
     if tokenizer not in SIZES:
         if vocab_size is not None:
-            chosen = " or ".join(SIZES)
-            raise ValueError(
-                f"data.vocab_size={vocab_size} is for data.tokenizer={chosen}, not {tokenizer}; leave it null"
-            )
+            where = f"is for data.tokenizer={' or '.join(SIZES)}, not {tokenizer}"
+            raise ValueError(f"data.vocab_size={vocab_size} {where}; leave it null")
         return None
     least, what = LEAST[tokenizer]
     if vocab_size is not None and vocab_size < least:
@@ -55,10 +53,8 @@ def units(name: str, text: bytes, tokenizer: str) -> Any:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        place = f"{name} (byte {error.start})"
-        raise ValueError(
-            f"data.tokenizer={tokenizer} needs UTF-8 text, and {place} is not; write data.tokenizer=byte"
-        ) from None
+        problem = f"needs UTF-8 text, and {name} (byte {error.start}) is not"
+        raise ValueError(f"data.tokenizer={tokenizer} {problem}; write data.tokenizer=byte") from None
 
 
 def tokenise(pieces: Pieces, tokenizer: str, vocab_size: int | None) -> Coded:
@@ -72,15 +68,14 @@ def _bytes(pieces: Pieces, _: int | None) -> Coded:
 
 
 def _characters(pieces: Pieces, _: int | None) -> Coded:
-    points = {split: [_code_points(piece) for piece in found] for split, found in pieces.items()}
+    points = {
+        split: [np.frombuffer(piece.encode("utf-32-le"), np.uint32) for piece in found]
+        for split, found in pieces.items()
+    }
     seen = [np.unique(piece) for found in points.values() for piece in found]
     alphabet = np.unique(np.concatenate(seen))
     ids = {split: [np.searchsorted(alphabet, p).astype(np.uint32) for p in found] for split, found in points.items()}
     return Coded(ids, len(alphabet), "".join(map(chr, alphabet)))
-
-
-def _code_points(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
 def _pairs(pieces: Pieces, vocab_size: int | None) -> Coded:

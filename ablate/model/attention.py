@@ -78,7 +78,9 @@ class GQA(Attention):
         self.value = tag(nn.Linear(dim, kv_heads * head_dim, either(value_bias, bias)), "in")
         self.out = tag(nn.Linear(heads * head_dim, dim, either(out_bias, bias)), "out")
         self.query_norm, self.key_norm = self.norms(qk_norm, over, eps, gain)
-        self.gate = self.make_gate(shape, gate or self.gated, bias)
+        gate = gate or self.gated
+        gates = heads * (head_dim if gate == "feature" else 1)
+        self.gate = None if gate is None else tag(nn.Linear(dim, gates, bias), "in")
         if window is not None:
             self.window = at_least("attention.window", window, 1)
             self.note = "its FLOPs are counted over all pairs, as they are computed here"
@@ -103,12 +105,6 @@ class GQA(Attention):
         sizes = (self.head_dim if self.over == "head" else layer.out_features for layer in (self.query, self.key))
         query, key = (made(int(size), 1e-6 if eps is None else eps, gain) for size in sizes)
         return query, key
-
-    def make_gate(self, shape: Shape, of: str | None, bias: bool) -> nn.Module | None:
-        """The matrix of the gates, where there are any."""
-        if of is None:
-            return None
-        return tag(nn.Linear(shape.dim, shape.heads * (shape.head_dim if of == "feature" else 1), bias), "in")
 
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
         if self.gate is None:

@@ -9,17 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import (
-    BESIDE,
-    NUMBERS,
-    PLACE,
-    RESERVED,
-    WIRING,
-    bind,
-    own_of,
-    parameters_of,
-    resolve,
-)
+from ablate.config.components import BESIDE, NUMBERS, PLACE, RESERVED, WIRING, bind, own_of, parameters_of, resolve
 from ablate.config.depth import layer_of, mapped, variants_of
 from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
@@ -48,16 +38,12 @@ def build_model(config: Config, task: Any) -> nn.Module:
     model, base = bare_model(config, task), base_of(config)
     if base is not None:
         with torch.device("meta"):  # of which nothing but shapes is read
-            parametrization_of(config).follow(model, base_model(base, task))
+            try:
+                other = bare_model(base, task)
+            except ValueError as error:  # of sizes that nobody typed
+                raise BadComponent("parametrization.base_dim", f"{base.model.dim} makes no model ({error})") from None
+            parametrization_of(config).follow(model, other)
     return model
-
-
-def base_model(base: Config, task: Any) -> nn.Module:
-    """The model that others go by.  Raises BadComponent where there is none."""
-    try:
-        return bare_model(base, task)
-    except ValueError as error:  # of sizes that nobody typed
-        raise BadComponent("parametrization.base_dim", f"{base.model.dim} makes no model ({error})") from None
 
 
 def base_of(config: Config) -> Config | None:
@@ -145,7 +131,9 @@ def bare_model(config: Config, task: Any) -> nn.Module:
     if whole.later_tokens and not getattr(model, "later", None):
         raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
     keep_hidden(model, build_objective(config))
-    if not tables and not is_plain(config):
+    target, table_of = resolve("embedding", config.embedding["_target_"], user), config.embedding
+    plain = target is Embedding and not (table_of["width"] or table_of["frozen"])
+    if not tables and not plain:
         raise BadComponent("embedding", "changes nothing: this model reads no ids, and has no table; leave it out")
     idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
     model.unused = tuple(group for group, without in idle.items() if without)  # what the others leave no place for
@@ -162,12 +150,6 @@ def keep_hidden(model: nn.Module, objective: Objective) -> None:
         raise BadComponent("objective", f"asks for hidden states, and {type(model).__name__} keeps none")
     for stack in stacks:
         stack.keeps_hidden = "hidden" in asked(objective)
-
-
-def is_plain(config: Config) -> bool:
-    """Whether embeddings are as wide as the model and trained, as by default."""
-    target = resolve("embedding", config.embedding["_target_"], config.user)
-    return target is Embedding and not (config.embedding["width"] or config.embedding["frozen"])
 
 
 def build_objective(config: Config) -> Objective:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -89,13 +88,16 @@ def count(config: Config, task: Any) -> Budget:
         model = initialised_model(config, task, 0)
         flops, remarks = forward_flops(model, one_example(task))
         remarks = [*remarks, "its FLOPs are those of one random example: what it computes depends on the data"]
-    parameters, widths = dict(model.named_parameters()), ffn_widths(model)
+    parameters, idle = dict(model.named_parameters()), IDLE * ("cross_attention" in model.unused)
+    ffns = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "ffn"]
+    widths = [(getattr(ffn, "hidden", None), getattr(ffn, "active", 1.0)) for ffn in ffns]
+    one = widths[0][0] if widths else None  # the width of all FFNs, where there is one
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (drawn_as(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes_of(model, config), *remarks],
-        hidden=only(width for width, _ in widths),
+        notes=[*notes(model), *outside(model, config), *frozen(model), *for_training(model), *idle, *remarks],
+        hidden=one if len({width for width, _ in widths}) == 1 and isinstance(one, int) else None,
         unused=model.unused,
         running=bool(running_norms(model)),
         widths=tuple((width, active) for width, active in widths if isinstance(width, int)),
@@ -127,12 +129,6 @@ def notes(model: nn.Module) -> list[str]:
     return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
 
 
-def notes_of(model: nn.Module, config: Config) -> list[str]:
-    """What there is to say of a model beside its counts."""
-    idle = IDLE * ("cross_attention" in model.unused)
-    return [*notes(model), *outside(model, config), *frozen(model), *for_training(model), *idle]
-
-
 def outside(model: nn.Module, config: Config) -> list[str]:
     """Of norms that differ over the layers, which one those outside of the layers are."""
     if not is_patterned(config.norm):
@@ -155,9 +151,8 @@ def for_training(model: nn.Module) -> list[str]:
     """What to say of blocks for later tokens, which no evaluation passes."""
     spared = sum(p.numel() for block in getattr(model, "later", ()) for p in block.parameters())
     note = f"{spared:,} of its parameters, and their FLOPs, are of blocks for later tokens, which serve training alone"
-    return [f"{note}; match= counts them as any other, so that what is evaluated is the smaller for them"] * bool(
-        spared
-    )
+    note = f"{note}; match= counts them as any other, so that what is evaluated is the smaller for them"
+    return [note] if spared else []
 
 
 def estimate(config: Config, vocab: int) -> int:
@@ -167,19 +162,6 @@ def estimate(config: Config, vocab: int) -> int:
     heads = shape.dim if shape.head_dim is None else shape.heads * shape.head_dim  # features of all of them
     layers = 1 if shape.share_layers else shape.layers
     return int(layers * (4 * shape.dim * heads + 2 * shape.dim * width) + vocab * shape.dim)
-
-
-def ffn_widths(model: nn.Module) -> list[tuple[Any, float]]:
-    """What each of the model's FFNs, the modules called `ffn`, says of its width, and of the share that is passed."""
-    ffns = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "ffn"]
-    return [(getattr(ffn, "hidden", None), getattr(ffn, "active", 1.0)) for ffn in ffns]
-
-
-def only(widths: Iterable[Any]) -> int | None:
-    """The one width of all FFNs, where there is one."""
-    found = {*widths}
-    width = found.pop() if len(found) == 1 else None
-    return width if isinstance(width, int) else None
 
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:

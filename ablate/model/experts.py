@@ -12,11 +12,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}  # W₂ · f(W₁ x)
-GATED: dict[str, Callable[[Tensor], Tensor]] = {
-    "reglu": F.relu,
-    "geglu": F.gelu,
-    "swiglu": F.silu,
-}  # W₂ · (f(V x) ⊙ W₁ x)
+# W₂ · (f(V x) ⊙ W₁ x)
+GATED: dict[str, Callable[[Tensor], Tensor]] = {"reglu": F.relu, "geglu": F.gelu, "swiglu": F.silu}
 Expert = Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu"]
 
 
@@ -61,7 +58,7 @@ def register_operators() -> None:
     """
     product = torch.library.custom_op("ablate::grouped_product", product_of_groups, mutates_args=())
     product.register_fake(lambda x, weight, ends: x.new_empty(len(x), weight.shape[-1]))
-    product.register_autograd(rows_and_matrices, setup_context=keep_given)
+    product.register_autograd(rows_and_matrices, setup_context=lambda ctx, inputs, _: ctx.save_for_backward(*inputs))
     product.register_vmap(one_by_one(product))
     register_flop_formula(torch.ops.ablate.grouped_product)(flops_of_groups)
     gradient = torch.library.custom_op("ablate::grouped_gradient", gradient_of_groups, mutates_args=())
@@ -94,11 +91,6 @@ def groups(ends: Tensor, of_each: Tensor) -> list[tuple[int, int, Tensor]]:
     """Where each group that has rows starts and ends, and what of a tensor is its own."""
     found = ends.tolist()
     return [group for group in zip([0, *found], found, of_each, strict=False) if group[0] < group[1]]
-
-
-def keep_given(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-    """Keep what the gradient of `grouped` is made of."""
-    ctx.save_for_backward(*inputs)
 
 
 def rows_and_matrices(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:

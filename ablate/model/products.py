@@ -1,13 +1,15 @@
-"""Which library computes the products of linear layers in float32 on a CPU."""
+"""Which library computes the products of linear layers in float32 on a CPU, and at what rate."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-BACKENDS = ("torch", "onednn")  # what torch takes by itself, which is MKL where it was built with it; oneDNN
+from torch.nn.functional import linear
 
 
 class OneDNNLinear(nn.Linear):
@@ -61,3 +63,46 @@ def use(backend: str, model: nn.Module) -> None:
     for module in model.modules() if backend == "onednn" else ():
         if type(module) is nn.Linear:
             module.__class__ = OneDNNLinear
+
+
+SECONDS = 0.02  # that each product is repeated for; the fastest counts, since whatever else runs can only slow it down
+# What torch takes by itself, which is MKL where it was built with it; oneDNN.
+PRODUCTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"torch": linear, "onednn": by_onednn}
+
+Shape = tuple[int, int]  # in and out features of a linear layer
+
+
+def linear_shapes(model: nn.Module) -> Counter[Shape]:
+    """How many linear layers of each shape a model has."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    return Counter((layer.in_features, layer.out_features) for layer in layers)
+
+
+def product_seconds(
+    shapes: Counter[Shape], rows: int, backend: str = "torch", dtype: torch.dtype = torch.float32
+) -> float:
+    """Seconds that one core takes for all products of one step over `rows` positions, at best: of each linear layer the
+    forward product, the gradient of what it reads, and that of its weights."""
+    product = PRODUCTS[backend]
+    total = 0.0
+    for (features, outputs), count in shapes.items():
+        x, weight, gradient = (
+            torch.ones(size, dtype=dtype) for size in ((rows, features), (outputs, features), (rows, outputs))
+        )
+        of_layer = [(x, weight), (gradient, weight.t()), (gradient.t(), x.t())]
+        total += count * sum(fastest(product, one, other) for one, other in of_layer)
+    return total
+
+
+def product_flops(shapes: Counter[Shape], rows: int) -> int:
+    """Floating-point operations of those products."""
+    return sum(6 * rows * features * outputs * count for (features, outputs), count in shapes.items())
+
+
+def fastest(product: Callable[[Tensor, Tensor], Tensor], one: Tensor, other: Tensor) -> float:
+    """Seconds of the fastest of many repetitions."""
+    best, end = float("inf"), time.perf_counter() + SECONDS
+    while (start := time.perf_counter()) < end:
+        product(one, other)
+        best = min(best, time.perf_counter() - start)
+    return best

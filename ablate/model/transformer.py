@@ -53,7 +53,9 @@ class Stack(nn.Module):
             share_parameters(one, other)
         self.blocks, self.later = nn.ModuleList(blocks), nn.ModuleList(later)
         self.keeps_hidden, self.hidden_states = False, list[Tensor]()  # the stream after each block, for an objective
-        if getattr(self.position, "local_base", None) and not any(windows_of(blocks)):
+        if getattr(self.position, "local_base", None) and not any(
+            getattr(block.attention, "window", None) for block in blocks
+        ):
             self.position.note = "its local_base is of no matter: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
@@ -223,11 +225,6 @@ class EncoderDecoder(nn.Module):
         """Logits (B, T, vocab) of the token after each of (B, T)."""
         x = self.decoder.run(self.embed(tokens) * self.scale, True, mask, memory, source_mask)
         return capped(self.head(x), self.soft_cap)
-
-
-def windows_of(blocks: list[Block]) -> list[int | None]:
-    """The window of each block's attention."""
-    return [getattr(block.attention, "window", None) for block in blocks]
 
 
 def wants_final_norm(blocks: list[Block]) -> bool:

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import torch
 
 from ablate.config.schema import Config
+from ablate.model.products import Shape, product_seconds
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
 from ablate.planning.describe import reconfigured
 from ablate.planning.earlier_runs import begun
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Cell
-from ablate.training.product_rates import Shape, product_seconds
 
 # Floating-point operations of a run from which compiling it pays: a minute or so.  On a GPU the figure is a guess.
 LONG = {"cpu": 4e12, "cuda": 4e15}

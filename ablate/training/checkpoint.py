@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -15,16 +15,6 @@ from ablate.config.regular_files import regular
 from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.run import MetricsWriter, Run
-
-
-class Stateful(Protocol):
-    """A part of a run that a checkpoint carries."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """What has to be kept of it."""
-
-    def load_state_dict(self, state: dict[str, Any], /) -> Any:
-        """Continue from that."""
 
 
 @dataclasses.dataclass
@@ -48,8 +38,8 @@ class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be continued from; it has been set aside."""
 
 
-def save(run: Run, progress: Progress, metrics: MetricsWriter, parts: Mapping[str, Stateful]) -> None:
-    """Write a run's checkpoint, atomically."""
+def save(run: Run, progress: Progress, metrics: MetricsWriter, parts: Mapping[str, Any]) -> None:
+    """Write a run's checkpoint, atomically: of each part its `state_dict`."""
     progress.offset, progress.logged = metrics.offset(), metrics.written().sha256
     buffer = io.BytesIO()
     states = {name: part.state_dict() for name, part in parts.items()}
@@ -57,7 +47,7 @@ def save(run: Run, progress: Progress, metrics: MetricsWriter, parts: Mapping[st
     write_atomic(run.checkpoint_file, sealed_archive(buffer.getvalue()), run.check)
 
 
-def restore(run: Run, device: torch.device, parts: Mapping[str, Stateful]) -> Progress:
+def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progress:
     """Have the parts of a run continue from its checkpoint, if there is one.
 
     Raises DamagedCheckpoint, having set it aside.

@@ -1,4 +1,4 @@
-"""The devices of this machine: one environment per worker, names, memory."""
+"""The devices of this machine: one environment per worker, names, memory, and what errors say that it is full."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import torch
 
+# A library, or the driver, that gets no memory raises an error of another kind: cuBLAS for its handle, say.
+FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory", "HIP out of memory")
 MAXRSS = 1 if sys.platform == "darwin" else 1024  # bytes in what the system counts memory by
 
 
@@ -32,15 +34,10 @@ def environments(device: str, parallel: str | int) -> list[dict[str, str]]:
     if device != "cuda":
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return [{}] * (count if parallel == "auto" else int(parallel))
-    devices = visible_devices()
+    count, listed = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # others are in vain
     count = len(devices) if parallel == "auto" else int(parallel)
     return [{"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} for i in range(count if devices else 0)]
-
-
-def visible_devices() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; what it lists in vain is left out."""
-    count, listed = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    return [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]
 
 
 def share(device: str, number: int) -> dict[str, str]:
@@ -102,3 +99,23 @@ def peak_memory(device: torch.device) -> int:
 def device_name(device: torch.device) -> str:
     """The device as its maker calls it."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}"
+
+
+class TooLarge(Exception):
+    """Work that does not fit into memory and cannot be taken by parts."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is that an accelerator's memory is full, so that less work at a time may do."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in FULL)
+
+
+def make_room(device: torch.device) -> None:
+    """Give memory that is free back to the GPU, so that it can be had in other pieces.
+
+    Not while the error is handled, which holds on to what it was raised in.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

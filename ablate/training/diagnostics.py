@@ -15,8 +15,8 @@ from ablate.data.task import HeldOut
 from ablate.model.attend import visible
 from ablate.model.places import Places
 from ablate.model.residual import Block, Stream
+from ablate.training.devices import is_out_of_memory, make_room
 from ablate.training.evaluation import Setting
-from ablate.training.out_of_memory import is_out_of_memory, make_room
 from ablate.training.scoring import autocast
 
 
@@ -51,14 +51,12 @@ def diagnosed(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) 
         logits = copied(**inputs)
     targets = held_out.targets[:size].to(setting.device)
     F.cross_entropy(logits.float().flatten(0, -2), targets.flatten()).backward()
-    parts = {name: module for name, module in copied.named_modules() if isinstance(module, Block) or name == "embed"}
-    norms = {f"diag/grad_norm/{name}": gradients(module) for name, module in parts.items()}
-    return {name: math.hypot(*each) for name, each in norms.items() if each} | found
-
-
-def gradients(module: nn.Module) -> list[float]:
-    """The norm of each gradient of a module; none of what serves training alone, or is frozen."""
-    return [float(p.grad.float().norm()) for p in module.parameters() if p.grad is not None]
+    norms: dict[str, float] = {}
+    for name, module in copied.named_modules():
+        gradients = [p.grad for p in module.parameters() if p.grad is not None]  # what is frozen has none
+        if gradients and (isinstance(module, Block) or name == "embed"):
+            norms[f"diag/grad_norm/{name}"] = math.hypot(*(float(each.float().norm()) for each in gradients))
+    return norms | found
 
 
 def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
@@ -77,7 +75,8 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
         show(f"diag/attention_logit/{name.rpartition('.')[0]}", largest_logit(attention, *pairs))
 
     def normed(norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        show(f"diag/drift/{name}", drift(norm, **arguments(norm, args, kwargs)))
+        with torch.no_grad():
+            show(f"diag/drift/{name}", norm.drift(**arguments(norm, args, kwargs)))
 
     if isinstance(module, Block):
         module.register_forward_hook(output, with_kwargs=True)
@@ -96,13 +95,6 @@ def rms(x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -
     """√ mean x², over real positions."""
     square = x.float().square().mean(-1)
     return (square.mean() if mask is None else (square * mask).sum() / mask.sum().clamp(min=1)).sqrt()
-
-
-@torch.no_grad()
-def drift(norm: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """How far the running statistics of a norm are from those of its input."""
-    found: Tensor = norm.drift(x, mask)
-    return found
 
 
 @torch.no_grad()

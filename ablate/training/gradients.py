@@ -14,8 +14,7 @@ from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at, rekey, seed_others
 from ablate.model.norm import running_norms
 from ablate.model.objective import Objective, has_auxiliary, terms_of
-from ablate.training.devices import moved
-from ablate.training.out_of_memory import TooLarge, is_out_of_memory, make_room
+from ablate.training.devices import TooLarge, is_out_of_memory, make_room, moved
 from ablate.training.scoring import autocast
 
 
@@ -23,14 +22,20 @@ class Gradients:
     """`gradients(batch)` of a run: replaces the gradients of the parameters, and returns the losses of the batch.
 
     All calls within one step have the draws of that step, and running statistics are those of its first call alone.
-    `parts` is how many parts a batch is taken in; `said` is called with a sentence where it has to be more.
+    `parts` is how many parts a batch is taken in; `report` is called with a sentence where it has to be more.
     """
 
     def __init__(
-        self, model: nn.Module, objective: Objective, loop: Train, seed: int, foreign: bool, said: Callable[[str], None]
+        self,
+        model: nn.Module,
+        objective: Objective,
+        loop: Train,
+        seed: int,
+        foreign: bool,
+        report: Callable[[str], None],
     ):
         self.model, self.objective, self.precision = model, objective, loop.precision
-        self.device, self.seed, self.foreign, self.said = torch.device(loop.device), seed, foreign, said
+        self.device, self.seed, self.foreign, self.report = torch.device(loop.device), seed, foreign, report
         self.parts, self.step, self.calls = 1, 0, 0
 
     def begin(self, step: int) -> None:
@@ -52,10 +57,8 @@ class Gradients:
             self.parts = parts
             alike = "whose gradients add up to the same"
             alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
-            change = (
-                f"out of memory: from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
-            )
-            self.said(f"{change}, {alike}")
+            change = f"from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
+            self.report(f"out of memory: {change}, {alike}")
         return losses
 
     def state_dict(self) -> dict[str, int]:
@@ -85,10 +88,10 @@ def backward_by_parts(
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            said = first_line(error)
+            message = first_line(error)
         model.zero_grad(set_to_none=True)
         make_room(device)
-        refuse_to_split(model, len(batch.targets), parts, said)
+        refuse_to_split(model, len(batch.targets), parts, message)
         parts *= 2
 
 
@@ -123,18 +126,16 @@ def backward(
 def cross_entropy(logits: Tensor, targets: Tensor, scored: int | None) -> Tensor:
     """Mean −log p of the targets, or their sum divided by how many are scored in a whole of which these are a part."""
     logits, targets = logits.flatten(0, -2), targets.flatten()
-    return (
-        F.cross_entropy(logits, targets)
-        if scored is None
-        else F.cross_entropy(logits, targets, reduction="sum") / scored
-    )
+    if scored is None:
+        return F.cross_entropy(logits, targets)
+    return F.cross_entropy(logits, targets, reduction="sum") / scored
 
 
-def refuse_to_split(model: nn.Module, rows: int, parts: int, said: str) -> None:
+def refuse_to_split(model: nn.Module, rows: int, parts: int, message: str) -> None:
     """Raise TooLarge where a batch of some rows cannot be taken in more parts."""
     if norms := running_norms(model):
         kind = type(norms[0]).__name__
         why = f"{kind} normalises by the whole batch, so that parts would be another model; write a smaller"
-        raise TooLarge(f"out of memory with train.batch_size={rows}: {why} train.batch_size ({said})")
+        raise TooLarge(f"out of memory with train.batch_size={rows}: {why} train.batch_size ({message})")
     if -(-rows // parts) == 1:
-        raise TooLarge(f"out of memory with one example at a time; write a smaller model or data.context ({said})")
+        raise TooLarge(f"out of memory with one example at a time; write a smaller model or data.context ({message})")

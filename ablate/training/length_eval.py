@@ -30,9 +30,8 @@ def length_problems(config: Config, task: Task) -> list[Problem]:
         try:
             task.held_out("test", 1, length)
         except ValueError as error:
-            found.append(
-                Problem("eval.lengths", f"{task.name} has no test examples of length {length} ({first_line(error)})")
-            )
+            problem = f"{task.name} has no test examples of length {length} ({first_line(error)})"
+            found.append(Problem("eval.lengths", problem))
             continue
         position = resolve("position", config.position["_target_"], config.user)
         if not getattr(position, "extrapolates", True) and task.span(length) > task.context:
@@ -52,9 +51,8 @@ def seen_lengths(config: Config, task: Task) -> dict[str, float]:
 def seen_in_training(lengths: dict[str, float]) -> list[str]:
     """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
     shares = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
-    return [f"eval.lengths seen in training: {shares} of the test examples: there are too few to hold any out"] * bool(
-        shares
-    )
+    note = f"eval.lengths seen in training: {shares} of the test examples: there are too few to hold any out"
+    return [note] if shares else []
 
 
 def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from ablate.config.ranges import above, within
 from ablate.config.schema import Config, Optim
 from ablate.model.build import base_of
 from ablate.model.init import CONVOLUTIONS, role_of
-from ablate.training.out_of_memory import TooLarge, is_out_of_memory
+from ablate.training.devices import TooLarge, is_out_of_memory
 
 OFFERED = ("model", "params", "lr", "betas", "weight_decay")  # what an optimiser may ask for by name
 
@@ -221,7 +221,12 @@ def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
     M ← 0.95 M + 0.05 G; W ← W − lr · 0.2 √max(n, m) · NewtonSchulz(0.95 M + 0.05 G) − lr λ W.  By the factor an update
     is as large as AdamW's, so that one rate suits both (Liu 2025, arXiv 2502.16982).  `betas` are those of AdamW.
     """
-    hidden = hidden_matrices(model)
+    # Matrices, and stacks of them, that read features of the model's own: neither kernels nor the map of its inputs,
+    # which Muon's author leaves to AdamW.
+    excluded = {id(kernel) for kernel in kernels_of(model)}
+    excluded |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
+    inner = [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out")]
+    hidden = [p for p in inner if id(p) not in excluded]
     if not hidden:
         raise ValueError("optim=muon: the model has no hidden matrix")
     ids = {id(p) for p in hidden}
@@ -230,15 +235,6 @@ def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
     single = [p for p in hidden if p.ndim == 2] + [view for _, views in stacks for view in views]
     matrices = torch.optim.Muon(single, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
     return MuonBesideAdamW(matrices, AdamW(others, lr=lr, betas=(betas[0], betas[1]), fused=True), stacks)
-
-
-def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """Matrices, and stacks of them, that read features of the model's own: neither kernels nor the map of its inputs,
-    which Muon's author leaves to AdamW.
-    """
-    excluded = {id(kernel) for kernel in kernels_of(model)}
-    excluded |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
-    return [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out") and id(p) not in excluded]
 
 
 def kernels_of(model: nn.Module) -> list[torch.Tensor]:

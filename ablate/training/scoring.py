@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from ablate.data.metrics import Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
-from ablate.training.devices import moved
-from ablate.training.out_of_memory import is_out_of_memory, make_room
+from ablate.training.devices import is_out_of_memory, make_room, moved
 
 CHUNK = 4096  # positions of one forward pass on the CPU
 T = TypeVar("T")

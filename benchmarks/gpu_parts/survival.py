@@ -73,7 +73,7 @@ def kill_after_a_checkpoint(words: list[str], folder: Path) -> bool:
 
 def out_of_memory(given: Given, found: Findings) -> None:
     """A batch that does not fit is taken by parts to the same losses; BatchNorm says why it cannot be."""
-    from ablate.training.out_of_memory import TooLarge
+    from ablate.training.devices import TooLarge
 
     size = given.pick([], ["scale=base", "train.batch_size=128"])
     config = on(one_cell(given.words(*size, "model.dropout=0.1")).config, given.device, "fp32")

@@ -129,19 +129,6 @@ def test_a_context_that_just_fits_and_one_that_does_not() -> None:
         ruler(400, 20)
 
 
-def test_says_what_it_is() -> None:
-    task = shelf()
-    assert (task.kind, task.metrics, task.token, task.name) == (
-        "lm",
-        {"loss": "min", "accuracy": "max"},
-        "char",
-        "shelf",
-    )
-    assert task.title == "char LM on shelf" and task.vocab == 300 * 40 + 1
-    assert task.train_tokens == len(task.corpus.tokens["train"])
-    assert set(task.yardsticks) == {"uniform", "unigram", "bigram"}
-
-
 # ---- other lengths
 
 

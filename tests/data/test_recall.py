@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -38,27 +40,6 @@ def test_mqar_distances_follow_the_power_law() -> None:
     assert stats.chisquare(np.bincount(gaps, minlength=16), 6000 * second).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"pairs": 0}, r"data\.pairs must be ≥ 1, not 0"),
-        ({"symbols": 6}, r"data\.symbols=6 has too few keys; data\.pairs=4 needs data\.symbols of at least 8"),
-        ({"symbols": 99}, r"data\.symbols=99 is odd"),
-        ({"length": 15}, r"data\.length=15 is too short; mqar needs at least 16"),
-        ({"length": 80}, r"data\.length=80 needs data\.context of at least 80, not 64"),
-        ({"power_a": 0.0}, r"data\.power_a must be > 0, not 0.0"),
-    ],
-)
-def test_mqar_refuses_what_makes_no_sense(more: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
-        build("mqar", "lm", **more)
-
-
-def test_mqar_has_no_examples_too_short_for_its_queries() -> None:
-    with pytest.raises(ValueError, match="mqar has no examples of length 15; the shortest is 16"):
-        task("mqar", "lm").held_out("test", 100, 15)
-
-
 def test_memorisation_is_one_map_for_all_seeds_and_splits() -> None:
     it, other = task("memorisation", "lm"), build("memorisation", "lm", length=8)
     known: dict[int, int] = {}
@@ -73,16 +54,27 @@ def test_memorisation_is_one_map_for_all_seeds_and_splits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("name", "more", "message"),
     [
-        ({"symbols": 2}, r"data\.symbols must be ≥ 4, not 2"),
-        ({"symbols": 9}, r"data\.symbols=9 is odd"),
-        ({"length": 7}, r"data\.length=7 is odd"),
-        ({"length": 0}, r"data\.length=0 is too short"),
+        ("mqar", {"pairs": 0}, r"data\.pairs must be ≥ 1, not 0"),
+        ("mqar", {"symbols": 6}, r"data\.symbols=6 has too few keys; data\.pairs=4 needs data\.symbols of at least 8"),
+        ("mqar", {"symbols": 99}, r"data\.symbols=99 is odd"),
+        ("mqar", {"length": 15}, r"data\.length=15 is too short; mqar needs at least 16"),
+        ("mqar", {"length": 80}, r"data\.length=80 needs data\.context of at least 80, not 64"),
+        ("mqar", {"power_a": 0.0}, r"data\.power_a must be > 0, not 0.0"),
+        ("memorisation", {"symbols": 2}, r"data\.symbols must be ≥ 4, not 2"),
+        ("memorisation", {"symbols": 9}, r"data\.symbols=9 is odd"),
+        ("memorisation", {"length": 7}, r"data\.length=7 is odd"),
+        ("memorisation", {"length": 0}, r"data\.length=0 is too short"),
     ],
 )
-def test_memorisation_refuses_what_makes_no_sense(more: dict[str, int], message: str) -> None:
+def test_settings_that_make_no_sense_are_refused(name: str, more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
-        build("memorisation", "lm", **more)
-    with pytest.raises(ValueError, match="length 9; write an even one"):
-        task("memorisation", "lm").held_out("val", 100, 9)
+        build(name, "lm", **more)
+
+
+def test_lengths_without_examples_are_refused() -> None:
+    shortest = "has no examples of length 15; the shortest is 16"
+    for name, length, message in (("mqar", 15, shortest), ("memorisation", 9, "length 9; write an even one")):
+        with pytest.raises(ValueError, match=message):
+            task(name, "lm").held_out("test", 100, length)

@@ -38,8 +38,8 @@ def test_a_yaml_says_what_it_is_and_holds_every_setting(name: str) -> None:
     file = FILES[name]
     assert file.read_text().startswith("# "), f"{file}: write a first line such as: # Copy: the source again."
     parameters = inspect.signature(resolve("data", read(name)["_target_"])).parameters
-    said, taken = read(name).keys() - {"_target_", "solved_at"}, parameters.keys() - {"kind", "context"}
-    assert said == taken, f"{file}: write every setting of its class: {', '.join(sorted(taken))}"
+    written, taken = read(name).keys() - {"_target_", "solved_at"}, parameters.keys() - {"kind", "context"}
+    assert written == taken, f"{file}: write every setting of its class: {', '.join(sorted(taken))}"
     offers = resolve("data", read(name)["_target_"]).kinds
     assert ("kind" in parameters) or len(offers) == 1
 

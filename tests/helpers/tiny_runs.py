@@ -84,8 +84,8 @@ GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 def machine() -> dict[str, Any]:
     """What the last digits of a number depend on beside the code."""
     cpu = Path("/proc/cpuinfo").read_text().split("\n\n")[0] if Path("/proc/cpuinfo").exists() else ""
-    told = dict(line.replace("\t", "").split(": ", 1) for line in cpu.splitlines() if ": " in line)
-    model = [told.get(key, "") for key in ("vendor_id", "cpu family", "model", "stepping")]
+    facts = dict(line.replace("\t", "").split(": ", 1) for line in cpu.splitlines() if ": " in line)
+    model = [facts.get(key, "") for key in ("vendor_id", "cpu family", "model", "stepping")]
     return {
         "cpu": " ".join([platform.machine(), *model]),
         "vectors": torch.backends.cpu.get_cpu_capability(),
@@ -195,8 +195,8 @@ def sometimes(levels: dict[str, Any], seed: int) -> str:
     return {("gelu", 2): "diverged", ("silu", 3): "failed", ("swiglu", 4): "missing"}.get((levels["ffn"], seed), "done")
 
 
-def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
-    return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
+def claim(registered: bool = True, **words: Any) -> dict[str, Any]:
+    return {"claim": words, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
 
 
 CLAIMS = {
@@ -250,7 +250,7 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 
 
-def told(table: pandas.DataFrame) -> dict[str, list[Any]]:
+def numbers_of(table: pandas.DataFrame) -> dict[str, list[Any]]:
     """The numbers of a table to the last bit, and its verdicts."""
     numbers = table.select_dtypes(["number", "bool"])
     found = {str(name): [float(value).hex() for value in numbers[name]] for name in numbers}
@@ -263,9 +263,9 @@ def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
     for study, given in STUDIES.items():
         case = case_of(load_study(folder / study, fabricate(folder / study, **given)), folder / study)
         made = {"effects": case.effects, "cells": case.cells, "claims": case.claims} | dict(case.further)
-        found |= {f"{study} {name}": told(table) for name, table in made.items() if len(table)}
-        said = re.findall(r"[−+-]?\d*\.\d+", summary(case.study, folder).replace("−", "-"))
-        found[f"{study} summary"] = {"said": [float(number) for number in said]}
+        found |= {f"{study} {name}": numbers_of(table) for name, table in made.items() if len(table)}
+        decimals = re.findall(r"[−+-]?\d*\.\d+", summary(case.study, folder).replace("−", "-"))
+        found[f"{study} summary"] = {"said": [float(number) for number in decimals]}
     return found
 
 

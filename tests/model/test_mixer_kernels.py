@@ -79,7 +79,7 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("variant", "model", "settings", "said"),
+    ("variant", "model", "settings", "message"),
     [
         ("gla", {"dim": 16}, {}, "even numbers of features ≥ 16, not 8 of a head's keys and 16 of its values"),
         ("retention", {"dim": 17}, {"expand": 2}, "not 17 of a head's keys and 34"),
@@ -89,13 +89,13 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
     ],
 )
 def test_what_they_cannot_do_is_refused(
-    variant: str, model: dict[str, Any], settings: dict[str, Any], said: str
+    variant: str, model: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
     config = with_kernels(variant, **model)
     config = config.with_value("attention", config.attention | settings).with_value(
         "position", read("position", "none")
     )
-    with pytest.raises(ValueError, match=f"attention.kernels=fla .*{said}"):
+    with pytest.raises(ValueError, match=f"attention.kernels=fla .*{message}"):
         initialised_model(config, Blank(kind="mlm" if "form" in model else "lm"), 0)
 
 

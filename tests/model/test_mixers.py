@@ -216,11 +216,11 @@ def test_what_reads_from_left_to_right_is_refused_where_all_is_seen(variant: str
         built({"attention": variant}, form=("encoder", "mlm"))
         built({"attention": variant}, form=("encoder_decoder", "seq2seq"))
         return
-    for form, said in (
+    for form, message in (
         (("encoder", "mlm"), "choose another attention"),
         (("encoder_decoder", "seq2seq"), "cross_attention=mha"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             built({"attention": variant}, form=form)
 
 

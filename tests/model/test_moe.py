@@ -11,7 +11,6 @@ import torch
 from empty_task import Blank
 from test_ffn import gelu, relu, silu, some
 from test_variants import CONTEXT, VOCAB, configuration, jitter, read, some_tokens
-from torch import Tensor
 
 from ablate.config.components import bind
 from ablate.config.schema import Config
@@ -19,7 +18,7 @@ from ablate.model.build import initialised_model
 from ablate.model.cost import count
 from ablate.model.ffn import MoE
 from ablate.model.init import Torch, Xavier, draw, initialise, shared_draws
-from ablate.model.objective import auxiliary, terms_of
+from ablate.model.objective import auxiliary
 from ablate.training.gradients import backward
 
 DIM = 6
@@ -184,31 +183,6 @@ def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
 def test_what_cannot_be_is_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         made(**changed)
-
-
-def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
-    model = initialised_model(configured(), Blank(VOCAB, CONTEXT), 0)
-    eager, graphs = copy.deepcopy(model), list[Any]()
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    torch._dynamo.reset()
-    model.compile(backend=backend, fullgraph=True)
-    for seed in range(3):
-        found = [losses(one, some_tokens(seed=seed)) for one in (model, eager)]
-        torch.testing.assert_close(found[0], found[1])
-    for _ in range(2):
-        torch.testing.assert_close(model.eval()(some_tokens()), eager.eval()(some_tokens()))
-        copy.deepcopy(model)
-    assert len(graphs) == 2
-
-
-def losses(model: Any, tokens: Tensor) -> dict[str, Tensor]:
-    """What training adds."""
-    logits = model.train()(tokens)
-    return terms_of(model, Objectives.plain, logits, tokens, {}, tokens.numel(), 1.0)
 
 
 def test_routing_is_in_float32_whatever_products_are_in() -> None:

@@ -49,26 +49,6 @@ def test_moments_formula_and_running_statistics(make: Any, masked: bool) -> None
     torch.testing.assert_close(norm(x), expected)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_batch_norm_is_torch_s_over_the_real_positions_alone(masked: bool) -> None:
-    """Outputs, gradients and running statistics of several steps, against nn.BatchNorm1d on gathered rows."""
-    ours, theirs = trained(BatchNorm(DIM, EPS, 0.3)), nn.BatchNorm1d(DIM, EPS, 0.3).double()
-    theirs.load_state_dict(ours.state_dict(), strict=False)
-    mask = some_mask() if masked else None
-    real = torch.ones(4, 5, dtype=torch.bool) if mask is None else mask.bool()
-    for step in range(3):
-        x, y = some(4, 5, DIM, seed=step).requires_grad_(), some(4, 5, DIM, seed=step).requires_grad_()
-        mine, other = ours(x, mask)[real], theirs(y[real])
-        torch.testing.assert_close(mine, other)
-        (mine.sin().sum()).backward()
-        (other.sin().sum()).backward()
-        torch.testing.assert_close(x.grad, y.grad)
-    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
-    torch.testing.assert_close(ours.running_var, theirs.running_var)
-    x = some(4, 5, DIM, seed=7)
-    torch.testing.assert_close(ours.eval()(x, mask)[real], theirs.eval()(x[real]))
-
-
 @each
 def test_frozen_statistics_of_the_batch_move_nothing(variant: str) -> None:
     """Frozen training computes what training from a fresh start does, and leaves all as it was."""

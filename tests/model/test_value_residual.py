@@ -102,13 +102,6 @@ def test_two_numbers_of_each_later_layer_are_learned(form: tuple[str, str]) -> N
     assert torch.equal(*(model(**some_inputs(form)) for model in models)), "they start alike"
 
 
-def test_shared_layers_share_their_two_numbers() -> None:
-    model = made(chosen("learned", share_layers=True))
-    assert model.blocks[1].attention.shares is model.blocks[2].attention.shares
-    assert model.blocks[0].attention.shares is None
-    assert model.blocks[0].attention.value.weight is model.blocks[2].attention.value.weight
-
-
 EVERY = {"qk_norm": "ln", "window": 5, "gate": "head", "sink": "learned", "soft_cap": 5.0, "value_bias": True}
 
 

@@ -14,7 +14,7 @@ from ablate.config.components import bind
 from ablate.model.cost import count
 from ablate.model.init import shared_draws
 from ablate.model.vectors.elmo import ELMo, drawn, mean_states, spaced
-from ablate.model.vectors.word2vec import LONGEST, Sentences, Word2Vec, fixed_hash
+from ablate.model.vectors.word2vec import LONGEST, Sentences, Word2Vec
 
 W2V = {"objective": "skipgram", "window": 2, "negative": 5, "subsample": 0.0, "epochs": 20, "lr": 0.05}
 LSTM = {"steps": 30, "rows": 8, "length": 16, "lr": 1e-2}
@@ -64,7 +64,6 @@ def test_a_seed_decides_every_bit(name: str) -> None:
 def test_word2vec_reads_all_of_a_long_document_and_no_hash_of_this_process() -> None:
     pieces = list(Sentences([np.arange(LONGEST + 3) % 5, np.array([4])], 5))
     assert [len(piece) for piece in pieces] == [LONGEST, 3, 1] and pieces[1] == ["0", "1", "2"]
-    assert fixed_hash("123456789") == 0xCBF43926  # the check value of CRC-32
 
 
 def test_states_of_each_direction_read_one_side_alone() -> None:
@@ -121,22 +120,13 @@ def test_no_draws_of_the_table_are_shared_with_a_learned_one(name: str) -> None:
     assert any("each seed" in note for note in own.notes)
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("word2vec", "objective", "skip"),
-        ("word2vec", "window", 0),
-        ("word2vec", "negative", 0),
-        ("word2vec", "subsample", -1.0),
-        ("word2vec", "epochs", 0),
-        ("word2vec", "lr", -1.0),
-        ("elmo", "width", 5),
-        ("elmo", "steps", 0),
-        ("elmo", "rows", 0),
-        ("elmo", "length", 1),
-        ("elmo", "lr", -1.0),
-    ],
-)
-def test_settings_out_of_range_are_refused(name: str, key: str, value: Any) -> None:
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "word2vec": {"objective": "skip", "window": 0, "negative": 0, "subsample": -1.0, "epochs": 0, "lr": -1.0},
+    "elmo": {"width": 5, "steps": 0, "rows": 0, "length": 1, "lr": -1.0},
+}
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in IMPOSSIBLE.items() for key in keys])
+def test_settings_out_of_range_are_refused(name: str, key: str) -> None:
     with pytest.raises(ValueError, match=r"embedding\.|embedding="):
-        bind("embedding", read("embedding", name) | {key: value}, {"vocab": 7, "dim": 4})()
+        bind("embedding", read("embedding", name) | {key: IMPOSSIBLE[name][key]}, {"vocab": 7, "dim": 4})()

@@ -100,7 +100,7 @@ def test_the_question_can_be_asked_where_there_is_no_gpu(
 
 
 def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None], small: list[str]) -> None:
-    """For jobs elsewhere, and told what could not be asked; here it is refused."""
+    """For jobs elsewhere, with a note of what could not be asked; here it is refused."""
     machine(0)
     words = [*small, "norm=ln", "train.device=cuda"]
     with pytest.raises(PlanError, match=r"train\.device: cuda is not available here"):

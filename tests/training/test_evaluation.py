@@ -24,10 +24,10 @@ from ablate.training.evaluation import (
     at_lengths,
     final_evaluation,
     following,
+    greedy,
     measure,
     recalibrated,
 )
-from ablate.training.greedy_decoding import greedy
 from ablate.training.scoring import score
 
 VOCAB, CPU = 9, torch.device("cpu")

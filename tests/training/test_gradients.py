@@ -1,4 +1,4 @@
-"""Out of memory: batches by parts have the gradient of the whole, chunks are halved, what cannot be split is told."""
+"""Out of memory: parts of a batch have the gradient of the whole, chunks are halved, one example is the least."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.objective import MultiToken, Objective
 from ablate.results.run import Run
+from ablate.training.devices import TooLarge
 from ablate.training.gradients import backward_by_parts
-from ablate.training.out_of_memory import TooLarge
 from ablate.training.scoring import score
 
 CPU = torch.device("cpu")
 
 
 class Memory:
-    """Room for so many rows: a hook that is out of memory above, in training only if told so."""
+    """Room for so many rows: a hook that is out of memory above, or in training only."""
 
     def __init__(self, model: nn.Module, rows: int, always: bool = True):
         self.rows, self.always, self.seen = rows, always, []
@@ -197,9 +197,9 @@ def test_balance_of_unequal_parts_is_weighted_by_their_rows(made, plan):
     _, batch = made
     config = plan("ffn=moe", "seeds=1").manifest.cells[0].config
     model = initialised_model(config, build_task(config), 0).double()
-    apart = []
+    each = []
     for rows in (slice(0, 4), slice(4, 7)):
         own = Batch({name: tensor[rows] for name, tensor in batch.inputs.items()}, batch.targets[rows])
-        apart.append(backward_by_parts(copy.deepcopy(model), Objective(), own, 1, CPU, "fp32")[0]["balance"].item())
+        each.append(backward_by_parts(copy.deepcopy(model), Objective(), own, 1, CPU, "fp32")[0]["balance"].item())
     together = backward_by_parts(model, Objective(), batch, 2, CPU, "fp32")[0]["balance"].item()
-    assert together == pytest.approx((4 * apart[0] + 3 * apart[1]) / 7, rel=1e-6) and apart[0] != apart[1]
+    assert together == pytest.approx((4 * each[0] + 3 * each[1]) / 7, rel=1e-6) and each[0] != each[1]

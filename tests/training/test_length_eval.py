@@ -112,8 +112,8 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
     monkeypatch.setattr("ablate.training.length_eval.at_lengths", fail)
     _, run, plan = carried_out(*small, "eval.lengths=[8]")
     assert run.result().status == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
-    said = capfd.readouterr().err.splitlines()
-    assert [line for line in said if "cannot be tested at eval.lengths=[8] (out of memory at this length)" in line]
+    printed = capfd.readouterr().err.splitlines()
+    assert [line for line in printed if "cannot be tested at eval.lengths=[8] (out of memory at this length)" in line]
     assert carry_out(plan) == 1
     monkeypatch.undo()
     assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and lacking(run, [8]) == []
@@ -143,7 +143,7 @@ class Short:
 
 
 @pytest.mark.parametrize(
-    ("position", "lengths", "said"),
+    ("position", "lengths", "messages"),
     [
         ("rope", [4, 10], []),
         ("learned", [4, 8], []),
@@ -152,11 +152,11 @@ class Short:
         ("learned", [30, 10], ["no test examples of length 30", "length 10 needs 20"]),
     ],
 )
-def test_what_cannot_be_done_is_refused(position, lengths, said):
+def test_what_cannot_be_done_is_refused(position, lengths, messages):
     config = typed(CONFIG | {"position": component("position", position), "eval": {"lengths": lengths}})
     problems = length_problems(config, Short())
-    assert len(problems) == len(said)
-    for problem, words in zip(problems, said, strict=True):
+    assert len(problems) == len(messages)
+    for problem, words in zip(problems, messages, strict=True):
         assert problem.key == "eval.lengths" and words in problem.message and "\n" not in problem.message
 
 
@@ -193,7 +193,6 @@ def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(sma
     heads = {head.partition("@")[2] for head in sheet.head if head.startswith("test/accuracy@")}
     assert heads == {"1, 38 % seen in training", "2, 2 % seen in training", "5", "30"}
     assert any(line in note for note in sheet.notes)
-    told = evaluate.seen_lines(
-        [evaluate.NamedRun("one", "0", load(run.folder))], {"lengths": [1, 7]}, lambda body: body()
-    )
-    assert len(told) == 1 and "seen in training: 1 (38 %) of" in told[0]
+    runs = [evaluate.NamedRun("one", "0", load(run.folder))]
+    lines = evaluate.seen_lines(runs, {"lengths": [1, 7]}, lambda body: body())
+    assert len(lines) == 1 and "seen in training: 1 (38 %) of" in lines[0]

@@ -42,7 +42,7 @@ def test_models_side_by_side_compute_what_each_does_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("optim=muon", "has no rule for muon"),
         ("attention=mqa parametrization.base_head_dim=4 model.heads=8", "writes 4 features"),
@@ -52,8 +52,8 @@ def test_models_side_by_side_compute_what_each_does_alone() -> None:
         ),
     ],
 )
-def test_what_there_is_no_rule_for_is_one_line_of_the_plan(words: str, told: str, small: list[str]) -> None:
+def test_what_there_is_no_rule_for_is_one_line_of_the_plan(words: str, message: str, small: list[str]) -> None:
     with pytest.raises(PlanError) as error:
         plan_study(tuple(latest(*small, *WIDE, *words.split())))
     [problem] = error.value.problems
-    assert str(problem).startswith("parametrization") and told in str(problem) and "\n" not in str(problem)
+    assert str(problem).startswith("parametrization") and message in str(problem) and "\n" not in str(problem)

@@ -112,23 +112,23 @@ def test_muon_leaves_the_map_of_numeric_inputs_to_adamw() -> None:
 def test_muon_takes_each_matrix_of_a_stack_by_itself() -> None:
     """As it takes them where each is a parameter of its own, and its gradient goes with the others'."""
     values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)
-    stacked, apart = nn.Module(), nn.Module()
+    stacked, separate = nn.Module(), nn.Module()
     stacked.all = nn.Parameter(values.clone())
-    apart.all = nn.ParameterList(matrix.clone() for matrix in values)
-    for model in (stacked, apart):
+    separate.all = nn.ParameterList(matrix.clone() for matrix in values)
+    for model in (stacked, separate):
         model.vector, model.kernel = nn.Parameter(torch.zeros(2)), nn.Conv1d(2, 2, 3, bias=False)
         nn.init.ones_(model.kernel.weight)
-    optimisers = [muon(model, 0.1, [0.9, 0.99], 0.5) for model in (stacked, apart)]
+    optimisers = [muon(model, 0.1, [0.9, 0.99], 0.5) for model in (stacked, separate)]
     for _ in range(3):
         grads = torch.randn(values.shape, generator=made)
         stacked.all.grad = grads
-        for matrix, grad in zip(apart.all, grads, strict=True):
+        for matrix, grad in zip(separate.all, grads, strict=True):
             matrix.grad = grad.clone()
         for optimiser in optimisers:
             optimiser.step()
             optimiser.zero_grad()
         assert stacked.all.grad is None
-    assert torch.equal(stacked.all, torch.stack([*apart.all])) and not torch.equal(stacked.all, values)
+    assert torch.equal(stacked.all, torch.stack([*separate.all])) and not torch.equal(stacked.all, values)
     assert all(p.ndim == 2 for p in optimisers[0].parts[0].param_groups[0]["params"])
 
 
@@ -186,16 +186,16 @@ def test_adafactor_s_steps() -> None:
 
 def test_adafactor_takes_each_matrix_of_a_stack_by_itself() -> None:
     values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)
-    stacked, apart = nn.Module(), nn.Module()
-    stacked.all, apart.all = nn.Parameter(values.clone()), nn.ParameterList(matrix.clone() for matrix in values)
-    optimisers = [adafactor(model, **FACTORED) for model in (stacked, apart)]
+    stacked, separate = nn.Module(), nn.Module()
+    stacked.all, separate.all = nn.Parameter(values.clone()), nn.ParameterList(matrix.clone() for matrix in values)
+    optimisers = [adafactor(model, **FACTORED) for model in (stacked, separate)]
     for _ in range(3):
         stacked.all.grad = torch.randn(values.shape, generator=made)
-        for matrix, grad in zip(apart.all, stacked.all.grad, strict=True):
+        for matrix, grad in zip(separate.all, stacked.all.grad, strict=True):
             matrix.grad = grad.clone()
         for optimiser in optimisers:
             optimiser.step()
-    torch.testing.assert_close(stacked.all, torch.stack([*apart.all]))
+    torch.testing.assert_close(stacked.all, torch.stack([*separate.all]))
 
 
 @pytest.mark.parametrize("groups", [1, 6])

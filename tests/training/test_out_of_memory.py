@@ -1,4 +1,4 @@
-"""Out of memory, in whatever words: what counts as it, what is told, and what goes on with less at a time."""
+"""Out of memory, in whatever words: what counts as it, messages, and what goes on with less at a time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from test_evaluation import CPU, SETTING, VOCAB, Cycles, model
 from torch import nn
 
 from ablate.model.objective import Objective
-from ablate.training import out_of_memory
+from ablate.training import devices
+from ablate.training.devices import TooLarge
 from ablate.training.diagnostics import diagnose
 from ablate.training.gradients import backward_by_parts
 from ablate.training.optim import adamw, optimizer_step
-from ablate.training.out_of_memory import TooLarge
 
 FULL = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
@@ -30,9 +30,9 @@ OTHER = [
 def test_room_is_made_on_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[str] = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cuda"))
-    out_of_memory.make_room(CPU)
+    devices.make_room(CPU)
     assert freed == []
-    out_of_memory.make_room(torch.device("cuda"))
+    devices.make_room(torch.device("cuda"))
     assert freed == ["cuda"]
 
 

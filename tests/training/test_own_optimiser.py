@@ -75,7 +75,7 @@ def test_two_optimisers_for_two_groups_of_parameters(own: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"betas": [0.9, 0.99]}, r"optim\.betas: SGD has none"),
         ({"_target_": "torch.optim.Rprop", "weight_decay": 0.1}, r"optim\.weight_decay: Rprop has none; write 0"),
@@ -85,8 +85,8 @@ def test_two_optimisers_for_two_groups_of_parameters(own: Any) -> None:
         ({"_target_": "torch.optim.lr_scheduler.StepLR"}, r"is no Optimizer"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_line(changed: dict[str, Any], told: str, own: Any) -> None:
-    with pytest.raises(PlanError, match=told) as caught:
+def test_what_does_not_fit_is_refused_in_a_line(changed: dict[str, Any], message: str, own: Any) -> None:
+    with pytest.raises(PlanError, match=message) as caught:
         own({"_target_": "torch.optim.SGD", "betas": None, "weight_decay": 0.0} | changed)
     assert len(str(caught.value).strip().splitlines()) == 1
 

@@ -19,9 +19,6 @@ from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.corpus import cache_folder
 from ablate.model.build import initialised_model
-from ablate.model.vectors.elmo import ELMo
-from ablate.model.vectors.word2vec import Word2Vec
-from ablate.planning.checks import requirements
 from ablate.planning.plan import check_study, plan_study
 from ablate.planning.step_seconds import shape_of
 from ablate.planning.sweep_time import expected_vectors
@@ -68,15 +65,6 @@ def test_a_seed_decides_the_table_and_nothing_else_moves(small: list[str], name:
     assert not torch.equal(first["embed.weight"], other["embed.weight"])
     vectors.cache_folder().rename(vectors.cache_folder().with_name("elsewhere"))
     assert torch.equal(begun(config)["embed.weight"], first["embed.weight"]), "trained again, it is the same"
-
-
-def test_one_set_is_shared_where_it_is_asked_for(small: list[str]) -> None:
-    config = configured(small, "word2vec", "embedding.shared=true")
-    rows = [begun(config, seed)["embed.weight"] for seed in (0, 1)]
-    seen = [row[known_rows(config)] for row in rows]
-    ratio = seen[0] / seen[1]
-    torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio))
-    assert len(list((cache_folder() / "vectors").glob("*.npz"))) == 1
 
 
 def test_vectors_are_of_the_initial_draws(small: list[str]) -> None:
@@ -197,14 +185,6 @@ def test_an_embedding_without_words_is_refused(name: str, data: str) -> None:
     assert problem.key == "embedding" and "words" in str(problem) and "\n" not in str(problem)
 
 
-def test_a_library_that_is_lacking_is_named(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(requirements.LIBRARIES, "Word2Vec", ("no_such_library",))
-    with pytest.raises(PlanError) as caught:
-        plan_study([*small, "embedding=word2vec", "dry_run=true"])
-    [problem] = caught.value.problems
-    assert problem.key == "embedding" and "pip install 'ablate[vectors]'" in str(problem)
-
-
 def test_a_plan_tells_the_cost_and_trains_nothing_that_is_kept(small: list[str]) -> None:
     pair = ("embedding=learned,word2vec,elmo", "seeds=2", "dry_run=true")
     plan = plan_study([*small, *pair])
@@ -224,14 +204,3 @@ def test_a_step_is_measured_once_for_tables_that_begin_otherwise(small: list[str
     learned, trained = (dataclasses.replace(cell, config=configured(small, name)) for name in ("learned", "word2vec"))
     narrow = dataclasses.replace(trained, config=trained.config.with_value("embedding.width", 6))
     assert shape_of(learned) == shape_of(trained) != shape_of(narrow)
-
-
-def test_what_a_trial_takes_stands_for_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, text = iter([0.0, 2.0, 0.0, 5.0]), [np.zeros(60_000, np.uint8), np.zeros(40_000, np.uint8)]
-    tried: list[tuple[int, int]] = []
-    for kind in (Word2Vec, ELMo):
-        monkeypatch.setattr(kind, "trained", lambda _, part, seed, times: tried.append((sum(map(len, part)), times)))
-    monkeypatch.setattr("time.process_time", lambda: next(clock))
-    assert Word2Vec(7, 4, None, False, False, "cbow", 2, 2, 0.0, 3, 0.1).expected_seconds(text) == 2.0 * 3 * 2
-    assert ELMo(7, 4, None, False, False, 20, 2, 8, 0.1).expected_seconds(text) == 5.0 * 20 / 5
-    assert tried == [(50_000, 1), (100_000, 1), (100_000, 5)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import SHAPE, STEPS, latest
-from one_run import rows_of, train, trained_anew, write_plan
+from one_run import rows_of, trained_anew, write_plan
 
 import ablate
 from ablate.data.metrics import loss
@@ -114,14 +114,6 @@ def test_a_live_loss_that_is_no_number_ends_the_run(small, tmp_path):
         run.model.head.weight.fill_(float("nan"))
     with pytest.raises(Diverged, match="train/loss is nan at step 1"):
         run.train(lambda: False)
-
-
-@pytest.mark.slow
-def test_a_compiled_run_averages_too(small):
-    status, run = train(planned(small, "train.average=ema", "train.compile=true"))
-    plain = train(planned(small, "train.average=ema"))[1]
-    assert status == "done"
-    assert run.result().final["test/loss"] == pytest.approx(plain.result().final["test/loss"], rel=1e-3)
 
 
 def test_an_average_goes_with_its_run(small, tmp_path):

@@ -74,7 +74,7 @@ class Word2Vec(Pretrained):
             min_alpha=min(1e-4, self.lr),
             min_count=1,
             seed=seed,
-            hashfxn=fixed_hash,
+            hashfxn=lambda word: zlib.crc32(word.encode()),  # Python's own differs from process to process
             workers=1,  # several threads would add up in the order in which they come
         )
         made.build_vocab_from_freq({name: int(n) for name, n in zip(sentences.names, counts, strict=True) if n})
@@ -105,8 +105,3 @@ class Sentences:
 
     def __iter__(self) -> Iterator[list[str]]:
         return ([self.names[i] for i in piece] for piece in self.pieces)
-
-
-def fixed_hash(word: str) -> int:
-    """A hash that is the same in every process, as Python's own of strings is not."""
-    return zlib.crc32(word.encode())
