@@ -58,7 +58,9 @@ def register_operators() -> None:
     """
     product = torch.library.custom_op("ablate::grouped_product", product_of_groups, mutates_args=())
     product.register_fake(lambda x, weight, ends: x.new_empty(len(x), weight.shape[-1]))
-    product.register_autograd(rows_and_matrices, setup_context=lambda ctx, inputs, _: ctx.save_for_backward(*inputs))
+    product.register_autograd(
+        rows_and_matrices, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+    )
     product.register_vmap(one_by_one(product))
     register_flop_formula(torch.ops.ablate.grouped_product)(flops_of_groups)
     gradient = torch.library.custom_op("ablate::grouped_gradient", gradient_of_groups, mutates_args=())

@@ -1,4 +1,4 @@
-"""Attention modules against formulas of their own in float64, over a sequence itself and over a memory."""
+"""Attention's variants on disk: biases of positions, a memory with its mask; formulas: test_attention_options.py."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statisti
 
 def test_steps_of_the_how_to_page_train_and_go_on_exactly(own: list[str], tmp_path: Path) -> None:
     words = ("step=noise,alternating,sharp,sam", "seeds=[0]", "train.checkpoint_seconds=0", "model.dropout=0.1")
-    plan = planned(own, tmp_path, *words)
+    plan = planned(own, tmp_path, *words, "allow_duplicates=true")
     write_plan(plan)
     found = []
     for stops in (3, 99):
