@@ -173,10 +173,17 @@ def problems_of(loaded: LoadedRun, requested: dict[str, Any]) -> list[str]:
 
 def seen_lines(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> list[str]:
     """Lines about lengths whose test examples training has seen, once each."""
-    from ablate.training.length_eval import seen_in_training, seen_lengths
+    from ablate.training.length_eval import seen_in_training
 
-    found = [call(lambda: seen_lengths(configured(run.loaded, requested), run.loaded.task())) for run in runs]  # noqa: B023
+    found = [call(partial(seen_by, run.loaded, requested)) for run in runs]
     return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
+
+
+def seen_by(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
+    """The share of each length's test examples that one run's training has seen."""
+    from ablate.training.length_eval import seen_lengths
+
+    return seen_lengths(configured(loaded, requested), loaded.task())
 
 
 def configured(loaded: LoadedRun, requested: dict[str, Any]) -> Config:

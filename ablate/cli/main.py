@@ -135,11 +135,15 @@ def study(given: Namespace, others: list[str]) -> Outcome:
     from ablate.cli.preview import dry_run
     from ablate.cli.sweep import sweep
     from ablate.config.errors import PlanError, Problem
+    from ablate.config.schema import KEYS
     from ablate.config.subcommands import Outcome
     from ablate.formatting.suggest import instead
 
     if others:
-        raise PlanError([Problem(others[0].partition("=")[0], "no such option; see ablate --help")])
+        option = others[0].partition("=")[0]
+        key = option.removeprefix("--").replace("-", "_")
+        known = f"write {key}=VALUE" if key in KEYS else "see ablate --help"
+        raise PlanError([Problem(option, f"no such option; {known}")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
         raise PlanError([Problem(given.words[0], f"no such command; {instead(given.words[0], COMMANDS)}")])
     folder, *more = given.config_dir or [None]

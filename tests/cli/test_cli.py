@@ -76,6 +76,12 @@ def test_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path, monkeypatch,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_key_written_as_an_option_is_named(capsys):
+    for option, hint in (("--results-dir=here", "write results_dir=VALUE"), ("--frob", "see ablate --help")):
+        assert command(["norm=ln", option]) == 2
+        assert capsys.readouterr().err == f"ablate: {option.partition('=')[0]}: no such option; {hint}\n"
+
+
 def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_path):
     own = hazard(tmp_path, "self.training and x.data.fill_(float('nan')) if x.shape[-1] == 32 else 1 / 0")
     words = latest(*small, "norm=ln,hazard", "model.dim=16,32", "seeds=1", *own)

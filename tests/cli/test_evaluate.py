@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,8 +36,14 @@ def trained(text, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def evaluate(trained, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
-    """The command from the folder of the studies: its exit code and what it printed."""
+    """The command from the folder of the studies: its exit code and what it printed.
+
+    As of runs with user code, on a system that cannot fork: what another process does is sent to it.
+    """
     monkeypatch.chdir(trained)
+    monkeypatch.setattr("ablate.cli.evaluate.is_foreign", lambda config: True)
+    sent = "ablate.planning.checks.user_code.run_in_subprocess"
+    monkeypatch.setattr(sent, lambda call: pickle.loads(pickle.dumps(call))())
     return lambda *arguments: (main([*arguments]), capsys.readouterr().out)
 
 
