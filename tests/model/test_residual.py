@@ -17,7 +17,7 @@ from ablate.model.build import initialised_model, offered
 from ablate.model.dropout import rekey
 from ablate.model.norm import LayerNorm
 from ablate.model.position import Places
-from ablate.model.residual import DeepNorm, LayerScale, PreNorm, Sublayers
+from ablate.model.residual import DeepNorm, PreNorm, Sublayers
 
 DIM = 6
 every = pytest.mark.parametrize("variant", variants("residual"))
@@ -197,18 +197,6 @@ def test_a_block_is_its_formula(variant: str, training: bool, cross: bool, ffn: 
         assert not torch.allclose(got, passed(made.eval(), x, Places(), True, None, memory if cross else None))
 
 
-@pytest.mark.parametrize("cross", [False, True])
-@pytest.mark.parametrize("ffn", [False, True])
-def test_parallel_sublayers_may_share_a_norm(cross: bool, ffn: bool) -> None:
-    made, x, memory = from_disk("parallel", cross, ffn, norms="shared").eval(), some(2, 4, DIM), some(2, 5, DIM, seed=1)
-    assert len(made.norms) == 1
-    normed = made.norms[0](x)
-    expected = x + made.attention(normed, Places(), True)
-    expected = expected + (made.cross_attention(normed, Places(), False, None, memory) if cross else 0)
-    expected = expected + (made.ffn(normed) if ffn else 0)
-    torch.testing.assert_close(passed(made, x, Places(), True, None, memory if cross else None), expected)
-
-
 @every
 @pytest.mark.parametrize("cross", [False, True], ids=["alone", "cross"])
 def test_hands_places_causality_masks_and_memory_on(variant: str, cross: bool) -> None:
@@ -289,21 +277,6 @@ def test_rezero_starts_as_the_identity(name: str) -> None:
         assert block.alpha.shape == () and block.alpha.item() == 0
         torch.nn.init.ones_(block.alpha)
     assert not torch.allclose(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
-
-
-@pytest.mark.parametrize("start", [0.1, 1e-5])
-def test_layerscale_starts_small(start: float) -> None:
-    config = configuration({"residual": "layerscale"})
-    config.residual["init"] = start
-    model: Any = initialised_model(config, Blank(VOCAB, CONTEXT), 0).double()
-    scales = [scale for block in model.blocks for scale in block.scales]
-    assert len(scales) == 4 and len({id(scale) for scale in scales}) == 4
-    assert all(torch.equal(scale.float(), torch.full((16,), start)) for scale in scales)
-    x = some(2, 4, 16)
-    added = passed(model.blocks[0], x, Places(), True) - x
-    assert 0 < float(added.norm()) < start * float(x.norm())
-    made = LayerScale(some_shape(DIM), sublayers(), start)
-    assert len(made.scales) == 1
 
 
 # ---- whole models

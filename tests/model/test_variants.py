@@ -278,13 +278,6 @@ def test_a_model_trains_as_it_must(form: tuple[str, str], cell: dict[str, str]) 
     check_state_dict_round_trip(*models, form, cell)
 
 
-def test_names_of_the_sublayers_parts() -> None:
-    names = [name.removeprefix("blocks.0.") for name, _ in built({"ffn": "swiglu"}).named_parameters()]
-    sublayers = [name for name in names if name.startswith(("attention.", "ffn."))]
-    expected = [f"attention.{part}.weight" for part in ("query", "key", "value", "out")]
-    assert sublayers == expected + [f"ffn.{part}.weight" for part in ("gate", "up", "down")]
-
-
 def check_no_position_sees_a_later_one(model: nn.Module, form: tuple[str, str]) -> None:
     inputs = some_inputs(form)
     with torch.no_grad():
