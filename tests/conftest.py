@@ -22,15 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 LONGEST = 1200  # seconds of a test
 ROOT = Path(__file__).resolve().parents[1]
-SHAPE = [
-    "model.dim=16",
-    "model.layers=1",
-    "model.heads=2",
-    "data.context=16",
-    "train.batch_size=4",
-    "eval.tokens=256",
-    "eval.val_share=1",
-]
+SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4"]
+SHAPE += ["eval.tokens=256", "eval.val_share=1"]
 STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warmup=2", "track=none"]
 
 
@@ -89,10 +82,8 @@ def fonts_without_layout() -> None:
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text with structure to learn: sentences from a small grammar."""
-    words, pick = (
-        ["the", "a", "red", "blue", "dog", "cat", "sees", "likes", "tree", "house", "and", "or"],
-        random.Random(0),
-    )
+    words = ["the", "a", "red", "blue", "dog", "cat", "sees", "likes", "tree", "house", "and", "or"]
+    pick = random.Random(0)
     file = tmp_path_factory.mktemp("text") / "grammar.txt"
     file.write_text("\n".join(" ".join(pick.choices(words, k=9)) + "." for _ in range(600)))
     return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import torch
 from conftest import ROOT, run_module
 from fake_studies import fabricate
 
+from ablate.cli import main as subcommands
 from ablate.cli.catalogue import SHOWN, pages
 from ablate.config.groups import groups
 from ablate.results import load_study
@@ -23,16 +25,6 @@ from analysis.figures.draw.page import page_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKING = [*PAGES, ROOT / "experiments" / "FINDINGS.md"]
-SEVERAL = {
-    "status",
-    "diff",
-    "clean",
-    "sync",
-    "evaluate",
-    "analyse",
-    "catalogue",
-    "studies",
-}  # subcommands: no studies to plan
 
 
 def test_the_readme_is_short() -> None:
@@ -109,7 +101,7 @@ def commands(page: Path) -> Iterator[list[str]]:
             if not line.startswith("ablate "):
                 continue
             words = shlex.split(line, comments=True)[1:]
-            if words[0] not in SEVERAL and not words[0].startswith("--"):
+            if words[0] not in subcommands.COMMANDS and not words[0].startswith("--"):
                 yield words
 
 
@@ -202,3 +194,36 @@ def test_the_runs_of_another_program_are_analysed(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(table, encoding="utf-8")
     done = run_module("analysis", "--runs", "runs.csv", cwd=tmp_path)
     assert done.returncode == 0 and "better" in done.stdout, done.stdout + done.stderr
+
+
+NOTEBOOK = ROOT / "docs" / "tutorial.ipynb"
+# As a kernel does it: what a cell ends with is an expression, which is shown.
+KERNEL = """
+import ast, json, sys
+space, shown = {"__name__": "__main__"}, []
+cells = json.load(open(sys.argv[1], encoding="utf-8"))["cells"]
+for source in ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"):
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), space)
+    value = eval(compile(ast.Expression(last.value), "cell", "eval"), space) if last else None
+    kinds = [name for name in ("_repr_html_", "_repr_png_") if getattr(value, name, lambda: None)()]
+    shown.append([kinds, repr(value)])
+print("SHOWN", json.dumps(shown))
+"""
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
+    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert notebook["nbformat"] == 4 and len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    assert not any(cell["outputs"] for cell in code), "what it shows comes from a run"
+    (tmp_path / "ablate_notebook.py").write_text(KERNEL)
+    done = run_module("ablate_notebook", str(NOTEBOOK), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said, _, shown = done.stdout.partition("SHOWN ")
+    assert "did you mean rms?" in said and "did you mean ffn?" in said
+    kinds = [[*kinds] for kinds, _ in json.loads(shown)]
+    assert kinds.count(["_repr_html_"]) == 5 and kinds.count(["_repr_png_"]) == 2
+    assert (tmp_path / "results" / "figures" / "first_steps" / "report.html").exists()
+    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 24

@@ -94,6 +94,13 @@ def own_norm(folder: Path) -> None:
     (folder / "my_package" / "__init__.py").touch()
 
 
+def committed(folder: Path, *names: str) -> None:
+    """A repository with a commit of these files."""
+    name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", *names], [*name, "commit", "-qm", "all"]):
+        done("git", *command, folder=folder)
+
+
 def test_code_installed_below_a_repository_is_not_of_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,10 +109,7 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
     for name in ("theirs.py", ".venv/run_facts.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
-    done("git", "init", "-q", folder=tmp_path)
-    done("git", "add", "theirs.py", folder=tmp_path)
-    done("git", *name, "commit", "-qm", "theirs", folder=tmp_path)
+    committed(tmp_path, "theirs.py")
     for file, known in (("theirs.py", True), (".venv/run_facts.py", False)):
         monkeypatch.setattr(run_facts, "__file__", str(tmp_path / file))
         found = run_facts.git.__wrapped__()
@@ -130,10 +134,7 @@ def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
 
     monkeypatch.setattr(run_facts, "__file__", str(write("ablate/execution/run_facts.py")))
     write("notes.md")
-    name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
-    done("git", "init", "-q", folder=tmp_path)
-    done("git", "add", ".", folder=tmp_path)
-    done("git", *name, "commit", "-qm", "all", folder=tmp_path)
+    committed(tmp_path, ".")
     assert not dirty()
     write("paper/draft of mine.tex")
     mine = write("mine/norms.py")

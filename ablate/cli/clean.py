@@ -80,7 +80,16 @@ def survey(results: Path) -> Found:
         whose = "a command at work" if busy else "another one"
         untouched.append(f"{counted(len(lone), 'run')} that no readable study refers to: {whose} may")
         free, lone = [run for run in free if run.path in used], []
-    items = [item for run in free for item in _of_run(run, now)]
+    items: list[Item] = []
+    for run in free:
+        items += _debris(run.folder, now, run)
+        if run.checkpoint_file.exists() and _ended(run):
+            with contextlib.suppress(Corrupt):  # of an unreadable configuration nobody knows what to keep
+                config = read_plain(run.config_file)
+                if isinstance(config, dict) and config.get("keep") not in ("all", None):
+                    items.append(Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run))
+        if run.weights_file.exists():
+            items.append(Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run))
     items += [item for folder in manifests if not folder.is_symlink() for item in _debris(folder, now, None)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
     left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
@@ -124,17 +133,6 @@ def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
     return sum(file.lstat().st_size for file in files)
-
-
-def _of_run(run: Run, now: float) -> Iterator[Item]:
-    yield from _debris(run.folder, now, run)
-    if run.checkpoint_file.exists() and _ended(run):
-        with contextlib.suppress(Corrupt):  # of an unreadable configuration nobody knows what to keep
-            config = read_plain(run.config_file)
-            if isinstance(config, dict) and config.get("keep") not in ("all", None):
-                yield Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run)
-    if run.weights_file.exists():
-        yield Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run)
 
 
 def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]]:

@@ -78,9 +78,14 @@ def differences(first: str, second: str, results: Path = Path("results"), study:
 
 def compare(first: Side, second: Side) -> list[Row]:
     """What differs between two cells or runs, in the order in which it is shown."""
-    config = list(_unequal("configuration", first.config, second.config))
-    carried = [row._replace(section="without effect on numbers") for row in config if _is_carried(row)]
-    rows = [row for row in config if not _is_carried(row)] + carried
+    rows, idle = list[Row](), list[Row]()
+    for row in _unequal("configuration", first.config, second.config):
+        moved = row.key.endswith("_target_") and own_name(row.first) == own_name(row.second)
+        if moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in NO_NUMBERS:
+            idle.append(row._replace(section="without effect on numbers"))
+        else:
+            rows.append(row)
+    rows += idle
     for row in _unequal("size", first.sizes, second.sizes, UNKNOWN):
         known = isinstance(row.first, int | float) and isinstance(row.second, int | float) and row.first
         rows.append(row._replace(change=formatting.percent(row.second / row.first - 1) if known else ""))
@@ -178,11 +183,6 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in flat(config).items() if key != "seeds"}
     seeds = config.get("seeds")
     return found | ({"seed": seeds[0]} if isinstance(seeds, list) and len(seeds) == 1 else {})
-
-
-def _is_carried(row: Row) -> bool:
-    moved = row.key.endswith("_target_") and own_name(row.first) == own_name(row.second)
-    return moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in NO_NUMBERS
 
 
 def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lacking: str = ABSENT) -> Iterator[Row]:

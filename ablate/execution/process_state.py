@@ -17,7 +17,7 @@ import torch
 
 # Prefixes of the variables that libraries write for their own use.
 LIBRARIES = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "KMP_", "TORCH_", "FLA_")
-SUBNORMAL = 5e-324  # which processors can be told to take for 0
+SUBNORMAL = 5e-324  # which processors can be set to take for 0
 
 READERS: dict[str, Callable[[], Any]] = {
     "torch's default dtype": torch.get_default_dtype,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LEAVE = 5.0  # seconds that a worker has to write its checkpoint once it is told to stop
+LEAVE = 5.0  # seconds that a worker has to write its checkpoint after a request to stop
 LIMIT = 9.0  # seconds after a signal in which the command ends, whatever goes on in it
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -91,17 +91,6 @@ def ignore_signals() -> None:
     """From here on the exit code stands."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def end_after(event: threading.Event, seconds: float) -> None:
-    """End this process `seconds` after an event, whatever it is doing then."""
-
-    def watch() -> None:
-        event.wait()
-        time.sleep(seconds)
-        os._exit(128 + signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def requested(event: threading.Event) -> Callable[[int, Any], None]:

@@ -20,7 +20,7 @@ from typing import IO
 
 from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
 from ablate.execution.orders import Answer, Order, answer_of, line, order_of
-from ablate.execution.signals import LEAVE, DiskFull, end_after, requested
+from ablate.execution.signals import LEAVE, DiskFull, requested
 from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare
 from ablate.results.code_hash import code_of
@@ -28,7 +28,7 @@ from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
 
 POLL = 0.1  # seconds between two polls of whether to stop
-LATE = 0.5  # seconds beyond LEAVE after which a child that was asked to stop is ended
+LATE = 0.5  # seconds beyond LEAVE after which a child that does not stop is ended
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ class WorkerParent:
         return None if text is None or (answer.died and self.stopping()) else answer
 
     def wait(self, child: Child) -> str | None:
-        """What a process answers; empty when it ended without; None when it was asked to stop and did not."""
+        """What a process answers; empty when it ended without; None when it did not stop in time."""
         limit = None
         while (text := child.receive(POLL)) is None:
             if limit is None and self.stopping():
@@ -125,7 +125,13 @@ def serve(channel: socket.socket) -> None:
     stop, own = threading.Event(), os.getpid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, requested(stop))
-    end_after(stop, LEAVE)
+
+    def end_late() -> None:
+        stop.wait()
+        time.sleep(LEAVE)
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=end_late, daemon=True).start()
     orders: queue.Queue[str] = queue.Queue()
     threading.Thread(target=read_orders, args=(channel, orders, stop), daemon=True).start()
 

@@ -174,15 +174,6 @@ def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:
     assert command(results, "--yes") == 0 and not rest.parent.exists()
 
 
-def test_links_lead_nowhere(results: Path, tmp_path: Path) -> None:
-    precious = put(tmp_path / "elsewhere" / "precious.corrupt")
-    (run_of(results, 0).folder / "link").symlink_to(precious.parent)
-    (run_of(results, 0).folder / "x.corrupt").symlink_to(precious)
-    (results / "runs" / "cell").mkdir()
-    (results / "runs" / "cell" / "s0-link").symlink_to(precious.parent)
-    assert command(results, "--yes", "--orphans", "--weights") == 0 and precious.exists()
-
-
 def test_sizes() -> None:
     sizes = (0, 999, 1000, 99_949, 99_960, 999_600, 2.5e9, 3e16)
     found = [clean.human([clean.Item("", Path(), int(size))]) for size in sizes]
@@ -216,28 +207,28 @@ def test_without_locks_leases_alone_show_what_is_in_use(results, monkeypatch, ca
     assert command(results, "--yes") == 0 and not held.checkpoint_file.exists()
 
 
-def test_what_a_link_leads_to_lies_elsewhere_and_stays(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fabricate(results.parent / "other", {"norm": ["rms"]}, study="other")
-    for planned in read_manifest(results.parent / "other", "other").runs:
-        put(Run(results.parent / "other", planned.path).weights_file)
-    put(study_folder(results.parent / "other", "other") / "x.corrupt")
-    [cell] = (results.parent / "other" / "runs").iterdir()
+def test_what_links_lead_to_lies_elsewhere_and_stays(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file, a folder, a run, a cell, a study, and all runs."""
+    other, run = results.parent / "other", run_of(results, 0)
+    fabricate(other, {"norm": ["rms"]}, study="other")
+    for planned in read_manifest(other, "other").runs:
+        put(Run(other, planned.path).weights_file)
+    precious = put(study_folder(other, "other") / "x.corrupt")
+    [cell] = (other / "runs").iterdir()
+    (run.folder / "link").symlink_to(precious.parent)
+    (run.folder / "x.corrupt").symlink_to(precious)
+    (results / "runs" / "cell").mkdir()
+    (results / "runs" / "cell" / "s0-link").symlink_to(next(cell.iterdir()))
     (results / "runs" / cell.name).symlink_to(cell)
-    (results / "studies" / "other").symlink_to(study_folder(results.parent / "other", "other"))
-    before = all_files(results.parent / "other")
+    (results / "studies" / "other").symlink_to(study_folder(other, "other"))
+    before = all_files(other)
     for more in ("with its study", "without"):
-        assert (
-            command(results, "--yes", "--orphans", "--weights") == 0 and all_files(results.parent / "other") == before
-        )
+        assert command(results, "--yes", "--orphans", "--weights") == 0 and all_files(other) == before
         assert f"untouched: {results / 'runs' / cell.name} is a link" in capsys.readouterr().out, more
         (results / "studies" / "other").unlink(missing_ok=True)
-
-
-def test_runs_behind_a_link_are_no_orphans(results: Path) -> None:
-    mine = results.parent / "mine"
+    mine, before = results.parent / "mine", all_files(results)
     (mine / "studies").mkdir(parents=True)
     (mine / "runs").symlink_to(results / "runs")
-    before = all_files(results)
     assert command(mine, "--yes", "--orphans", "--weights") == 2 and all_files(results) == before
 
 

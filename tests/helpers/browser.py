@@ -18,11 +18,8 @@ FLAGS = [
     "--disable-quic",
     "--disable-dev-shm-usage",
     "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
 ]
+FLAGS += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
 
 
 @contextlib.contextmanager

@@ -211,23 +211,8 @@ REST = {
 }
 GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral"]}
 GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"], "residual": ["Forgetful"]}
-GROUPS |= {
-    "norm": [
-        "OverTime",
-        "OverBatch",
-        "Batchwise",
-        "Windowwise",
-        "Counting",
-        "Far",
-        "Unread",
-        "Idle",
-        "Single",
-        "Drawing",
-        "Broken",
-        "ByWidth",
-        "Sampled",
-    ]
-}
+GROUPS["norm"] = ["OverTime", "OverBatch", "Batchwise", "Windowwise", "Counting", "Far", "Unread", "Idle", "Single"]
+GROUPS["norm"] += ["Drawing", "Broken", "ByWidth", "Sampled"]
 OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Spectral": ""}
 
 
