@@ -119,7 +119,7 @@ def test_every_stratum_has_its_own_reference(plan) -> None:
 
 
 @pytest.mark.parametrize("rule", [lambda w: w, lambda w: w * w, lambda w: -(-w // 24) * 24, lambda w: 3 * w + 7])
-@pytest.mark.parametrize("target", [1, 12.5, 10_000])
+@pytest.mark.parametrize("target", [1, 12.5, 500, 10_000])
 @pytest.mark.parametrize("guess", [1, 171])
 def test_any_cost_that_rises_with_the_width_is_searched_exactly(rule, target: float, guess: int) -> None:
     counted: list[int] = []
