@@ -89,6 +89,11 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
     )
 
 
+def test_of_several_numbers_the_learning_rate_is_the_axis(tmp_path: Path) -> None:
+    found = table_of("sensitivity", made(tmp_path, {"model.dropout": [0.0, 0.1], "optim.lr": RATES}, score=valley))
+    assert found.attrs["x"] == "optim.lr" and sorted(set(found["x"])) == RATES
+
+
 def test_a_rate_without_an_ended_run_has_no_sensitivity(tmp_path: Path) -> None:
     failed = lambda levels, seed: "failed" if levels["optim.lr"] == 1e-2 else "done"  # noqa: E731
     table = figures.tables(made(tmp_path, {"optim.lr": RATES}, score=valley, status=failed))["sensitivity"]

@@ -319,3 +319,18 @@ def test_the_median_is_the_step_by_which_half_have_solved(tmp_path):
     assert stats.solved(solving(tmp_path / "none", {"ln": [None, None]})) is None
     table = stats.solved(solving(tmp_path / "half", {"ln": [400, 200, None, None], "rms": [120, 40, 200, 80]}))
     assert table["median"].tolist() == [400, 80]
+
+
+def test_sheets_write_each_number_with_its_own_ends_and_decimals():
+    effects = pandas.DataFrame({"label": "rms − ln", "mean": -0.05, "low": -0.08, "high": -0.03}, index=[0])
+    documents = effects.assign(documents=12, mean=-0.051, low=-0.053, high=-0.049)
+    about = {"variant": "rms", "task": "mqar", "n": 5, "gain": 0.31, "others": 0.12, "p_holm": 0.02}
+    tasks = pandas.DataFrame(about | {"mean": 0.19, "low": 0.184, "high": 0.196}, index=[0])
+    runs = {"variant": ["ln", "rms"], "runs": 10, "diverged": [0, 1], "tasks": 2}
+    together = pandas.DataFrame(runs | {"iqm": [0.71, 0.64], "low": [0.704, math.nan], "high": [0.716, math.nan]})
+    found = sheets({"documents": documents, "tasks": tasks, "aggregate": together}, effects)
+    assert [sheet.rows for sheet in found] == [
+        [["rms − ln", "−0.0500 [−0.0800, −0.0300]", "−0.0510 [−0.0530, −0.0490]", "12"]],
+        [["rms", "mqar", "5", "+0.3100", "+0.1200", "+0.1900 [+0.1840, +0.1960]", "0.020"]],
+        [["ln", "10", "0.7100 [0.7040, 0.7160]", "0"], ["rms", "10", "0.6400", "1"]],
+    ]

@@ -199,3 +199,25 @@ def test_no_value_is_markup(tmp_path: Path, factors: dict[str, list[Any]]) -> No
     assert not re.search(r"<[a-z]|\]\(javascript|`|(?<![\w*])\*b\*|\b_i_\b", bare)
     for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
         assert len({re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}) == 1
+
+
+def test_a_trend_is_what_each_doubling_does_to_the_difference(tmp_path: Path) -> None:
+    def score(levels: dict[str, Any], seed: int) -> float:
+        post = levels["residual"] == "post"
+        noise = 0.001 * math.sin(10 * seed + 1000 * levels["optim.lr"] + 100 * post)
+        return 2 + noise - 0.03 * math.log2(levels["optim.lr"] / 1e-3) * post
+
+    rates = {"residual": ["pre", "post"], "optim.lr": [1e-3, 2e-3, 8e-3]}
+    found = case(tmp_path, rates, seeds=range(6), score=score)
+    shown = about(found, "residual × optim.lr: post, per doubling", mean=-0.03, low=-0.04, high=-0.02)
+    assert shown.startswith(
+        "trend of post in place of pre over optim.lr: the difference to the test loss is lower by 0.030 [0.020, 0.040] "
+        "nats per byte per doubling of optim.lr ("
+    )
+
+
+def test_provenance_names_each_commit_and_whether_it_was_changed(tmp_path: Path) -> None:
+    found = case(tmp_path)
+    runs = found.study.runs.assign(commit="0123456789abcdef", dirty=True)
+    shown = sections.provenance(found._replace(study=replace(found.study, runs=runs)))
+    assert dict(shown.facts)["git commit"] == "0123456789ab with changes not committed"
