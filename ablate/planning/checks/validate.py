@@ -290,12 +290,16 @@ def in_float32_on_cpu(config: Config) -> bool:
     return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
+def _import(package: str) -> None:  # a function of the module: what goes to a new process is pickled
+    importlib.import_module(package)
+
+
 def _package_problems(package: str) -> list[Problem]:
     """What is wrong with a user package: it is none, or cannot be imported in a process of its own."""
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
-        run_in_subprocess(lambda: bool(importlib.import_module(package)), about=f"importing {package}")
+        run_in_subprocess(partial(_import, package), about=f"importing {package}")
     except Failed as error:
         return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
     return []
