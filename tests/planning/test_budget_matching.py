@@ -164,6 +164,7 @@ REFUSED = {
     "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
     "match=flops_total model.dim=16,256 train.steps=3": ["match: model.dim=256", "at best, with train.steps=1"],
     "match=flops_total model.dim=16,32 train.steps=4": ["match: model.dim=32: −30.0 %", "at best, with train.steps=1"],
+    "match=params ffn=mlp,none...+mlp model.dim=64 model.layers=6": ["match: none...+mlp", "ffn.hidden=", "own width"],
     "match=flops_total data.tokenizer=byte,char": ["match: data.tokenizer=char", "its data are not its reference's"],
 }
 
@@ -179,15 +180,20 @@ def test_a_match_that_cannot_be_is_refused_in_one_line(plan, overrides: str) -> 
 
 @pytest.fixture
 def own_ffns(tmp_path, monkeypatch):
-    """A package with an FFN that has no width."""
+    """A package with an FFN that has no width, and one that only takes widths that are multiples of 24."""
     (tmp_path / "narrow.py").write_text(
         "from torch import nn\n\n\nclass Square(nn.Module):\n    def __init__(self, dim: int):\n"
         "        super().__init__()\n        self.up = nn.Linear(dim, dim)\n\n    def forward(self, x):\n"
-        "        return self.up(x).square()\n"
+        "        return self.up(x).square()\n\n\nclass Rounded(nn.Module):\n"
+        "    def __init__(self, dim: int, hidden: int):\n        super().__init__()\n"
+        "        self.hidden = -(-hidden // 24) * 24\n        self.up = nn.Linear(dim, self.hidden)\n"
+        "        self.down = nn.Linear(self.hidden, dim)\n\n    def forward(self, x):\n"
+        "        return self.down(self.up(x).relu())\n"
     )
     (tmp_path / "conf" / "ffn").mkdir(parents=True)
-    text = "# Square: one of mine.\n_target_: narrow.Square\n_partial_: true\n"
-    (tmp_path / "conf" / "ffn" / "square.yaml").write_text(text)
+    for name, more in (("Square", ""), ("Rounded", "hidden: 20\n")):
+        text = f"# {name}: one of mine.\n_target_: narrow.{name}\n_partial_: true\n{more}"
+        (tmp_path / "conf" / "ffn" / f"{name.lower()}.yaml").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     return str(tmp_path / "conf")
 
@@ -199,6 +205,12 @@ def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(small, own_ff
     [problem] = error.value.problems
     assert "square + ln, square + rms has no width" in str(problem) and "write match=none" in str(problem)
     assert plan_study((*asked, "match=flops_total", "study=x"), own_ffns).manifest.cells[1].matched
+
+
+def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ffns) -> None:
+    cell = by_label(plan_study((*small, "user=[narrow]", "ffn=mlp,rounded", "match=params"), own_ffns))["rounded"]
+    assert cell.config.ffn["hidden"] == 72, "of 48 and 72, for 64"
+    assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell.notes)
 
 
 def test_the_reference_is_the_same_run_with_and_without_a_match(plan) -> None:

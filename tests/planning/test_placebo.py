@@ -134,6 +134,13 @@ def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
     assert study.components == ["norm"] and study.seeds == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("fixed", "kinds"), [("seed.init=3", ["data", "chaos"]), ("seed.data=3", ["ffn", "init", "chaos"])]
+)
+def test_a_half_that_is_fixed_has_no_placebo(fixed, kinds, plan):
+    assert plan("ffn=mlp,gelu", "placebo_seeds=4", fixed).manifest.factors == {KIND: [None, *kinds]}
+
+
 def score(levels: dict, lr: float, seed: int) -> float:
     return 2.0 - lr + seed / 1000 + len(str(levels)) * seed / 1e5
 
@@ -235,3 +242,13 @@ def test_chaos_alone_promises_nothing_beyond_the_effects_seen_steps_of_a_cumulat
     spread = upper_bound(evidence.noise(table)[0].sd, 5)
     assert f"a difference of 0.05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
     assert "at the upper bound of the SD of the effects seen" in said
+
+
+def test_seeds_needed_with_looks_are_those_of_their_smaller_level(tmp_path):
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a")
+    auto = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(5), study="b", sequential=auto)
+    table = evidence.effects(load_study(tmp_path, name))
+    spread = upper_bound(evidence.noise(table)[0].sd, 5)
+    fixed, looked = (seeds_needed(0.02, spread, alpha) for alpha in (0.05, float(table["alpha"].iloc[0])))
+    assert fixed < looked and f"0.02 about {looked}," in placebo_lines(table, load_study(tmp_path, "a"))[-1]

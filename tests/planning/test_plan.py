@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from one_run import carry_out
+from one_run import carry_out, write_plan
 
 from ablate.config.errors import PlanError
 from ablate.config.study_file import quoted
@@ -79,6 +79,18 @@ def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
         assert "unadjusted" in capsys.readouterr().out
     finish(plan("norm=ln,rms", "seeds=3", "study=own", "reuse=none"))  # the same runs, trained again
     assert "unadjusted: seeds were added after a look" in capsys.readouterr().out
+
+
+def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
+    running = plan("norm=ln,rms", "seeds=3")
+
+    def trained_meanwhile(_: Plan) -> None:
+        write_plan(plan("norm=ln,rms", "seeds=1"))
+        write_results(running, "done")
+
+    assert carry_out(running, trained_meanwhile, lambda: running) == 0
+    kept = read_manifest(running.results, running.manifest.study)
+    assert kept.seeds == [0, 1, 2] and {run.path for run in kept.runs} == {run.path for run in running.manifest.runs}
 
 
 def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):

@@ -146,6 +146,13 @@ def test_a_look_that_another_command_took_since_the_plan_was_made_stays(plan):
     assert read_manifest(second.results, "x").looks == [look]
 
 
+def test_another_study_with_the_same_plan_shares_its_looks(plan, sweep):
+    sweep(alike, *AUTO, "seeds_max=8")
+    code, said, trained = sweep(alike, *AUTO, "seeds_max=8", "study=again")
+    assert code == 0 and trained == [] and "unadjusted" not in said
+    assert "unadjusted: " in sweep(alike, *AUTO, "seeds_max=12", "study=more")[1]
+
+
 def test_a_study_that_has_taken_back_its_claims_has_nothing_to_stop_by(plan):
     first = plan(*AUTO)
     write_plan(first)

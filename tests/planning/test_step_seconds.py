@@ -116,6 +116,29 @@ def test_who_continues_a_study_takes_its_seconds_over(plan: Any, steps: Steps, w
     assert {run.path for run in first.manifest.runs} <= {run.path for run in plan(*asked, "seeds=5").manifest.runs}
 
 
+def test_a_confirmation_of_other_steps_takes_over_no_seconds(plan: Any, steps: Steps) -> None:
+    steps(mlp=[0.02], swiglu=[0.04])
+    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
+    write_plan(plan(*asked))
+    steps(mlp=[0.03], swiglu=[0.09])
+    for more, seconds in ([], [0.02, 0.04]), (["train.batch_size=5"], [0.03, 0.09]):
+        cells = plan(*asked, "confirm=2", *more).manifest.cells
+        assert [cell.step_seconds.seconds for cell in cells] == pytest.approx(seconds)
+
+
+def test_who_starts_the_same_study_meanwhile_joins_it(plan: Any, monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
+    steps(mlp=[0.02], swiglu=[0.04])
+    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
+    first = plan(*asked)
+
+    def slower(row: Cell, folder: Path) -> float:
+        write_plan(first)
+        return 0.03
+
+    monkeypatch.setattr(step_seconds, "timed", slower)
+    assert {run.path for run in plan(*asked).manifest.runs} == {run.path for run in first.manifest.runs}
+
+
 def test_a_damaged_manifest_is_not_measured_anew(plan: Any, steps: Steps) -> None:
     """Its runs would be others, and those that ended would be none of them."""
     steps(mlp=[0.02], swiglu=[0.04])

@@ -325,3 +325,32 @@ def test_tuning_scores_all_of_the_validation_split_whatever_the_study_does(plan)
     tuning, scored = done[-1].ended[-1].manifest, done[-1].manifest
     assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in tuning.cells} == {(1.0,)}
     assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in scored.cells} == {(0.5, 8)}
+
+
+def test_matched_widths_are_matched_at_each_value(plan, untried):
+    cells = plan("ffn=mlp,swiglu", "tune.key=attention.bias", "tune.values=[false,true]", "match=params").manifest.cells
+    assert [cell.config.attention["bias"] for cell in cells] == [False, False, True, True]
+    for reference, cell in zip(cells[::2], cells[1::2], strict=True):
+        assert cell.matched.reference == reference.matched.value and abs(cell.matched.difference) < 0.01
+    assert cells[1].matched.reference < cells[3].matched.reference
+
+
+def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_path, untried):
+    tiny = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", "train.steps=4")
+    words = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=learned", "design=one_at_a_time")
+    tune = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "placebo_seeds=3", "seeds=1")
+
+    def planned(*more: str) -> Plan:
+        return plan_study((*tiny, f"results_dir={tmp_path}", *more))
+
+    def score(levels: dict[str, object], lr: float, seed: int) -> float:
+        return abs(lr - (1e-3 if levels.get("attention") == "mqa+mha" else 3e-3))  # an accuracy
+
+    code, done, _ = rounds(planned, *words, *tune, score=score, metric="accuracy")
+    manifest = done[-1].manifest
+    assert code == 0 and manifest.factors == {"attention": ["mha", "mqa+mha"], "cross_attention": ["same", "mha"]}
+    assert [cell.config.optim.lr for cell in manifest.cells] == [1e-3, 3e-3, 1e-3]
+    configs = [cell.config for plan in done for cell in plan.manifest.cells]
+    assert "attention" in {config.seed.placebo for config in configs}
+    nodes = [config.attention for config in configs if "_layers_" in config.attention]
+    assert nodes and all(node[name]["sink"] == "learned" for node in nodes for name in ("mqa", "mha"))
