@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any, TypeVar, dataclass_transform
+import functools
+import types
+from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -30,16 +32,18 @@ def record(kind: type[C]) -> type[C]:
 
 @record
 class Record:
-    """Something that a file holds; entries that it has no field for are passed over."""
+    """Something that a file holds.  `unread` is what a newer version wrote beside it; it is written back as it was."""
+
+    unread: dict[str, object] = dataclasses.field(default_factory=dict, repr=False)
 
     def as_json(self) -> dict[str, Any]:
         """The record as its file holds it."""
         found = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not ("unless" in field.metadata and value == field.metadata["unless"]):
+            if field.name != "unread" and not ("unless" in field.metadata and value == field.metadata["unless"]):
                 found[field.name] = plain(value)
-        return found
+        return found | self.unread
 
 
 def plain(value: Any) -> Any:
@@ -53,17 +57,10 @@ def plain(value: Any) -> Any:
 
 def parse(kind: type[T], value: object) -> T:
     """A record from what a file holds.  Raises ValueError with the first thing that is amiss, as "has no seeds"."""
-    cells = value.get("cells") if isinstance(value, dict) else None
-    if isinstance(cells, list):  # of a manifest, each with its configuration
-        value = value | {"cells": [_with_config(cell) for cell in cells]}  # type: ignore[operator]
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(_sorted(kind, value), kind)
     except msgspec.ValidationError as error:
         raise ValueError(_worded(str(error))) from None
-
-
-def _with_config(cell: Any) -> Any:
-    return cell | {"config": stored(cell["config"])} if isinstance(cell, dict) and "config" in cell else cell
 
 
 def stored(value: object) -> Config:
@@ -85,6 +82,49 @@ def stored(value: object) -> Config:
     if plain and not isinstance(found.train.compile, bool):  # of which anything else would pass for true
         raise ValueError(f"has train.compile={found.train.compile!r}, neither true nor false, in a configuration")
     return found
+
+
+def unread(value: Any, where: str = "") -> list[str]:
+    """The entries of a newer version in a record, and in the records that it holds: cells.colour; each once."""
+    if not isinstance(value, Record | Config):
+        return []
+    found = dict.fromkeys(f"{where}{name}" for name in value.unread)
+    for name in _holding(type(value)) if isinstance(value, Record) else ():  # type: ignore[arg-type]
+        held = getattr(value, name)
+        for one in held.values() if isinstance(held, dict) else held if isinstance(held, list) else [held]:
+            found |= dict.fromkeys(unread(one, f"{where}{name}."))
+    return list(found)
+
+
+def _sorted(hint: Any, value: Any) -> Any:
+    """A value of a type with unknown entries moved to `unread`, in every record that it holds."""
+    if hint is Config:
+        return stored(value)
+    if isinstance(hint, types.UnionType):
+        hint = next(filter(_holds, get_args(hint)))
+    container, inner = get_origin(hint), get_args(hint)
+    if container is list and isinstance(value, list):
+        return [_sorted(inner[0], item) for item in value]
+    if container is dict and isinstance(value, dict):
+        return {name: _sorted(inner[1], item) for name, item in value.items()}
+    if container or not isinstance(value, dict):
+        return value
+    fields = {field.name for field in dataclasses.fields(hint)} - {"unread"}
+    known = {name: item for name, item in value.items() if name in fields}
+    known |= {name: _sorted(of, known[name]) for name, of in _holding(hint).items() if name in known}
+    beyond = {name: item for name, item in value.items() if name not in fields}
+    return known | {"unread": beyond} if beyond else known
+
+
+@functools.cache
+def _holding(kind: Any) -> dict[str, Any]:
+    """The fields of a record that hold records, with their types."""
+    return {name: hint for name, hint in get_type_hints(kind).items() if _holds(hint)}
+
+
+def _holds(hint: Any) -> bool:
+    """Whether values of a type hold records."""
+    return (isinstance(hint, type) and issubclass(hint, Record | Config)) or any(map(_holds, get_args(hint)))
 
 
 def _worded(message: str) -> str:

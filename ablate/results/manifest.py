@@ -6,7 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from ablate.config.errors import Corrupt
-from ablate.config.typed_json import parse
+from ablate.config.schema import OWNED
+from ablate.config.typed_json import parse, unread
 from ablate.results.atomic import no_link, read_json, set_aside, write_json
 from ablate.results.lease import take
 from ablate.results.manifest_checks import flaws, outside
@@ -39,8 +40,11 @@ def manifest_in(file: Path) -> Manifest:
 
 
 def newer(manifest: Manifest) -> list[str]:
-    """What to say of a manifest that a newer version wrote."""
-    return [f"the manifest of {manifest.study} was written by a newer ablate"] * ((manifest.format or 0) > FORMAT)
+    """What to say of a manifest that a newer version wrote, and of its entries that are passed over."""
+    own = tuple(f"config.{section}" for section in OWNED)  # which may hold arguments of a user's classes
+    names = ", ".join(name for name in unread(manifest) if not name.endswith(own))
+    note = f"the manifest of {manifest.study} was written by a newer ablate" + f": {names} is passed over" * bool(names)
+    return [note] * bool(names or (manifest.format or 0) > FORMAT)
 
 
 def write_manifest(results: Path, manifest: Manifest) -> None:

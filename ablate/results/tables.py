@@ -12,17 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
-from ablate.formatting import counted
+from ablate.formatting import SPEED, counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
-
-if TYPE_CHECKING:
-    import pandas
-
-
-from typing import TYPE_CHECKING
-
-from ablate.formatting import SPEED
 
 if TYPE_CHECKING:
     import pandas

@@ -36,6 +36,13 @@ def test_seeds_are_numbered_or_listed(plan):
     assert plan("seeds=3", "model.layers=2").manifest.study != plan("seeds=3").manifest.study
 
 
+def test_a_run_reaches_its_worker_with_every_setting(plan):
+    """Those of an optimiser's class, too, which the base schema does not know."""
+    orders = plan("optim=sgd", "optim.momentum=0.0,0.9").orders()
+    assert {order.cell.config.own("optim")["momentum"] for order in orders} == {0.0, 0.9}
+    assert [order_of(line(order)) for order in orders] == orders
+
+
 def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, monkeypatch):
     folder = tmp_path / "it's a\\'b\\" / "results"
     planned = plan("norm=ln,rms", f"results_dir={quoted(str(folder))}")

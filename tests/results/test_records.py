@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,20 @@ def test_what_is_read_is_written_as_it_was(results: Path) -> None:
     assert file.read_bytes() == once
     written = read_json(file)
     assert json.dumps(parse(Manifest, written).as_json()) == json.dumps(written), "1 stays 1, and .5 stays .5"
+
+
+def test_entries_of_a_newer_version_are_named_in_one_line_and_kept(results: Path) -> None:
+    def later(manifest: dict[str, Any]) -> None:
+        manifest["colour"] = "red"
+        manifest["cells"][0]["weight"] = {"a": 1}
+
+    edit_manifest(results, "fabricated", later)
+    manifest = read_manifest(results, "fabricated")
+    [line] = newer(manifest)
+    assert "colour" in line and "cells.weight" in line and line in load_study(results, "fabricated").notes
+    write_manifest(results, dataclasses.replace(manifest, seeds=[0, 1, 2]))
+    written = read_json(study_folder(results, "fabricated") / "manifest.json")
+    assert written["colour"] == "red" and written["cells"][0]["weight"] == {"a": 1} and written["seeds"] == [0, 1, 2]
 
 
 def test_a_newer_format_is_told_though_it_has_no_new_entries(results: Path) -> None:
