@@ -145,10 +145,17 @@ def begin(number: int, parent: int) -> None:
     prepare()
 
     def run_pickled(channel: socket.socket) -> None:
-        size = int.from_bytes(channel.recv(8, socket.MSG_WAITALL))
-        pickle.loads(channel.recv(size, socket.MSG_WAITALL))(channel)
+        pickle.loads(exactly(channel, int.from_bytes(exactly(channel, 8))))(channel)
 
     live(run_pickled, socket.socket(fileno=number), parent)
+
+
+def exactly(channel: socket.socket, size: int) -> bytes:
+    """So many bytes of a channel and none beyond them; fewer where it ends.  A signal may cut MSG_WAITALL short."""
+    received = b""
+    while len(received) < size and (piece := channel.recv(size - len(received))):
+        received += piece
+    return received
 
 
 def live(body: Body, channel: socket.socket, parent: int) -> None:
