@@ -35,8 +35,9 @@ RENAMED = {  # keys that there were
     "exchange": "is now step_equivalents",
 }
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
+PACE = ("train.parallel", "train.checkpoint_seconds")  # how runs are carried out, which changes nothing of theirs
 # Of a run's own keys: what changes no number of its training.
-NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name", "data.solved_at")
+NO_NUMBERS = (*PACE, "eval.lengths", "data.path", "data.name", "data.solved_at")
 
 
 def at_least(low: float, high: float = math.inf) -> Any:

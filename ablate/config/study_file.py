@@ -21,7 +21,7 @@ from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.groups import Groups, figures
 from ablate.config.plain_yaml import calls, read_plain, unread
-from ablate.config.schema import KEYS
+from ablate.config.schema import KEYS, PACE
 from ablate.formatting.suggest import instead, nearest
 
 TEXTS = {  # of a study file, which say nothing of its runs: what each must be
@@ -41,7 +41,7 @@ REFUSED = {
 }
 # What may stand beside a study file and asks for nothing else; what asks for more, or less, of the same study.
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
-RUNNING |= {"allow_duplicates", "train.parallel", "train.checkpoint_seconds"}
+RUNNING |= {"allow_duplicates", *PACE}
 SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS = {"true", "false", "null", "nan", "inf"}
