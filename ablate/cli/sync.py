@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def replay(mirror: Mirror, paths: list[str]) -> list[str]:
+    """Replay what a study's tracking services lack of its runs; lines about what went where."""
     with mirror.lock() as lock:
         if not mirror.take(lock, wait=False):
             return [f"{mirror.study}: a mirror is at work on it already"]

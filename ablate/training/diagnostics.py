@@ -52,9 +52,9 @@ def diagnosed(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) 
     targets = held_out.targets[:size].to(setting.device)
     F.cross_entropy(logits.float().flatten(0, -2), targets.flatten()).backward()
     norms: dict[str, float] = {}
-    for name, module in copied.named_modules():
-        gradients = [p.grad for p in module.parameters() if p.grad is not None]  # what is frozen has none
-        if gradients and (isinstance(module, Block) or name == "embed"):
+    parts = ((name, module) for name, module in copied.named_modules() if isinstance(module, Block) or name == "embed")
+    for name, module in parts:
+        if gradients := [p.grad for p in module.parameters() if p.grad is not None]:  # what is frozen has none
             norms[f"diag/grad_norm/{name}"] = math.hypot(*(float(each.float().norm()) for each in gradients))
     return norms | found
 
@@ -75,8 +75,9 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
         show(f"diag/attention_logit/{name.rpartition('.')[0]}", largest_logit(attention, *pairs))
 
     def normed(norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = arguments(norm, args, kwargs)
         with torch.no_grad():
-            show(f"diag/drift/{name}", norm.drift(**arguments(norm, args, kwargs)))
+            show(f"diag/drift/{name}", norm.drift(given["x"], given.get("mask")))
 
     if isinstance(module, Block):
         module.register_forward_hook(output, with_kwargs=True)
