@@ -4,8 +4,6 @@ planned = api.plan(["norm=ln,rms", "scale=tiny", "seeds=2"])    # the words of `
 study = api.train(planned, reporter)
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

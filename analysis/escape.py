@@ -1,7 +1,5 @@
 """Texts of others that do nothing where they are shown: in spreadsheets, which run formulas, terminals and LaTeX."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas

@@ -6,8 +6,6 @@ from float32 is shown against the spread of seeds.
 python benchmarks/agreement.py --text FILE [--seeds 16] [--steps 800]
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -4,8 +4,6 @@ python benchmarks/bench_analysis.py [--large] [--runs N] [--profile]
 --large adds 10,000 runs; --runs is one size alone; --profile prints where the time of the last one goes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 python benchmarks/bench_average.py [key=value ...]     seeds=8 unless given; 8 seeds are 32 runs
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import tempfile

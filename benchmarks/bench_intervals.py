@@ -6,8 +6,6 @@ differs from zero, so that an interval without zero is an error.
 python benchmarks/bench_intervals.py
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 python benchmarks/bench_memory.py [OVERRIDES]
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 python benchmarks/bench_overhead.py
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -3,8 +3,6 @@
 python benchmarks/bench_preflight.py
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

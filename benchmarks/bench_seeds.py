@@ -3,8 +3,6 @@
 python benchmarks/bench_seeds.py
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

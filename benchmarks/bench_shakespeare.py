@@ -3,8 +3,6 @@
 python benchmarks/bench_shakespeare.py TINYSHAKESPEARE.txt [key=value ...]
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -3,8 +3,6 @@
 python benchmarks/bench_sweep.py
 """
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 python benchmarks/bench_tasks.py [TASK ...] [key=value ...]
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

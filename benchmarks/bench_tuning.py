@@ -6,8 +6,6 @@ Two variants with the same scores at every rate: the best, and one or more that 
 seeds choose each variant's rate by their mean; other seeds are scored there, paired, at 95 %.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import stats
 

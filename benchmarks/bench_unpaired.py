@@ -3,8 +3,6 @@
 python benchmarks/bench_unpaired.py
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the benches share: a command line in a folder of its own, timed."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

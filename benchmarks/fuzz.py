@@ -6,8 +6,6 @@ Each part prints how many inputs were accepted and refused in one line, and name
 is accepted is planned twice: both plans are the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -6,8 +6,6 @@ Each part runs in a process of its own with a time limit, so that one that crash
 1 where a part failed; 0 where all hold, or there is no GPU.  It needs torch with CUDA and what `make gpu-pack` packs.
 """
 
-from __future__ import annotations
-
 import argparse
 import concurrent.futures
 import contextlib

@@ -5,8 +5,6 @@ python benchmarks/gpu_pack.py [FOLDER] [--python 3.12] [--without numpy pandas]
 There, in an environment that has torch: pip install --no-index FOLDER/*.whl, and python benchmarks/gpu.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

@@ -3,8 +3,6 @@
 python benchmarks/growth.py [--most 200] [OVERRIDE ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -13,8 +13,6 @@ All tests of a package are collected once; each mutant is a copy of that process
 run other code.  What only importing the module anew brings about is tried in a new process.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import builtins

@@ -6,8 +6,6 @@ A rank is an encoding's place by its mean accuracy per token over seeds at twice
 reciprocal is averaged over the tasks, as in Kazemnejad 2023 (arXiv 2305.19466), figure 1.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ablate.results.kept_tables import read_tables

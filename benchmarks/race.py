@@ -7,8 +7,6 @@ python benchmarks/race.py --text FILE [--steps 2000] [--seeds 2] [--precisions f
                           [--peer CHECKOUT_OF_NANOGPT] [OVERRIDE ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

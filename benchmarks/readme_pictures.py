@@ -6,8 +6,6 @@ The live table is that of the README's sweep, trained until two runs have ended 
 The report is that of a committed study, as `ablate analyse` writes it.
 """
 
-from __future__ import annotations
-
 import _thread
 import io
 import shutil

@@ -3,8 +3,6 @@
 No part of `ablate`: what its models and its sweeps are compared with, by `race.py`, `agreement.py` and a test.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from typing import NamedTuple

@@ -6,8 +6,6 @@ The bugs are those of seeded_bugs.yaml.  Prints a line per bug and the share cau
 no longer fits the code.
 """
 
-from __future__ import annotations
-
 import functools
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ much of the rate of its products it reaches.
 python benchmarks/step.py --text FILE [--steps 40] [OVERRIDE ...]
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import statistics

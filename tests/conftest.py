@@ -1,7 +1,5 @@
 """What all tests share: a cache and a results folder of their own, a small text, and the real command line."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

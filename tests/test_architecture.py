@@ -1,7 +1,5 @@
 """The rules of the house, each as a test."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """The documentation: short where it must be, its links lead somewhere, and what the code knows better is up to date."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

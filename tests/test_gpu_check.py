@@ -1,7 +1,5 @@
 """The check for a GPU: every part at a toy size on the CPU; what fails, crashes or hangs ends no other part."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

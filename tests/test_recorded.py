@@ -3,8 +3,6 @@
 What is meant to change numbers says so, and records them anew: `make records`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The bugs of `benchmarks/seeded_bugs.yaml` fit the code as it stands: each can be seeded, and its tests are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from seeded_bugs import BUGS, nodes_of, place_of

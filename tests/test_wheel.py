@@ -1,7 +1,5 @@
 """The wheel holds what the checkout holds, and works from a folder with nothing in it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Types and ranges of keys come from the schema, defaults and meanings from `conf/`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -7,8 +7,6 @@ Runs that are being trained and studies that cannot be read stay untouched.
 Exit codes: 0 shown or removed; 1 something could not be removed; 2 there is no results folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

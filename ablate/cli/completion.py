@@ -1,7 +1,5 @@
 """Tab completion of `ablate`, from what is on disk.  In bash and zsh: eval "$(register-python-argcomplete ablate)"."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

@@ -7,8 +7,6 @@ label or id, or `label s3`.  In Python: `differences("ln + mlp", "rms + mlp", Pa
 Exit codes: 0 shown; 2 there is no such cell or run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,8 +8,6 @@ Checks whether the weights reproduce what training wrote, and keeps what it meas
 reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """What `dry_run=true` shows: the study's cells, what they cost, and what there is to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ablate import evidence

@@ -5,8 +5,6 @@
 Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import shlex

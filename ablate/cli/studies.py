@@ -10,8 +10,6 @@ Exit codes: 0 all are complete; 1 some study was refused or has failed runs; 2 t
 143 SIGTERM.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

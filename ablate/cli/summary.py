@@ -1,7 +1,5 @@
 """The text at the end of a sweep: what ran, what it shows, and what it cannot show.  A view of results on disk."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterable, Sequence

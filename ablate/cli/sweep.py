@@ -1,7 +1,5 @@
 """A study on the command line: what is printed while it is trained, and the exit code."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import AbstractContextManager
 

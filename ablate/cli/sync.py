@@ -1,7 +1,5 @@
 """ablate sync [STUDY]: replays a study's runs to its tracking service, each once."""
 
-from __future__ import annotations
-
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.choose import choose_study, manifest_of

@@ -3,8 +3,6 @@
 Each override is tried alone, so that all bad ones are named together, with what to write instead.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 `papers.bib` stands beside the groups; a folder of the user's may have one of its own.  A variant may cite nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable

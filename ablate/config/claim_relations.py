@@ -1,7 +1,5 @@
 """Relations of claims: the cells that each side of a claim names, and what a sum over them would be made of."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 What results say of them: ablate.evidence.claims.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence

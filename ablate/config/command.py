@@ -1,7 +1,5 @@
 """The words of a command line, read once: the groups on disk, the study file that it names, what is fixed and swept."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shlex

@@ -4,8 +4,6 @@ A constructor's parameters are its schema: what the YAML gives must be a paramet
 shape is passed to those that ask for it by name, whole (`shape`) or in part (`dim`, `heads`, ...).
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

@@ -8,8 +8,6 @@ A configuration holds the settings of each variant by its name, and under LAYERS
 the number of layers is known, the variant of each layer.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator

@@ -1,7 +1,5 @@
 """What goes wrong by a user's hand, or on a disk: each error says in one line what is wrong and what to write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

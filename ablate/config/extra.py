@@ -1,7 +1,5 @@
 """Optional libraries that only some parts need: imported, or named with what to install."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 from typing import Any

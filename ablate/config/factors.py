@@ -1,7 +1,5 @@
 """The factors of a command line: swept keys, zipped ones as one, and which combinations of their levels are cells."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Iterator

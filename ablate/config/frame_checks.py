@@ -1,7 +1,5 @@
 """What is wrong with the frame of a configuration: unknown keys, ranges, words, numbers like nan.  No torch."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The groups and variants on disk.  Imports nothing heavy: `--help` is made of this."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

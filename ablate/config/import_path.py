@@ -3,8 +3,6 @@
 A cloned study and a folder of results are current folders, too.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable

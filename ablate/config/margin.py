@@ -1,7 +1,5 @@
 """The margin of a study, the largest difference that does not matter: its two spellings, and when it was written."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The words of a command line, parsed: what is fixed, what is swept, what cannot be read."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """YAML files of whoever wrote them, read as what they can only be here: plain, finite data."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Numbers that must lie in a range: the number itself, or a ValueError that names its key and the range."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 N = TypeVar("N", int, float)

@@ -1,7 +1,5 @@
 """Files that end: a pipe or a device in the place of one would keep its reader waiting, or fed, for ever."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

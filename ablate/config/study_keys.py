@@ -1,7 +1,5 @@
 """The keys that belong to a whole study and to no cell of it: what is wrong with them."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

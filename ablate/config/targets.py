@@ -4,8 +4,6 @@ What stands in files (results, studies, variants) may choose among these and add
 torch.  What each group asks of a target beside: `components.resolve`.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.metadata

@@ -3,8 +3,6 @@
 The fields of a record, in their order, are the JSON of its file.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools

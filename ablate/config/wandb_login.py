@@ -1,7 +1,5 @@
 """Whether Weights & Biases could log in, and where to: the server is the user's, never the current folder's."""
 
-from __future__ import annotations
-
 import contextlib
 import netrc
 import os

@@ -1,7 +1,5 @@
 """`data=addition`: the sum of two numbers, digit by digit."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The task of a resolved configuration, as its model form takes it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ablate.config.components import bind, resolve

@@ -1,7 +1,5 @@
 """`data=copy`, `reverse`, `sort`, `selective_copy`: a source's own symbols in an order."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

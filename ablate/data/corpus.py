@@ -1,7 +1,5 @@
 """A corpus: documents, split so that nothing leaks, tokenised once into memory-mapped arrays."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """`data=dates`: dates translated from one locale to another, by Babel's locale data."""
 
-from __future__ import annotations
-
 import datetime
 import functools
 import hashlib

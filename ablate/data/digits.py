@@ -1,7 +1,5 @@
 """`data=digits`: scikit-learn's handwritten digits, 8 by 8 pixels, as a sequence of patches."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 

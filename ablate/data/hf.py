@@ -1,7 +1,5 @@
 """`data=hf`: a text column of a Hugging Face dataset, from the hub or from a folder of `save_to_disk`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

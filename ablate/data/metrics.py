@@ -4,8 +4,6 @@ Every task can name those in METRICS.  Another metric is a `Metric` in the `own_
 that it enters no key of the runs of others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """`data=mqar` and `data=memorisation`: values by their keys, from the sequence or from the weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

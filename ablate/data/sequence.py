@@ -1,7 +1,5 @@
 """Tasks from a source sequence to a target sequence: for a decoder as one sequence, or from encoder to decoder."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

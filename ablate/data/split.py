@@ -1,7 +1,5 @@
 """Which document is for training and which is held out, so that nothing held out was nearly seen in training."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

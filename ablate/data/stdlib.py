@@ -1,7 +1,5 @@
 """`data=stdlib`: the source of the Python standard library, real text that is on every machine."""
 
-from __future__ import annotations
-
 import os
 import sys
 import sysconfig

@@ -1,7 +1,5 @@
 """Examples drawn from a rule: what all synthetic tasks share."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

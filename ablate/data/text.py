@@ -1,7 +1,5 @@
 """`data=text`: any text in files of your own."""
 
-from __future__ import annotations
-
 import glob
 import os
 from pathlib import Path

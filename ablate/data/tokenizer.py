@@ -1,7 +1,5 @@
 """From pieces of text to ids and back: bytes, characters, byte-level byte-pair encoding, or words."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

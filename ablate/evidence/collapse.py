@@ -6,8 +6,6 @@ A t interval knows nothing of a failure that it has not seen.  So that an interv
 the task, never from the seeds that happened to be seen: from what the reference scores to what a guess scores.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

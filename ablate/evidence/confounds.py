@@ -1,7 +1,5 @@
 """What else differs between the two sides of a contrast, besides the factor in its name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ablate.config.depth import is_patterned, spelled

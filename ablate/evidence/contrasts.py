@@ -1,7 +1,5 @@
 """Which comparisons a design holds: main effects, two-way interactions, steps, cells against their reference."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Divergence as an endpoint of its own: whether the runs of one side diverge more often than those of the other."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Effects of a design with simultaneous intervals and the verdicts that follow from them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any, NamedTuple

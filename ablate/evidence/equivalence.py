@@ -1,7 +1,5 @@
 """What a study's margin says of an effect: whether its interval lies inside, and when the margin was written."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

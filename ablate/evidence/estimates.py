@@ -1,7 +1,5 @@
 """What the runs say of one contrast: its estimate, its pairs, its ranks and what became of the runs of its cells."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What shares 5 % of errors: the effects of a design, and the registered claims; all else is exploratory."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ablate.evidence.statistics import benjamini_hochberg, holm

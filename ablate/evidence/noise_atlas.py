@@ -3,8 +3,6 @@
 `noise_atlas.csv` beside this module holds it; `ablate analyse gallery` writes it from the tables of committed studies.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """How large a difference noise alone makes, from placebo runs, and how many seeds a given difference needs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -6,8 +6,6 @@ in 46 and 21 % (docs/statistics.md).  So after an alarm the other verdicts of it
 assume, as all do below 12 seeds, where no check sees enough and no interval of useful width holds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

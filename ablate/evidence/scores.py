@@ -1,7 +1,5 @@
 """What the runs of a study say: the endpoint's scores, a row per cell, the looks that were taken."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

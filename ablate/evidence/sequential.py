@@ -9,8 +9,6 @@ itself: by simulation all looks together err in 4.5 % of studies, with spreads o
 errs in 4.4 and 5.3 %.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -7,8 +7,6 @@ them.  Of two cells these are the two discordant counts, E[D] = p₁₀ − p₀
 there would be more than MOST values for each cell, E[D] = Σ w·p has the bounds of each cell's share p.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -3,8 +3,6 @@
 Student's t and χ² are as `scipy.stats` has them to the last bit, without the half second that loading it takes.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ level is worth.  Both are means over seeds, so the ratio's interval is Fieller's
 D − g·b is not different from zero at the row's own level.  It holds g = 0 exactly where the row's interval holds zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

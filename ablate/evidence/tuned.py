@@ -1,7 +1,5 @@
 """What tuning adds to the scored effects: the difference at each value that all cells were tried at."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

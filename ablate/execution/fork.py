@@ -6,8 +6,6 @@ Linux's prctl and /proc a process polls whether its parent lives, and children a
 behind in a separate session stays.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

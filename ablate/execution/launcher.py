@@ -1,7 +1,5 @@
 """The Hydra launcher of another engine that a command line chooses: `hydra/launcher=joblib`, submitit, Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Orders carried out by worker processes of this machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

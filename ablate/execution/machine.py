@@ -1,7 +1,5 @@
 """A lock on this machine: sweeps share it, but one whose runs are timed holds it alone."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import socket

@@ -1,7 +1,5 @@
 """What the processes of a sweep send each other: an order to train one run, and its answer, each a line of JSON."""
 
-from __future__ import annotations
-
 import json
 
 from ablate.config.typed_json import Record, parse, record

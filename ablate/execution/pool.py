@@ -3,8 +3,6 @@
 A worker that dies takes nothing with it but its run; workers whose parent dies see their input end, and stop.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -3,8 +3,6 @@
 Runs of built-in components share a process; a run with user code has a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

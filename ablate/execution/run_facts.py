@@ -1,7 +1,5 @@
 """What a result holds of its run: budget, speed, memory, device, versions, commit."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

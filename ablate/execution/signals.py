@@ -1,7 +1,5 @@
 """What ends a command before its time: a signal, after which it exits with 128 + its number, or a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """The life of a run: locked, continued or started, and ended with a result."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -5,8 +5,6 @@ child, in which a compiled model is made once, until one of them fails; a run wi
 which is ended with all that it started.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import queue

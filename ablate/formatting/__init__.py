@@ -3,8 +3,6 @@
 Numbers have a typographic minus, and no sign where they are shown as zero.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

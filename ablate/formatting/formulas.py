@@ -1,7 +1,5 @@
 """Texts that a spreadsheet would run as formulas, written so that it does not."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

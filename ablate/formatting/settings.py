@@ -1,7 +1,5 @@
 """Settings as plain data: nested ones by dotted name, and what counts as a number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 

@@ -1,7 +1,5 @@
 """Standard output and error in any encoding, without control characters, whether or not anybody reads them."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import errno

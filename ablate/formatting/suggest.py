@@ -1,7 +1,5 @@
 """What to write instead of a name that is not there."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 `attend` chooses: explicit products, torch's fused kernel (scaled_dot_product_attention), or FlexAttention.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Attention: (B, T, C) -> (B, T, C), over itself or over a memory (B, S, C)."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The model of a resolved configuration: its components bound to their shape, its parameters drawn from a seed."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Any

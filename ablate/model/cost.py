@@ -1,7 +1,5 @@
 """What a model costs: parameters and FLOPs, counted on the meta device, where nothing is computed or stored."""
 
-from __future__ import annotations
-
 import math
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """What attends to a source in an encoder-decoder's decoder: what `attention` is, or a choice of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import nn

@@ -1,7 +1,5 @@
 """Dropout whose mask is a function of (seed, step, site, index) alone."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

@@ -1,7 +1,5 @@
 """What turns ids into vectors: (B, T) -> (B, T, C)."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Feed-forward networks side by side, each for rows of its own: what a mixture of experts computes."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal

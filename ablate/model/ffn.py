@@ -1,7 +1,5 @@
 """Position-wise feed-forward networks: (B, T, C) -> (B, T, C).  Variants of a family differ in `activation` alone."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -8,8 +8,6 @@ Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes 
 `constant` (left as its constructor wrote it), `own` (of the standard deviation that the parameter names: `of_std`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """Attention whose keys and values come from few numbers per position."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

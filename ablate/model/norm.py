@@ -3,8 +3,6 @@
 Here: those that treat each token alone.  Those that share statistics between tokens are in `running_norms.py`.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

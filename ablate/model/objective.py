@@ -5,8 +5,6 @@ its forward pass in training leaves a loss, a number each; those of all modules 
 stays the cross-entropy.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How initial scales, learning rates and multipliers follow the width of a model."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

@@ -5,8 +5,6 @@ dropout) or `chaos` (nothing is drawn anew; drawn parameters are moved by about 
 embedding begins with are trained anew by `embedding` and `init`, and moved by `chaos`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """What a position encoding is, and what it tells attention."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -4,8 +4,6 @@ and on the attention scores.
 Here: those of the first and the last.  Those that turn queries and keys are in `rotary.py`.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Which library computes the products of linear layers in float32 on a CPU, and at what rate."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Residual styles: a block owns its sublayers, where the norms stand, and how both are wired."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

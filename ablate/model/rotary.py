@@ -1,7 +1,5 @@
 """Position encodings that turn queries and keys."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

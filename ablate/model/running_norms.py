@@ -1,7 +1,5 @@
 """Norms that share statistics between tokens: batch statistics in training, running ones at evaluation."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import torch

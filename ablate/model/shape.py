@@ -1,7 +1,5 @@
 """The plain numbers that a model and its components are built from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

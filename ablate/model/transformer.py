@@ -1,7 +1,5 @@
 """The Transformer in three forms over the same blocks: decoder, encoder, encoder-decoder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple

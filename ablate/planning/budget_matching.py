@@ -6,8 +6,6 @@ a pattern over the layers each variant is as wide as it would be in all of them,
 another; layers whose FFN has no width are made up for by the others, in proportion.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial

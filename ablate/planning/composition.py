@@ -1,7 +1,5 @@
 """The cells of a design composed: Hydra's configurations, with the arguments that `hold` names set alike."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Checked cells as the manifest keeps them: names, the reference of each, what they cost, what they share."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What earlier commands left on disk that a new plan depends on: manifests, looks, seeds, results."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections import Counter

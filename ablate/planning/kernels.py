@@ -3,8 +3,6 @@
 Which kernel computes attention is chosen anew in every forward pass, by its arguments: `ablate.model.attend`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import shutil

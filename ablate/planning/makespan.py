@@ -1,7 +1,5 @@
 """The makespan of jobs: how long they take side by side.  Nothing here needs torch."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ A plan holds the runs of one round.  Each stage takes what the one before it mad
 ends the line with PlanError, which names all that the stage found.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """When a claim, a margin or a criterion was written: before any comparison existed that it is about, or after."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

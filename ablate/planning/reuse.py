@@ -1,7 +1,5 @@
 """Runs on disk that are the planned ones but for their code, versions or data: taken, or reported as trained again."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

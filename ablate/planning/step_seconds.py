@@ -1,7 +1,5 @@
 """How long a training step of each cell takes, measured once per study: match=seconds makes these equal."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """How long a sweep will take: steps of each distinct shape, and trials of vectors, are measured; the rest follows."""
 
-from __future__ import annotations
-
 import socket
 import tempfile
 import time

@@ -11,8 +11,6 @@ Words are those of `ablate -m ...`, each a string.  Keys can be keywords with Py
 norm=["ln", "rms"], **{"optim.lr": [1e-3, 3e-3]}; `ablate.python.words` says which.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Iterable

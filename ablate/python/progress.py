@@ -1,7 +1,5 @@
 """A study that is trained from Python, as one line: a bar of its steps, and how far its runs are."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

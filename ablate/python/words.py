@@ -1,7 +1,5 @@
 """Python's keywords as words of the command line, so that one reader and one set of checks serve both."""
 
-from __future__ import annotations
-
 import pathlib
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Files that are written so that a kill loses nothing, and read so that damage is noticed."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Checksums of what the software wrote, so that damage is noticed when it is read.  Nothing here needs torch."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Which study of a results folder is meant."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -14,8 +14,6 @@ that is looked up by string leads nowhere.  Sources are read once per process, t
 is imported: a process goes by the code that it runs, whatever is edited meanwhile.  Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.util

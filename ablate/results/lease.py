@@ -5,8 +5,6 @@ clock of the file server alone, is taken over, by exactly one of those who try. 
 in common than hard links, or files that are created once.  Nothing here needs torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """A study's manifest on disk: where it is, how it is read, renewed, and how looks are logged in it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a manifest must be beside its types before anything is made of it: it may be somebody else's, or damaged."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a study is called, and its factors, levels and units, where people read them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

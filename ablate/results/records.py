@@ -1,7 +1,5 @@
 """What the manifest of a study holds, as records: cells, planned runs, looks, claims, the margin, what was tuned."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """What a run came from and what it ended with, as its provenance.json, result.json and evaluation.json hold it."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 

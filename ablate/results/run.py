@@ -1,7 +1,5 @@
 """One run on disk: its files, its lock, what it logs and ended with, and whether its files are those that it wrote."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import hashlib

@@ -1,7 +1,5 @@
 """What a run is: the hash of everything that can change its numbers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

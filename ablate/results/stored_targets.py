@@ -1,7 +1,5 @@
 """The classes and functions that a stored configuration names by `_target_`, and where they stand now.  No torch."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Versions of the libraries that numbers depend on, known without loading them."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """Checkpoints: written atomically with a digest of the logged steps, and continued from where these are still there."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import math

@@ -1,7 +1,5 @@
 """Where the time of a run goes: seconds by phase and of a training step, by the host's clock, and those of the CPU."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Models compiled in place, so that their parameters keep their names."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Iterable

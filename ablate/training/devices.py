@@ -1,7 +1,5 @@
 """The devices of this machine: one environment per worker, names, memory, and what errors say that it is full."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """What goes on inside a model, on one fixed batch: `train.diagnostics=true` logs it at every evaluation."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math

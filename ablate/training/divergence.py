@@ -1,7 +1,5 @@
 """When a run counts as diverged, and when as overfitting, which is a note on a run, never a lost one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """What a model is measured by: metrics of a held-out split, greedy decoding, and all that a run ends with."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Callable, Iterator

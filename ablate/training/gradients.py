@@ -1,7 +1,5 @@
 """The gradient of a batch; where it does not fit into memory by parts, half as large after every failure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -3,8 +3,6 @@
 `eval.lengths` is no part of a run's key: new lengths test the weights that were kept, and train nothing again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

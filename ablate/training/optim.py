@@ -1,7 +1,5 @@
 """Optimisers."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Learning-rate schedules: what share of the peak each update has.  No torch."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

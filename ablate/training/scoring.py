@@ -1,7 +1,5 @@
 """Held-out targets scored: the loss of each and whether it was predicted, summed up by the metrics of `ablate.data`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

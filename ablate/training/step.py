@@ -1,7 +1,5 @@
 """One training step: from a batch and a learning rate to other parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The loop: one run from its configuration to its result, with every logged step on disk and exact resumption."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

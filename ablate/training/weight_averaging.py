@@ -1,7 +1,5 @@
 """Which weights a run is measured by: those of its last step, or an average over its last steps."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

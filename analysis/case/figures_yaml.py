@@ -4,8 +4,6 @@ Labels of factors and levels are put into a study once, where all that people re
 `naming.named`, and cells carry their labels.  Keys stay: factors, levels, columns, ids.  The rest is about figures.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """What runs logged of their metric while they trained, and its mean over seeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas
 

@@ -5,8 +5,6 @@ for each factor.  In CSV a text that a spreadsheet would run as a formula has an
 written; 2 refused in one line.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 

@@ -4,8 +4,6 @@ Reads experiments/results/*/ of a checkout; what is up to date stays as it is, s
 Exit codes: 0 all is up to date; 2 a study or a page is damaged, and nothing was written.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

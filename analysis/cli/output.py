@@ -1,7 +1,5 @@
 """All files of an analysis: figures, tables, what a paper takes beside them, and the report."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path

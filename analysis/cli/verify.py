@@ -3,8 +3,6 @@
 Exit codes: 0 it matches; 1 it does not; 2 it cannot be told.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from pathlib import Path

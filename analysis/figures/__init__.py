@@ -1,7 +1,5 @@
 """The figures of a study, chosen by what it contains; each kind is a table and a function that draws it."""
 
-from __future__ import annotations
-
 import dataclasses
 from importlib import import_module
 from pathlib import Path

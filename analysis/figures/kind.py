@@ -1,7 +1,5 @@
 """What a kind of figure is: which table it draws, and how."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a figure's file says of itself: the study, the hashes of its table and of the analysis, the command."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """From the table of a kind to what its figure shows: the user's subset and order, and not more than fits."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pages of the committed studies (findings, gallery, the block of the README), and all verdicts, counted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """What `experiments/` holds: study files, and beside them the tables of those that were trained."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Brings all that is made of the committed tables up to date, and leaves alone what is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

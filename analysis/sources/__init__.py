@@ -4,8 +4,6 @@ A study of our own is `read` here.  Runs of other programs become one: readers (
 tables of `logged.Logged`, `columns` and `design` say what is in them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

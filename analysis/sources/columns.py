@@ -1,7 +1,5 @@
 """What the columns of a table of runs are: factors, metrics with their direction, or neither."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from decimal import Decimal

@@ -5,8 +5,6 @@ failed, missing), `batches` (equal where two runs saw equal batches), `params`, 
 `label`, `path`, `error`.  UTF-8, names of columns in the first line; numbers with a decimal point and no other sign.
 """
 
-from __future__ import annotations
-
 import csv
 import datetime
 import math

@@ -1,7 +1,5 @@
 """How the cells of foreign runs hang together: reference, design, order of levels, what cells are called."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Runs that no sweep of ours has left: as two tables, which any reader fills, and as the study that they make."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import shlex

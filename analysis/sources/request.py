@@ -1,7 +1,5 @@
 """What a user specifies about runs of other programs: on the command line, and in a study file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple

@@ -14,8 +14,6 @@ Whoever writes it has the results: claims and margin are post hoc.  Values are r
 compared with the levels of the runs, so that neither `1e-3` nor `no` becomes something else.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

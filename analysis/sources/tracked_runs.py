@@ -1,7 +1,5 @@
 """Runs of a tracking service: their configuration says the factors, their history the metrics."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Offline runs are `offline-run-*/run-*.wandb`, records in the framing of LevelDB's log.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Statistics beyond the effects over seeds: documents as clusters, several tasks, tasks that are solved, speed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas
 

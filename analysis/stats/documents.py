@@ -1,7 +1,5 @@
 """Effects with an interval over held-out documents: what they say of other text, where seeds speak of other runs."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import NamedTuple

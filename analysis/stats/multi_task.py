@@ -5,8 +5,6 @@ guessing uniformly: of a loss (c − loss) / c, of an accuracy (score − e^−c
 the task, so that nothing of the runs goes into the scale.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Tasks that are solved or not: how many runs get there, and after how many steps, with those that did not censored."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

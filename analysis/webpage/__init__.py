@@ -1,7 +1,5 @@
 """report.html: a study as one page that opens anywhere, from the question to every run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import plotly.offline

@@ -1,7 +1,5 @@
 """What the interactive learning curves draw: means, spreads and single runs of every cell, as dense as pixels are."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One HTML page that needs nothing else: templates, scripts and pictures inside, the network shut out."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The parts of the page, each a question that a reader has, and which sections of the report answer it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import struct

@@ -1,7 +1,5 @@
 """references.bib: the entries that a study's variants cite, and the marks by which sentences name them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

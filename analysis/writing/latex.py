@@ -1,7 +1,5 @@
 """LaTeX from texts: every character that TeX would read as a command is escaped, tables are booktabs'."""
 
-from __future__ import annotations
-
 import functools
 import re
 import textwrap

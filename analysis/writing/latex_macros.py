@@ -4,8 +4,6 @@
 letters alone: digits and signs are spelled out.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """report.md: the report's sections as Markdown, figures by relative links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 

@@ -3,8 +3,6 @@
 The sentences stand in `templates/methods.txt`, a line each; here is what they are about.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Prose from templates: a line of the template is a sentence, `%` begins a line that says when it is said."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

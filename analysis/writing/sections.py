@@ -1,7 +1,5 @@
 """What a report says, section by section, as plain data: `report.md` and `report.html` write the same."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

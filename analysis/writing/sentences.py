@@ -1,7 +1,5 @@
 """What a study found, in sentences: an effect with its interval, what it rests on, what it is worth, and its scope."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

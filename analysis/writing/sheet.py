@@ -1,7 +1,5 @@
 """A table as it is read, whatever it is written as: Markdown here, LaTeX in `latex`, HTML in the report."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

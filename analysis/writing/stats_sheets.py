@@ -1,7 +1,5 @@
 """The further tables as people read them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pandas

@@ -1,7 +1,5 @@
 """Tables of a study: CSV with every column and every digit; Markdown and LaTeX with what a paper shows."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

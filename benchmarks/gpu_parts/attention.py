@@ -1,7 +1,5 @@
 """Attention's kernels, each against products in float64; and dropout's masks on every device, bit for bit."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the machine is, and whether the plan's estimate of memory is what training takes."""
 
-from __future__ import annotations
-
 import os
 import platform
 

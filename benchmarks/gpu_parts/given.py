@@ -1,7 +1,5 @@
 """What every part is given, and how parts make cells, trainers and commands."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

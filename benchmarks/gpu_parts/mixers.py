@@ -1,7 +1,5 @@
 """Mixers by flash-linear-attention's kernels and by the plain forms: numbers against float64, and time."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

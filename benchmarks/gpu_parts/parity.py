@@ -1,7 +1,5 @@
 """The same run on the CPU and on the device, in float32 and bf16, eager and compiled; compiled cells in a row."""
 
-from __future__ import annotations
-
 import time
 
 from gpu_parts.given import Findings, Given, compiler, losses, on, one_cell, trainer, wait

@@ -1,7 +1,5 @@
 """How fast: synchronisations of a step, tokens/s and MFU of scale=base and GPT-2, eager and compiled, and a sweep."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """Killed and resumed, out of memory, evaluated again: what must give the numbers of a run in one go."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

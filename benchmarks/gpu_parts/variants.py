@@ -1,7 +1,5 @@
 """Every variant in every form, with masks and with dropout: bf16 steps on the device, float32 steps on the CPU."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """What people read of small studies stays as it was recorded, but where a change means to move it: `make records`."""
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """ablate clean: what it says it would remove, what it removes, and what it never touches."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

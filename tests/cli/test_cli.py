@@ -1,7 +1,5 @@
 """The command line end to end: what a sweep leaves on disk, and what the same command does again."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

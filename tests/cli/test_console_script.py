@@ -1,7 +1,5 @@
 """The installed command `ablate`: its commands and tab completion."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """ablate diff: what it finds between cells and runs, how they can be named, how it refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """ablate evaluate: kept weights give the numbers that training wrote."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--json`: one document on standard output, for every command."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """The live view: what it says of a sweep on a terminal and elsewhere, from files in any state."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import itertools

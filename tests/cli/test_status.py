@@ -1,7 +1,5 @@
 """ablate status: what it says of studies in any state, from files alone, while they are trained and after."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

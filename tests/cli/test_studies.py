@@ -1,7 +1,5 @@
 """ablate studies: which are trained in which order, what becomes of one that goes wrong, and what ends them all."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace

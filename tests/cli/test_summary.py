@@ -1,7 +1,5 @@
 """The text at the end of a sweep; `tests/recorded/pages` holds it word for word for studies of all kinds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

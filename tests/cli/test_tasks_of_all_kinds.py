@@ -1,7 +1,5 @@
 """Studies of tasks that are no language modelling: accuracies, endless data, tasks that every variant solves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Claims: every mistake in their grammar, which cells they compare, and when they were written."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Choices of variants, put together without Hydra, are what Hydra composes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

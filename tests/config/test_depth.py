@@ -1,7 +1,5 @@
 """Patterns over depth: what their words mean, and what is wrong with others."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Designs against what defines them, worked out by brute force over many shapes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

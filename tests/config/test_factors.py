@@ -1,7 +1,5 @@
 """Designs and zipped keys on the command line: which cells there are, what they are called, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 from one_run import write_plan
 

@@ -1,7 +1,5 @@
 """Whatever somebody types at a key: exit code 2 and one line per mistake, or it counts; never a traceback or a hang."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

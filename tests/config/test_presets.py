@@ -1,7 +1,5 @@
 """Presets: groups chosen together, before whatever the command line says itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Study files, by the real planner and the real command line: what they become, who wins, what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The corpus and its cache: token streams, yardsticks against brute force, damage repaired; the standard library."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

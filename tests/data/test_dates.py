@@ -1,7 +1,5 @@
 """Date translation: answers against dates written by hand, no day on two sides, locales that are none."""
 
-from __future__ import annotations
-
 import calendar
 import datetime
 import functools

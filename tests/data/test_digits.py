@@ -1,7 +1,5 @@
 """Handwritten digits: the pictures behind the patches, the splits, and passes over them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

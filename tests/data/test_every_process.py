@@ -1,7 +1,5 @@
 """Data are the same in every process: with other hashes of strings, an empty cache and another number of threads."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

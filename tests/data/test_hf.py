@@ -1,7 +1,5 @@
 """`data=hf`: datasets saved on disk; no hub is asked for anything, and none that is asked can make anybody wait."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Batches from (seed, step) alone; held-out windows spread over all documents and laid to the right ones."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

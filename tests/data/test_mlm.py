@@ -1,7 +1,5 @@
 """`data=mlm`: what is chosen, what is shown instead, and that every length is scored on the same places."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

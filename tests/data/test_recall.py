@@ -1,7 +1,5 @@
 """MQAR and memorisation: every answer looked up by plain Python, and the published distribution of distances."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

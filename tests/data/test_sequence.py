@@ -1,7 +1,5 @@
 """Sequence tasks: every answer against a solver of plain Python, both forms, lengths, and what is held out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Splits: near-duplicates stay together, sides depend on content alone, one text is cut by position."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What every task on disk keeps to: keyed batches, fixed shapes, masks, splits, lengths, fingerprints."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import math

@@ -1,7 +1,5 @@
 """`data=text`: files, folders and patterns, and one clear line for everything that is no text."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

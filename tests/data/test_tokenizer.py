@@ -1,7 +1,5 @@
 """Byte-pair encoding: trained on the train split alone, the same everywhere, and back to the text it came from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Words: split by a plain rule, the most frequent of the train split, the rest counted as unknown."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

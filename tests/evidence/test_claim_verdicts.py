@@ -1,7 +1,5 @@
 """Claims against results: what is supported, contradicted or left open, and how seldom that is wrong."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -1,7 +1,5 @@
 """Scores that sometimes collapse: what may be called equal, by the exact bound, in the software and by simulation."""
 
-from __future__ import annotations
-
 import functools
 import math
 from pathlib import Path

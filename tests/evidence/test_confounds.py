@@ -1,7 +1,5 @@
 """More than the variant changes: what else differs is named wherever an effect is, and one switch holds it equal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

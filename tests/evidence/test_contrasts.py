@@ -1,7 +1,5 @@
 """Contrasts of every design: what they estimate, by their expectation under effects drawn at random."""
 
-from __future__ import annotations
-
 import itertools
 import string
 from dataclasses import replace

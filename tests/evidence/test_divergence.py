@@ -1,7 +1,5 @@
 """Divergence between variants: counts, exact tests and verdicts."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Beside the interval: effect size, pair correlation, superiority, what could be found, lost runs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

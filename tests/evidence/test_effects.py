@@ -1,7 +1,5 @@
 """Effects, intervals and verdicts against independent computation and against cases worked by hand."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Two families: the effects of a design keep their 5 % whatever is claimed, and what is exploratory has other words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 The arithmetic of tests/helpers/simulate.py runs thousands of studies at once; first it is shown to be evidence's own.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The margin: its spellings, when it was written, and what it decides."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

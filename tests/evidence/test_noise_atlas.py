@@ -1,7 +1,5 @@
 """The noise atlas: each number against NumPy's and SciPy's own, and what of it comes with the package."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path

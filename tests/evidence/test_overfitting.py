@@ -1,7 +1,5 @@
 """Divergence is about training: what ends a run, what is only noted of it, and that it is said wherever results are."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

@@ -1,7 +1,5 @@
 """What one cell's component does to its process changes no other cell's numbers."""
 
-from __future__ import annotations
-
 import functools
 import json
 import sys

@@ -1,7 +1,5 @@
 """Other launchers than our own carry a study out to the same numbers; what is not installed is skipped."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who has a machine: sweeps side by side, or one that times its runs, for itself."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable

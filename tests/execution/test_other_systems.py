@@ -1,7 +1,5 @@
 """What only Linux has, taken away: no fork, no prctl, no /proc, no CPU sets; and the numbers stay the same."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A run that changes its process is named and failed, of built-in components, too."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """A signal ends a command as a signal does, whatever a library makes of being interrupted in its midst."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

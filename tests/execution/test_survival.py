@@ -1,7 +1,5 @@
 """Nothing is lost, and nothing takes others down, at whatever moment a sweep is killed, stopped or out of space."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

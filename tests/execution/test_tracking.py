@@ -1,7 +1,5 @@
 """The mirror to W&B: what arrives there, that it arrives once, and that its failures harm nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import io

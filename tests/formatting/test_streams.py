@@ -1,7 +1,5 @@
 """What commands print: in any encoding, without control characters, and whether or not anybody reads it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

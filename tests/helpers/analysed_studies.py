@@ -1,7 +1,5 @@
 """Fabricated studies that several tests look at and none changes: each is made once in a process."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

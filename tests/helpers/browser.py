@@ -1,7 +1,5 @@
 """A headless Chromium for tests, where there is one."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import tempfile

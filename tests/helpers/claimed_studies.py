@@ -1,7 +1,5 @@
 """Studies with claims, of a grid of norm × ffn in which swiglu lowers the loss, and what a table says of one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A norm of a user's own that does something bad in workers, and how sweeps that may die are started and watched."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

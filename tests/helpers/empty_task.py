@@ -1,7 +1,5 @@
 """A task of no content: what a model is built for and counted with."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ablate.data.task import Task

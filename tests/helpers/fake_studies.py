@@ -1,7 +1,5 @@
 """Studies written to a folder as a sweep would leave them, with numbers that a test chooses; nothing is trained."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

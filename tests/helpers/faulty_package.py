@@ -1,7 +1,5 @@
 """A package of a user's own in which every part is wrong in one way: what validation must find."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 CODE = '''"""Parts with mistakes."""

@@ -1,7 +1,5 @@
 """A study whose runs a test logs and ends as it goes, for views that follow it; what imports this loads no torch."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ Of an attention: how far the loss of a model and the gradients of its parameters
 form and precision.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Runs and whole sweeps in this process, where processes are not what a test is about, and what a run logged."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 `make records` writes them to tests/recorded/pages, `tests/analysis/test_pages.py` compares.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Many studies at once: the arithmetic of evidence.effects on arrays, and a study of a design to check it by."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every task on disk, as its YAML has it, in every kind that it can be."""
 
-from __future__ import annotations
-
 import functools
 import os
 import random

@@ -3,8 +3,6 @@
 `make records` records them in tests/recorded, with the machine; `tests/test_recorded.py` compares.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -3,8 +3,6 @@
 For a process of its own that was started with TRITON_INTERPRET=1.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ A test whose subject is the process itself (what it imports, how it is killed) s
 The first workers of a sweep are such copies too, and the first commands that `ablate studies` starts.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

@@ -3,8 +3,6 @@
 Each attack would create the canary: a file that must not be there after any command.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A small study that was trained once, copied for each attack, and every command that reads such a folder."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

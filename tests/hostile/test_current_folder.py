@@ -1,7 +1,5 @@
 """The current folder, somebody's repository or results, executes nothing; what `user=` names is found there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

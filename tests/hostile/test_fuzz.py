@@ -1,7 +1,5 @@
 """A few inputs of each part of `benchmarks/fuzz.py`: none ends in a traceback, hangs or has anything executed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A manifest that cannot be one is refused in one line, with exit code 2, by every command that reads it."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import itertools

@@ -1,7 +1,5 @@
 """Files that never end, tags that make objects of plain data, nesting without end: a line each, never a hang."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os

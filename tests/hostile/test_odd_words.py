@@ -1,7 +1,5 @@
 """Command lines and study files that would not end, or end in a traceback: a line each."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from functools import partial

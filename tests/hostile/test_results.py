@@ -1,7 +1,5 @@
 """A results folder of somebody else executes nothing that the person at the keyboard did not name."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Texts of a study that act where they are shown, rather than being seen, act in no output of `analyse`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """Study files and folders of variants of somebody else execute nothing that the command line does not name."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

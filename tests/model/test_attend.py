@@ -1,7 +1,5 @@
 """The product of attention: both backends against a loop of its own in float64; masks, biases, windows, dropout."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention by rules, as a GPU's kernel takes them, in float64 on the CPU; where it is taken, and in whole models."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from typing import Any

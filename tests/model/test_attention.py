@@ -1,7 +1,5 @@
 """Attention's variants on disk: biases of positions, a memory with its mask; formulas: test_attention_options.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

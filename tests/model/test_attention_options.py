@@ -1,7 +1,5 @@
 """Attention's options beside one another, each pair at least once, against loops over queries in float64."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

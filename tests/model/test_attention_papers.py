@@ -1,7 +1,5 @@
 """Differential and latent attention against loops of their own in float64, and what they refuse."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parameters and FLOPs per token against sums done by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What attends to the source: as `attention` does, or a choice of its own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from empty_task import Blank

@@ -1,7 +1,5 @@
 """Dropout: masks that are a function of (seed, step, site, index) alone."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Embeddings: what each variant is, in every model form, against products of its own; what cannot be the head, too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Feed-forward networks against formulas of their own, in float64, and their widths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Hyper-connections: where they start, what they cost, and what they refuse; their formula is in test_residual.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Draws: keyed by (seed, name) alone, nested, shared by variants; scales against formulas of their own."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """What stands in the layers of a stack knows which one it is in, where it asks for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Mixers by flash-linear-attention's kernels: what they are handed, where they are used, and, in Triton's interpreter,
 their numbers.  No test has a GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Mixers in attention's place against their recurrent definitions, token by token in float64, from weights alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The mixture of experts against a loop over tokens and experts in plain numbers; its balance, cost and draws."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

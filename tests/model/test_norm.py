@@ -3,8 +3,6 @@
 `some`, `some_mask`, `trained` and `from_disk` serve the tests of the norms that keep running statistics, too.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """PowerNorm against the algorithm of its paper, step by step.  Its backward pass is deliberately not the derivative."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Norms that keep running statistics: their formulas, what moves them, what they let a causal decoder see."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What training descends, against formulas of its own; what a component adds; and that nothing changes without."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Maximal update parametrization against its paper: the table of scales and rates, and the coordinate check."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Every preset against an implementation that we did not write, with random weights: logits and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

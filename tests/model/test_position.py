@@ -1,7 +1,5 @@
 """Position encodings against formulas of their own, in float64."""
 
-from __future__ import annotations
-
 import cmath
 import math
 from functools import partial

@@ -1,7 +1,5 @@
 """Linear layers through oneDNN: the numbers of torch's own, forward and backward, compiled too."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 

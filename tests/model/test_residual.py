@@ -1,7 +1,5 @@
 """How blocks and whole models are wired, against the same formulas composed by hand, in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What parts state of their FLOPs, and which operators are named because nobody counts them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Later layers mix in the first layer's values: against whole stacks by hand, in float64."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

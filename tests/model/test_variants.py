@@ -3,8 +3,6 @@
 `variants`, `read`, `configuration`, `built` and `some_inputs` serve the other tests of the model, too.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import io

@@ -1,7 +1,5 @@
 """Vectors that embeddings begin with: what they learn, that a seed decides them, and what they leave of a table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

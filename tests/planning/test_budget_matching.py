@@ -1,7 +1,5 @@
 """Matching: the chosen width against all widths tried one by one, steps against sums by hand, what is told of both."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Variants that change over the layers, from the command line to the model: planned for real, nothing trained."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a plan says of embeddings: frozen ones, those without a place, and words beyond the vocabulary."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

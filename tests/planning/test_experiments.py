@@ -1,7 +1,5 @@
 """The study files on disk: each says what it asks and of whom, can be planned in every tier, and trains two steps."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

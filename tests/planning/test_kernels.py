@@ -1,7 +1,5 @@
 """How models are computed where that is left open: by the length of runs and by measuring, once per study."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Arguments that a user's model form and optimiser have of their own: keys as those of any component are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Placebos: which draws a kind takes anew, what else stays, and what is concluded from them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

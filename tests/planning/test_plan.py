@@ -1,7 +1,5 @@
 """Seeds, looks and confirmations of a study: planned for real, with results written by hand instead of trained."""
 
-from __future__ import annotations
-
 import pytest
 from one_run import carry_out, write_plan
 

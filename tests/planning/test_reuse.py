@@ -1,7 +1,5 @@
 """Runs on disk of other code, versions or data: taken on request, else trained again, and never without a word."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

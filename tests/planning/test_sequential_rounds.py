@@ -1,7 +1,5 @@
 """seeds=auto on the command line: planned from look to look, with results written by hand, and trained for real."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

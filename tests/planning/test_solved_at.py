@@ -1,7 +1,5 @@
 """Which tasks are solved or not: a key of a task's YAML, which plans keep and no run's key depends on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Exchange runs: which are trained, and effects told in training steps, on planted slopes and on one real sweep."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

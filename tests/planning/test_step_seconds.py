@@ -1,7 +1,5 @@
 """match=seconds: steps by sums by hand, measured once in turn, and taken over by whoever continues the study."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

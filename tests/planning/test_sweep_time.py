@@ -1,7 +1,5 @@
 """How long a dry run says that a sweep will take: from a few steps of each distinct shape."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """timing=isolated: runs of their own, one at a time and in turn, and what is refused because it could not hold."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

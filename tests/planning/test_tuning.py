@@ -1,7 +1,5 @@
 """Tuning: rounds of a command on the small text, with results written by hand, and one real command line."""
 
-from __future__ import annotations
-
 import pytest
 from conftest import SHAPE, STEPS
 from fake_studies import edit_json

@@ -1,7 +1,5 @@
 """tune.per_seed: tuning anew for each scored seed, so that intervals include what tuning chooses by chance."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A prompt that trains studies: what Ctrl-C leaves, that the same call continues, and that any thread may train."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

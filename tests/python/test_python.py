@@ -1,7 +1,5 @@
 """What Python calls: a study planned and run, and who is told about it."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

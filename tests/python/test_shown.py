@@ -1,7 +1,5 @@
 """What a notebook shows of plans and studies, and what a study holds in Python."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

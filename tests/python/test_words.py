@@ -1,7 +1,5 @@
 """Python's keywords as the words that the command line would take."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

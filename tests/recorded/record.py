@@ -1,7 +1,5 @@
 """Writes norm_ffn_tiny.csv from a results folder: `python tests/recorded/record.py RESULTS [STUDY]`, complete seeds."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

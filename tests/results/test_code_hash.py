@@ -1,7 +1,5 @@
 """A run's key follows the code that its cell uses, and nothing else.  Sources are edited in memory."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

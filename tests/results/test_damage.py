@@ -1,7 +1,5 @@
 """Damage is noticed: what is not as it was written is named, is no number in any table, and is trained again."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The tables of a study that are kept without its runs: what is read back gives the same numbers, or is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Leases: hosts that share a folder and no locks train a run once, and whoever lost a run writes nothing more to it."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Records are the JSON of their files: nothing is lost between reading and writing."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run's key: every setting changes it, or stands below with the reason why it need not."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Iterator

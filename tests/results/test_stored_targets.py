@@ -1,7 +1,5 @@
 """Where what a stored configuration names stands now."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

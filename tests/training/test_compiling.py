@@ -1,7 +1,5 @@
 """Compiled runs, one after another in one process: each is compiled anew, and none runs eagerly in silence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

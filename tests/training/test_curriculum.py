@@ -1,7 +1,5 @@
 """Tokens are counted from the batches: in logs, results, plans and budgets, of the curriculum of the how-to page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which GPUs a process may use, what they are asked, and who gets which: with GPUs that are made up."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Diagnostics: each number against a direct computation, and no other number of a run may change for them."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Statistics of running norms estimated anew, decoding, metrics at lengths; each against a slow way to do it."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Out of memory: parts of a batch have the gradient of the whole, chunks are halved, one example is the least."""
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -1,7 +1,5 @@
 """Lengths beyond training's: kept weights are tested, nothing is trained again, nothing is lost."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

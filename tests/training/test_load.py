@@ -1,7 +1,5 @@
 """A model of any form comes back from its weights as it was."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import yaml

@@ -1,7 +1,5 @@
 """Runs under maximal update parametrization: stopped and continued, compiled, side by side, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Parameter groups and steps."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Out of memory, in whatever words: what counts as it, messages, and what goes on with less at a time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from test_evaluation import CPU, SETTING, VOCAB, Cycles, model

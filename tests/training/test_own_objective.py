@@ -1,7 +1,5 @@
 """Objectives of one's own: what their terms are given, hidden states, a trained run as a teacher."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Optimisers are called with what their signature names: classes of torch.optim, and two for two groups."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from typing import Any

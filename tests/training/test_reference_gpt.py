@@ -1,7 +1,5 @@
 """The model that is raced against a plain GPT-2 computes what that one does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nothing is lost: kills, stops, damage, two sweeps at once; numbers must equal an undisturbed run's."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import io

@@ -1,7 +1,5 @@
 """Learning rates by update, against worked numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Held-out metrics against direct cross-entropy; nothing about the model may move."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training steps: SAM by hand, what a step is given, what its gradients cost, the steps of the how-to page."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import shutil

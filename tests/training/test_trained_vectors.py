@@ -1,7 +1,5 @@
 """Vectors that a run begins with: by seed, stream and text alone, kept by content, and part of the initial draws."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import threading

@@ -1,7 +1,5 @@
 """The loop against one written by hand, bit for bit, and batches and masks that depend on seed and step alone."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

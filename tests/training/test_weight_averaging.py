@@ -1,7 +1,5 @@
 """train.average: what is averaged, what is measured and kept, and that a stopped run continues to the same numbers."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where runs stand, from their files alone: the state of each, how fast it goes, how long the rest takes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """A sweep while it is trained: a table on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

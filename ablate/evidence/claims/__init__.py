@@ -1,7 +1,5 @@
 """Claims of a study file against its results: supported, contradicted or undecided, corrected for their number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether levels rank as published numbers do."""
 
-from __future__ import annotations
-
 import itertools
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What the runs say of one claim, for each relation that a claim can state."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Claims in sentences, as the summary, the tables and the report say them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -8,8 +8,6 @@ With `user=[my_package]` where the tracking service is a user's: files of result
 were replayed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -4,8 +4,6 @@ Training never calls it, so nothing that it does can block or lose a step.  It g
 the sweep's process holds the other end, so it ends in whatever way the sweep does.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

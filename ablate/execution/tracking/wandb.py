@@ -1,7 +1,5 @@
 """Weights & Biases as a tracking service, of runs that are being trained and of runs that have ended."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -5,8 +5,6 @@ none is positive: nothing overflows, whatever the decays are.  Decays come as lo
 Q, K (B, H, T, D) and V (B, H, T, V) may have one head in place of H that all share.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

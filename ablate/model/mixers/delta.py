@@ -1,7 +1,5 @@
 """Gated DeltaNet: a token overwrites what its key finds in the state, and all of the state is forgotten by and by."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

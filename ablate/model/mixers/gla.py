@@ -1,7 +1,5 @@
 """Gated linear attention: each feature of the keys is forgotten at a rate that the token chooses."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -3,8 +3,6 @@
 Kernels are for a GPU: what is counted on the meta device, or computed on a CPU or in float64, is as in `chunked`.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from typing import Any, Literal

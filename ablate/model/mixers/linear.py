@@ -1,7 +1,5 @@
 """Linear attention: softmax's exponential of a product replaced by a product of features."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

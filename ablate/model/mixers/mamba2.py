@@ -1,7 +1,5 @@
 """Mamba-2: a state space model whose state all features of a head share, and whose step a token chooses."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """What mixers share: their contract, heads, a short convolution, and decays that a token chooses."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Retention: queries and keys compared without softmax, and forgotten at a fixed rate."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

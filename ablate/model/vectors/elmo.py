@@ -1,7 +1,5 @@
 """`embedding=elmo`: the states of a bidirectional LSTM language model, averaged for each word."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Embeddings whose rows begin as vectors that were trained on the training split before the model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`embedding=word2vec`: vectors that predict the words around a word, or a word from those around it."""
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Iterator, Sequence

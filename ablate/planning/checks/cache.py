@@ -1,7 +1,5 @@
 """A cache on disk of what the checks found, by everything that it depends on."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Cells that are one network, or one set of data, under two names: some setting between them acts on nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator

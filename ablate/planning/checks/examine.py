@@ -1,7 +1,5 @@
 """What a tiny copy of a cell shows before training: leakage, parts without any effect, a loss far from guessing."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Whether a tiny copy sees what it must not: later tokens, other rows, padding; and which part of it does."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """How much memory a cell's training needs, and whether its device has that; counted without computing anything."""
 
-from __future__ import annotations
-
 import math
 import os
 import weakref

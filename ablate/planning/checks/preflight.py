@@ -1,7 +1,5 @@
 """Every cell tried out before anything trains: on a tiny copy, against the other cells, and against the memory."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from functools import partial

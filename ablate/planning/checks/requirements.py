@@ -1,7 +1,5 @@
 """What a cell's optimiser, kernels and trained vectors require: keys, a device, a text, a library."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

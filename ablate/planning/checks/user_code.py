@@ -1,7 +1,5 @@
 """What code from outside this package shows, found out in a process of its own: here nothing of it is ever loaded."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

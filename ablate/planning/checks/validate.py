@@ -1,7 +1,5 @@
 """One cell checked by itself: its keys, components, task and device, and what it costs."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """The rounds of a command: each a separate study, planned when the ones before it have ended."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

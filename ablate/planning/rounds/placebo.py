@@ -1,7 +1,5 @@
 """Placebo runs: the reference cell beside copies of itself in which one part of the randomness is drawn anew."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

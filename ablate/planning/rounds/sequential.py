@@ -1,7 +1,5 @@
 """Rounds of a study with seeds=auto: one per look, until all is decided or the seeds are at their most."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ each look and before its results are read, so that whatever is decided can be de
 has been seen when they start, and they add no seed.  The runs at 1 times the steps are the study's own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tuning: one key brought to its best value for each cell, with the same budget for each, as a separate study."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Which keys can be tuned, over which values, and which tuning seeds choose for which scored seeds."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Axes whose ticks read like the numbers in the text, and the marks on them: points, intervals, lines and bands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal

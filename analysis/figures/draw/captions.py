@@ -1,7 +1,5 @@
 """What figures say of their numbers: names of axes, and the parts of captions that several kinds have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas

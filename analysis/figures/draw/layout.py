@@ -1,7 +1,5 @@
 """Rows of a figure, names left and results right, on a narrow page below their names; the legend below all panels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

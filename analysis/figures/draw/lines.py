@@ -1,7 +1,5 @@
 """A line per variant against a numeric setting: what the figures of learning rate, depth and width share."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence

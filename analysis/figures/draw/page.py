@@ -1,7 +1,5 @@
 """What a figure needs beside its table: width, colours, encodings and names, as the user has them in figures.yaml."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from typing import NamedTuple

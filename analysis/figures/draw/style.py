@@ -1,7 +1,5 @@
 """One encoding per variant, colour, dash and marker, the same in every figure, in print and for any colour vision."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from pathlib import Path

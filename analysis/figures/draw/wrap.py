@@ -1,7 +1,5 @@
 """How wide a text is in a figure, and where it is broken into lines: by the font's own widths, not by a guess."""
 
-from __future__ import annotations
-
 import functools
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Claims: what the study file claims, against what was found, with the verdict of each."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

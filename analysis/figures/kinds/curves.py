@@ -1,7 +1,5 @@
 """Learning curves: validation loss against tokens, and seconds of runs that were timed alone; a band over seeds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

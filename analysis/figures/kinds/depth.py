@@ -1,7 +1,5 @@
 """Depth: the final metric against the number of layers, with the runs that failed to train."""
 
-from __future__ import annotations
-
 import pandas
 
 from analysis.case import Case

@@ -1,7 +1,5 @@
 """Diagnostics: what went on inside the models, by layer and over steps (Wortsman 2023, figure 2; Shen 2020)."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

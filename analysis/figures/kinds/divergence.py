@@ -1,7 +1,5 @@
 """Divergence: the share of runs that diverged, per cell."""
 
-from __future__ import annotations
-
 import pandas
 from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Forest plot: effects with simultaneous intervals and their verdicts."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

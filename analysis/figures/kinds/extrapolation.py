@@ -1,7 +1,5 @@
 """Extrapolation: the test metric against the length that a trained model is tested at."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

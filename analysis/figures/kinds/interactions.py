@@ -1,7 +1,5 @@
 """Interactions: for each pair of factors, settings included, a map of differences and the estimate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Looks: how the intervals of a study with seeds=auto narrowed from look to look."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

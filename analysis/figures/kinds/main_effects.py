@@ -1,7 +1,5 @@
 """Main effects: the marginal mean at each level of every factor, a panel per factor."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

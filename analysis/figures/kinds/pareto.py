@@ -1,7 +1,5 @@
 """Pareto: the endpoint against what a cell costs, parameters, FLOPs, seconds, and the cells that none beats in both."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Placebos: the differences that noise makes beside those of the study, seed by seed."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

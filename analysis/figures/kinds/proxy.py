@@ -1,7 +1,5 @@
 """Proxy validity: the differences that a small study finds against those that were published."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Seed strip: a dot per run, lines that join a seed."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sensitivity: the final metric against the learning rate, or any other number that was swept or tuned."""
 
-from __future__ import annotations
-
 import math
 
 import pandas

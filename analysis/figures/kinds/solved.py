@@ -1,7 +1,5 @@
 """Steps to solve: the share of runs that have solved their task, over steps."""
 
-from __future__ import annotations
-
 import math
 
 import pandas

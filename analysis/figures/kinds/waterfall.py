@@ -1,7 +1,5 @@
 """Waterfall: how each step of a cumulative design, or each change to one cell, moves the endpoint."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Width: the final metric against the model's width, a panel per value of another number, the context say."""
 
-from __future__ import annotations
-
 import pandas
 
 from analysis.case import Case

@@ -1,7 +1,5 @@
 """figures.yaml: written once, applied to every figure, its mistakes refused in one line."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

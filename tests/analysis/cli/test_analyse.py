@@ -1,7 +1,5 @@
 """python -m analysis: what it writes, how it refuses, what it never loads."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Damaged, foreign and mixed results: named, counted and left out; never a crash, never a silent gap."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """python -m analysis export: tables to go on with elsewhere, and that come back as they went."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

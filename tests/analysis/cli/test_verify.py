@@ -1,7 +1,5 @@
 """python -m analysis verify: a figure's file says what it was made of, and whether that still holds."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The figures: what is drawn is what the tables hold, and the same tables give the same bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import warnings

@@ -1,7 +1,5 @@
 """Kinds of figures beyond curves, effects and seeds: chosen by content, their numbers against independent formulas."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import warnings

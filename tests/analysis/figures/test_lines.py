@@ -1,7 +1,5 @@
 """Figures against a number: learning rate, depth, width, the length at evaluation."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The committed figures, tables and pages are what the committed tables give: without torch, in two CPU-minutes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """`ablate analyse gallery`: what committed tables say, drawn and written; on small studies whose numbers are known."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

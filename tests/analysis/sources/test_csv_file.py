@@ -1,7 +1,5 @@
 """python -m analysis --runs FILE: runs of other programs, from a CSV."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """python -m analysis --runs FILE --study YAML: claims, a margin and designs for runs of other programs."""
 
-from __future__ import annotations
-
 import itertools
 import shlex
 from dataclasses import replace

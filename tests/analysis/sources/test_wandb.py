@@ -1,7 +1,5 @@
 """python -m analysis --wandb: runs on W&B, from a recording of its API, and offline runs, written by W&B itself."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """Statistics beyond effects over seeds, each against an independent computation."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

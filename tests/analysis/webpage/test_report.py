@@ -1,7 +1,5 @@
 """report.html: what it says, that nothing in it is markup but ours, that it needs nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

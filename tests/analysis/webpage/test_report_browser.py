@@ -1,7 +1,5 @@
 """report.html in a real, headless Chromium without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """references.bib: every paper that a study's variants cite, once, by its key, and nothing that TeX would run."""
 
-from __future__ import annotations
-
 import pytest
 from fake_studies import a_manifest
 from pybtex.database import parse_string

@@ -1,7 +1,5 @@
 """LaTeX: every character that means something to TeX is escaped, tables have as many columns as they say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the analysis writes for a paper is compiled: by pdfLaTeX and BibTeX, where they are found."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The methods paragraph: true of the study, and without a word of what was not done."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Sentences of effects: what was found, what it rests on, what it is worth, and where it holds."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

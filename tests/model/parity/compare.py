@@ -4,8 +4,6 @@ Our parameters are computed from the reference's by a map, through which gradien
 of the reference's parameters are compared, those that our model holds fused, folded or shared, too.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Decoders of `transformers`: how each is built in the tests' sizes, and where its weights are in ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """BERT, and the encoder-decoders: torch's own, BART and T5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models of `transformers` some of whose layers have a window, and nanochat's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

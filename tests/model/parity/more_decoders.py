@@ -1,7 +1,5 @@
 """Decoders of `transformers` that need what blocks, heads and positions leave open: biases each, norms without some."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

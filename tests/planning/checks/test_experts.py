@@ -1,7 +1,5 @@
 """Good parts that are not accused: experts that no token was sent to, dispatch by the data, layers dropped rarely."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

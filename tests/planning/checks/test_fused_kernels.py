@@ -1,7 +1,5 @@
 """`+attention.kernels=fla`: what it needs, that it may be compared with the plain form, and what of it is in keys."""
 
-from __future__ import annotations
-
 import pytest
 
 from ablate.config.errors import PlanError

@@ -1,7 +1,5 @@
 """The memory that a cell needs: counted without computing, the same when computed, refused where it is not there."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

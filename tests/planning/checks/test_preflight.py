@@ -1,7 +1,5 @@
 """Cells that are tried out before training: seeded mistakes are found, and nothing that ships is accused."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every mistake that a command line can hold is found before anything trains, all at once, one line each."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
