@@ -13,11 +13,9 @@ from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused
 from ablate.execution.signals import DiskFull, refusing_full_disks
-from ablate.execution.tracking.mirror import one_line
-from ablate.execution.tracking.process import mirrored
+from ablate.execution.tracking.mirror import mirrored, one_line
 from ablate.planning.runs import Plan, device_problem
-from ablate.results.manifest import log_look, renew_manifest
-from ablate.results.manifest_checks import outside
+from ablate.results.manifest import log_look, outside, renew_manifest
 from ablate.results.run import now
 from ablate.results.study import Study, load_study
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas
 
 from ablate.formatting import ACTING as ACTING
+from ablate.formatting import quoted as quoted
+from ablate.formatting import unquoted as unquoted
 from ablate.formatting import visible as visible
-from ablate.formatting.formulas import quoted as quoted
-from ablate.formatting.formulas import unquoted as unquoted
 from ablate.results.atomic import write_atomic
 
 

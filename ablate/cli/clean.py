@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ablate.config.errors import Corrupt, Refused
-from ablate.config.plain_yaml import read_plain
-from ablate.config.regular_files import regular
+from ablate.config.files import read_plain, regular
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.formatting import counted

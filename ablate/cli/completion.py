@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.config.groups import experiments, groups
 from ablate.config.schema import SECTIONS, WHOLE
-from ablate.results.choose import studies
+from ablate.results.manifest import studies
 
 ADDED = ("preset", "experiment")  # groups that the reference model has no variant of: +preset=llama
 

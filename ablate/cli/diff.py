@@ -14,15 +14,12 @@ from typing import Any, NamedTuple
 
 from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.config.plain_yaml import read_plain
+from ablate.config.files import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.formatting import columns
-from ablate.formatting.settings import flat
-from ablate.formatting.suggest import instead
-from ablate.results.choose import choose_study, manifest_of, studies
-from ablate.results.records import Cell, Manifest, PlannedRun
-from ablate.results.result import Provenance, Result
+from ablate.formatting import columns, flat, instead
+from ablate.results.manifest import choose_study, manifest_of, studies
+from ablate.results.records import Cell, Manifest, PlannedRun, Provenance, Result
 from ablate.results.run import Run
 from ablate.results.tables import as_planned, own_name
 

@@ -20,7 +20,7 @@ from ablate.config.schema import Config
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.formatting import columns, counted
 from ablate.results.atomic import set_aside
-from ablate.results.choose import choose_study, manifest_of
+from ablate.results.manifest import choose_study, manifest_of
 from ablate.results.run import Run, why_without
 from ablate.results.stored_targets import is_foreign
 from ablate.training.load import LoadedRun, load_run

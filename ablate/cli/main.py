@@ -137,7 +137,7 @@ def study(given: Namespace, others: list[str]) -> Outcome:
     from ablate.config.errors import PlanError, Problem
     from ablate.config.schema import KEYS
     from ablate.config.subcommands import Outcome
-    from ablate.formatting.suggest import instead
+    from ablate.formatting import instead
 
     if others:
         option = others[0].partition("=")[0]

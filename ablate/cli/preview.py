@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ablate import evidence
 from ablate.config.depth import chosen_at
-from ablate.config.study_keys import CHOSEN
+from ablate.config.key_checks import CHOSEN
 from ablate.config.subcommands import Outcome
 from ablate.formatting import columns, counted, first_of, percent, remainder
 from ablate.planning.runs import Plan

@@ -25,8 +25,7 @@ from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import counted
 from ablate.formatting.streams import screen
-from ablate.results.choose import choose_study, manifest_of, refusing, studies
-from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.manifest import choose_study, manifest_of, read_manifest, refusing, studies, study_folder
 from ablate.results.records import Manifest
 from ablate.results.run import stamp
 

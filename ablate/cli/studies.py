@@ -32,12 +32,11 @@ from ablate.config.subcommands import Outcome as Result
 from ablate.config.subcommands import PlainParser, conclude
 from ablate.execution.fork import program
 from ablate.execution.signals import Terminated
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead
 from ablate.planning.registration import register, registered_criterion, registered_margin
 from ablate.planning.runs import is_hydras
-from ablate.results.choose import studies
 from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
-from ablate.results.manifest import manifest_in
+from ablate.results.manifest import manifest_in, studies
 from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
 

@@ -2,7 +2,7 @@
 
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
-from ablate.results.choose import choose_study, manifest_of
+from ablate.results.manifest import choose_study, manifest_of
 from ablate.results.run import Run
 
 

@@ -14,10 +14,10 @@ from ablate.config.components import offered_names, parameters_of, resolve
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import named_variants, patterned
 from ablate.config.errors import BadComponent, Problem, first_line
+from ablate.config.files import read_plain
 from ablate.config.overrides import Overrides, parsed
-from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, Config
-from ablate.formatting.suggest import instead, nearest
+from ablate.formatting import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from ablate.config.depth import names_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups
-from ablate.formatting import visible
-from ablate.formatting.suggest import nearest
+from ablate.formatting import nearest, visible
 
 FILE = "papers.bib"
 CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)

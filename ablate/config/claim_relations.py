@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from ablate.config.margin import fraction_of
+from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import Record, optional, record
-from ablate.formatting.settings import is_number
+from ablate.formatting import is_number
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # a difference within a margin, which each of them needs
 DIFFERENCES = ("less", "greater", *BOUNDED)  # of two means

@@ -23,11 +23,9 @@ from ablate.config.claim_relations import (
     weighed,
 )
 from ablate.config.errors import Problem
-from ablate.config.margin import fraction_of
+from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import parse
-from ablate.formatting import SPEED, listed
-from ablate.formatting.settings import is_number
-from ablate.formatting.suggest import instead
+from ablate.formatting import SPEED, instead, is_number, listed
 
 BESIDE = ("metric", "margin", "at")
 NUMBER = "write a number"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
+from ablate.config.files import calls, read_plain, unread
 from ablate.config.groups import Groups, read_groups
 from ablate.config.overrides import Overrides, parse
-from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.study_file import Asked, key_of, read_study
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
 REST, AGAIN = "...", "+..."  # after a variant, and after the whole

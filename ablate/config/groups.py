@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ablate.config.plain_yaml import read_plain
-from ablate.config.regular_files import read_regular
+from ablate.config.files import read_plain, read_regular
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()

@@ -14,9 +14,9 @@ from hydra.errors import HydraException
 
 from ablate.config.depth import is_pattern, pattern_problem
 from ablate.config.errors import Problem, first_line
-from ablate.config.frame_checks import misshapen
+from ablate.config.files import read_plain
 from ablate.config.groups import Groups
-from ablate.config.plain_yaml import read_plain
+from ablate.config.key_checks import misshapen
 from ablate.config.schema import PLACED, SECTIONS, VARIED, WHOLE, Config
 
 MOST = 10_000  # values of a sweep, and cells: composing more takes longer than anybody waits

@@ -19,10 +19,10 @@ from yaml import YAMLError
 from ablate.config.claim_relations import Claim, Criterion
 from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, Problem
+from ablate.config.files import calls, read_plain, unread
 from ablate.config.groups import Groups, figures
-from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.schema import KEYS, PACE
-from ablate.formatting.suggest import instead, nearest
+from ablate.formatting import instead, nearest
 
 TEXTS = {  # of a study file, which say nothing of its runs: what each must be
     "question": "must be a sentence",

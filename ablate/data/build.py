@@ -5,7 +5,7 @@ from typing import Any
 from ablate.config.components import bind, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
-from ablate.formatting.settings import is_number
+from ablate.formatting import is_number
 
 KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification": "of classification"}
 KINDS |= {"seq2seq": "from sequence to sequence"}

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ablate.config.regular_files import read_regular
+from ablate.config.files import read_regular
 from ablate.config.typed_json import parse
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
-from ablate.results.checksum import SEAL, Sum, seal_of, sum_of, wrong
+from ablate.results.atomic import SEAL, Sum, seal_of, sum_of, wrong
 
 SPLITS = ("train", "val", "test")
 BLOCK = 1_000_000  # tokens whose pairs are counted at once

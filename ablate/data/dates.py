@@ -12,7 +12,7 @@ from torch import Tensor
 from ablate.config.extra import extra
 from ablate.data.sequence import FIRST, blank, joined, separate
 from ablate.data.task import Batch, HeldOut, Task, generator
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead
 
 FORMATS = ("full", "long", "medium", "short")
 

@@ -9,7 +9,7 @@ from ablate.config.errors import one_line
 from ablate.config.extra import extra
 from ablate.data.corpus import Document
 from ablate.data.lm import LanguageModelling
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead
 
 PATIENCE = 5.0  # seconds that the hub has to answer
 

@@ -10,7 +10,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 """
 
 from ablate.config.claims import applicable, read_claims
-from ablate.config.margin import fraction_of
+from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims import claims
 from ablate.evidence.claims.sentences import Replication, claim_lines, replication, sized, spread
 from ablate.evidence.collapse import unseen_line

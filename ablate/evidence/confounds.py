@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from ablate.config.depth import is_patterned, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.formatting import counted, setting
-from ablate.formatting.settings import flat
+from ablate.formatting import counted, flat, setting
 from ablate.results.records import Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ablate.formatting import MINUS, PER, show
-from ablate.formatting.settings import is_number
+from ablate.formatting import MINUS, PER, is_number, show
 from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 

@@ -4,7 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 from ablate import formatting
-from ablate.config.margin import fraction_of
+from ablate.config.key_checks import fraction_of
 from ablate.results import naming
 from ablate.results.records import Manifest, MarginText
 from ablate.results.study import Study

@@ -14,8 +14,8 @@ import numpy as np
 import pandas
 
 from ablate.config.claim_relations import BOUNDED
+from ablate.config.files import read_plain
 from ablate.config.groups import groups as config_groups
-from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config
 from ablate.evidence.claims.rules import contrast_of
 from ablate.evidence.collapse import without_collapsed
@@ -27,8 +27,7 @@ from ablate.evidence.noise_floor import MOST, SINGLE, seeds_to_bound
 from ablate.evidence.scores import endpoints
 from ablate.evidence.sequential import planned_looks
 from ablate.evidence.statistics import Estimate, chi2_quantile, findable, paired
-from ablate.formatting import MINUS, between, counted, listed, plain, size
-from ablate.formatting.settings import is_number
+from ablate.formatting import MINUS, between, counted, is_number, listed, plain, size
 from ablate.results.naming import measured_as, no_evidence
 from ablate.results.records import Manifest
 from ablate.results.study import Study

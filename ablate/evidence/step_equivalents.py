@@ -14,7 +14,7 @@ import numpy as np
 import pandas
 
 from ablate import formatting
-from ablate.config.margin import fraction_of
+from ablate.config.key_checks import fraction_of
 from ablate.evidence.collapse import Fits, best_run, spread_of, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.equivalence import SEEDS, within

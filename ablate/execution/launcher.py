@@ -21,7 +21,7 @@ from ablate.execution.local import run_alone
 from ablate.execution.orders import Order, line, order_of
 from ablate.execution.signals import heeding_signals
 from ablate.execution.tracking.mirror import one_line
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead
 
 # The extra of pyproject.toml that brings a launcher.
 EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}

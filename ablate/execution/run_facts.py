@@ -15,8 +15,7 @@ import torch
 
 from ablate.model.cost import utilisation
 from ablate.results.lease import boot
-from ablate.results.records import Cell
-from ablate.results.result import Commit, Documents, Result, RunError
+from ablate.results.records import Cell, Commit, Documents, Result, RunError
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.trainer import Trainer
 

@@ -21,11 +21,9 @@ from ablate.execution.process_state import Changed, unchanged
 from ablate.execution.run_facts import describe, with_facts
 from ablate.execution.signals import DiskFull, is_full, refusing_full_disks
 from ablate.model.products import use
-from ablate.results.atomic import set_aside, write_atomic, write_json
-from ablate.results.checksum import Sum, sum_of
+from ablate.results.atomic import Sum, set_aside, sum_of, write_atomic, write_json
 from ablate.results.lease import Lost
-from ablate.results.records import Cell
-from ablate.results.result import Result, Status
+from ablate.results.records import Cell, Result, Status
 from ablate.results.run import Run, lacking, now
 from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign

@@ -3,9 +3,10 @@
 Numbers have a typographic minus, and no sign where they are shown as zero.
 """
 
+import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 MINUS = "−"
@@ -290,3 +291,51 @@ def known(value: Any) -> TypeGuard[float]:
 def visible(text: str) -> str:
     """A text with characters that would act, rather than be seen, spelled out: \\x1b."""
     return ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+MOST = 12  # names that are listed
+
+
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The name among those that there are which is most like this one, if any is."""
+    return next(iter(difflib.get_close_matches(name, list(choices), 1)), None)
+
+
+def instead(name: str, choices: Iterable[str]) -> str:
+    """What to write instead of a name that is not there, as the end of a line: the nearest one, else what there is."""
+    there = list(dict.fromkeys(choices))
+    if near := nearest(name, there):
+        return f"did you mean {near}?"
+    return f"there are {', '.join(there[:MOST])}" + ", …" * (len(there) > MOST) if there else "there is none"
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Nested settings by dotted name; a mapping without any leaves none."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
+    return found
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+RISKY = re.compile(r"[=+\-@\t\r]")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def quoted(value: Any) -> Any:
+    """A text that would be read as a formula, with an apostrophe before it; all else as it is.
+
+    Numbers stay numbers.  A text that has such an apostrophe of its own gets another, so that `unquoted` is exact.
+    """
+    if not isinstance(value, str) or NUMBER.fullmatch(value):
+        return value
+    return f"'{value}" if RISKY.match(value.lstrip("'")) else value
+
+
+def unquoted(value: Any) -> Any:
+    """What `quoted` was given."""
+    return value[1:] if isinstance(value, str) and value.startswith("'") and RISKY.match(value.lstrip("'")) else value

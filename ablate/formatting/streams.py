@@ -15,7 +15,7 @@ from ablate.formatting import visible
 PLAIN = {"−": "-", "–": "-", "—": "-", "±": "+/-", "·": "*", "×": "x", "…": "...", "→": "->", "≥": ">=", "≤": "<="}
 PLAIN |= {"√": "sqrt", "∞": "inf", "‖": "||", "⊙": "*", "α": "alpha", "β": "beta", "λ": "lambda", "σ": "sigma"}
 PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "ε": "eps", "█": "#"}
-ERRORS = "ablate.config.plain_yaml"
+ERRORS = "ablate.plain"
 
 
 def plain(error: UnicodeError) -> tuple[str, int]:

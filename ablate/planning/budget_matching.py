@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
+from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import BUILT, BY_STEPS, LAYERS, Config
-from ablate.config.study_keys import CHOSEN
 from ablate.data.build import build_task
 from ablate.data.task import Task, batch_positions
 from ablate.formatting import first_of, percent

@@ -16,9 +16,9 @@ from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import patterned
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
+from ablate.config.key_checks import study_problems
 from ablate.config.schema import COMPONENTS, Config
 from ablate.config.study_file import Asked
-from ablate.config.study_keys import study_problems
 from ablate.formatting import setting
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import describe_task

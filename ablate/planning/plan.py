@@ -13,8 +13,7 @@ from ablate.config.command import read_command
 from ablate.config.depth import folder_choice
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
-from ablate.config.margin import without_unit
-from ablate.config.study_keys import idle_problems, study_problems
+from ablate.config.key_checks import idle_problems, study_problems, without_unit
 from ablate.execution.launcher import launcher_problems
 from ablate.planning.budget_matching import contradictions, match_cells
 from ablate.planning.checks.preflight import one_thread, try_out

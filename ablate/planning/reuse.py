@@ -8,8 +8,7 @@ from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.formatting import counted, first_of
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.naming import TAKEN
-from ablate.results.records import Cell, PlannedRun
-from ablate.results.result import Provenance
+from ablate.results.records import Cell, PlannedRun, Provenance
 from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key, settings
 from ablate.results.tables import as_planned

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, Config
-from ablate.execution.machine import machine, tell
+from ablate.execution.local import machine, tell
 from ablate.formatting import counted
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.describe import reconfigured

@@ -1,16 +1,23 @@
-"""A plan and a study that show themselves: a plan's cells, a study's scores and effects."""
+"""A plan and a study that show themselves: a plan's cells, a study's scores and effects, a bar while it is trained."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import sys
+import threading
+import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ablate import evidence, formatting
+from ablate.cli.monitor.state import Runs
+from ablate.cli.monitor.view import counts, follow
 from ablate.cli.preview import heads, preview, row
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead
 from ablate.planning import runs
 from ablate.results import naming
 from ablate.results import study as tables
@@ -128,3 +135,41 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def paragraph(lines: Iterable[str]) -> str:
     """Lines of text as a paragraph of HTML."""
     return f"<p>{'<br>'.join(map(escape, lines))}</p>"
+
+
+TICK = 0.5  # seconds between polls
+FORMAT = "{percentage:3.0f} % {bar:30} {desc}"
+
+
+class Bar:
+    """A reporter for notebooks and terminals: a bar on standard error while runs are trained; remarks are warnings."""
+
+    def remark(self, text: str) -> None:
+        """A warning."""
+        warnings.warn(text, stacklevel=2)
+
+    def training(self, plan: runs.Plan) -> AbstractContextManager[None]:
+        """The bar, where anybody sees it."""
+        if not is_visible():
+            return contextlib.nullcontext()
+        return follow(plan.results, plan.manifest.study, plan.todo, _show)
+
+    def ended(self, plan: runs.Plan, study: tables.Study, seconds: float | None) -> None:
+        """Nothing: the study is returned, and shows itself."""
+
+
+def is_visible() -> bool:
+    """Whether standard error can be written over: on a terminal, and in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+def _show(runs: Runs, stop: threading.Event) -> None:
+    from tqdm import tqdm
+
+    last = False
+    with tqdm(total=sum(run.steps for run in runs.runs), bar_format=FORMAT, file=sys.stderr) as bar:
+        while not last:
+            last = stop.wait(TICK)
+            runs.poll()
+            bar.n = sum(run.steps if run.result else min(run.pace.step, run.steps) for run in runs.runs)
+            bar.set_description_str(counts(runs))

@@ -25,18 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
-from ablate.config.regular_files import read_regular
+from ablate.config.files import read_regular
 from ablate.config.typed_json import Record, record
-from ablate.formatting import show
-from ablate.formatting.formulas import quoted, unquoted
-from ablate.results import documents
-from ablate.results.atomic import read_json, write_atomic, write_json
-from ablate.results.checksum import Sum, sum_of
+from ablate.formatting import quoted, show, unquoted
+from ablate.results.atomic import Sum, read_json, sum_of, write_atomic, write_json
 from ablate.results.manifest import manifest_in, newer
 from ablate.results.records import Manifest
 from ablate.results.run import read_record, verify_sum
 from ablate.results.study import Study, nothing_logged
-from ablate.results.tables import EACH_STEP, curve_column
+from ablate.results.tables import DOCUMENT, EACH_STEP, curve_column, no_documents
 
 if TYPE_CHECKING:
     import pandas
@@ -89,7 +86,7 @@ def read_tables(folder: Path) -> Study:
     try:
         runs = _with_levels(tables[RUNS], manifest)
         curves = _whole(tables[CURVES], runs, _factors(manifest)) if CURVES in tables else nothing_logged()
-        losses = _by_run(tables[DOCUMENTS]) if DOCUMENTS in tables else documents.none()
+        losses = _by_run(tables[DOCUMENTS]) if DOCUMENTS in tables else no_documents()
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{folder / INDEX} is of tables that do not fit its study ({error})") from None
     beside = {role: read_tables(folder / role) for role, name in BESIDE.items() if name in kept.files}
@@ -166,7 +163,7 @@ def _flat(losses: pandas.DataFrame) -> pandas.DataFrame:
 def _by_run(flat: pandas.DataFrame) -> pandas.DataFrame:
     import pandas
 
-    losses = flat.set_index(list(documents.ROWS))
+    losses = flat.set_index(list(DOCUMENT))
     parts = [name.rpartition("/") for name in losses]
     whose = pandas.MultiIndex.from_tuples([(cell, int(seed)) for cell, _, seed in parts], names=("cell", "seed"))
     return losses.set_axis(whose, axis=1)

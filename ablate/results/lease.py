@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from ablate.config.regular_files import read_regular
+from ablate.config.files import read_regular
 from ablate.config.typed_json import Record, parse, record
 
 BEAT = 10.0  # seconds between two heartbeats

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from ablate.config.errors import Corrupt
-from ablate.config.regular_files import read_regular
+from ablate.config.files import read_regular
 from ablate.config.typed_json import Record, parse
-from ablate.results.atomic import finite, no_link, read_json
-from ablate.results.checksum import Sum, wrong
+from ablate.results.atomic import Sum, finite, no_link, read_json, wrong
 from ablate.results.lease import Holder, Lease, holder, take
-from ablate.results.records import Manifest
-from ablate.results.result import Evaluation, Metrics, Provenance, Result
+from ablate.results.records import Evaluation, Manifest, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
 Row = dict[str, float]  # a logged step: step, tokens, seconds, and metrics by name

@@ -11,7 +11,7 @@ from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Config
 from ablate.config.targets import CHOSEN, within
 from ablate.results.code_hash import PACKAGE, Code
 from ablate.results.code_hash import code_of as code_of_parts
-from ablate.results.result import Provenance
+from ablate.results.records import Provenance
 from ablate.results.stored_targets import by_own_names, is_foreign, parts_of
 from ablate.results.tables import own_name
 from ablate.results.versions import library_versions, torch_version

@@ -16,14 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
-from ablate.config.regular_files import read_regular
+from ablate.config.files import read_regular
 from ablate.formatting import counted
-from ablate.results import documents
 from ablate.results.manifest import newer, read_manifest
-from ablate.results.records import Cell, Manifest
-from ablate.results.result import Documents, Result
+from ablate.results.records import Cell, Documents, Manifest, Result
 from ablate.results.run import Run, noted
-from ablate.results.tables import Columns, Planned, as_planned, curve_column, in_one_sitting, mixed, run_row, speed_of
+from ablate.results.tables import (
+    Columns,
+    Planned,
+    Whose,
+    as_planned,
+    by_document,
+    curve_column,
+    in_one_sitting,
+    mixed,
+    no_documents,
+    run_row,
+    speed_of,
+    tested_on,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -55,7 +66,7 @@ class Study:
     curves: pandas.DataFrame
     notes: list[str]
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
-    documents: pandas.DataFrame = dataclasses.field(default_factory=documents.none)
+    documents: pandas.DataFrame = dataclasses.field(default_factory=no_documents)
     results: Path | None = None
 
     def __repr__(self) -> str:
@@ -78,7 +89,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     twice = len(manifest.runs) - len(planned)
     notes = [f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"] * bool(twice)
     rows, whose, steps, checked = [], [], Columns(), Planned()
-    tested, bare = dict[documents.Whose, Documents](), 0
+    tested, bare = dict[Whose, Documents](), 0
     for one in planned:
         cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
         result, wrong = noted(functools.partial(_own, checked, run, cell, one.seed))
@@ -94,7 +105,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
         rows.append(who | run_row(cell, result, later) | speed_of(manifest, result))
         bare += bool(curves and not logged and result and result.status != "failed")
-        if curves and (found := documents.tested_on(result)):
+        if curves and (found := tested_on(result)):
             tested[one.cell, one.seed] = found
         if logged:
             whose.append(who | {curve_column(name): level for name, level in cell.levels.items()})
@@ -106,7 +117,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     beside, lost = _beside(results, manifest)
     notes += [*parted, *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested), results)
+    return Study(manifest, runs, logged_steps, notes, beside, by_document(tested), results)
 
 
 def nothing_logged() -> pandas.DataFrame:

@@ -1,4 +1,4 @@
-"""Files of runs as tables: logged lines, what a run ended with, its speed, whether it is the planned run."""
+"""Files of runs as tables: logged lines, results, speed, losses by document; whether a run is the planned one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
-from ablate.config.plain_yaml import parse_plain
+from ablate.config.files import parse_plain
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
 from ablate.formatting import SPEED, counted
-from ablate.results.records import Cell, Manifest, PlannedRun
-from ablate.results.result import Commit, Metrics, Result
+from ablate.results.records import Cell, Commit, Documents, Manifest, Metrics, PlannedRun, Result
 
 if TYPE_CHECKING:
     import pandas
@@ -220,3 +219,44 @@ def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]
     which = f"{counted(len(parted), 'seed')} ({', '.join(map(str, parted))})"
     note = f"the cells of {which} were not timed in one go, for the study was interrupted; their speed is left out"
     return known, [note] * bool(parted)
+
+
+Whose = tuple[str, int]  # a cell and a seed
+DOCUMENT = ("text", "name", "tokens")
+
+
+def tested_on(result: Result | None) -> Documents | None:
+    """The test documents of a run that is done, with their losses; None where it keeps none that fit together."""
+    if result is None or result.status != "done":
+        return None
+    test = (result.documents or {}).get("test")
+    whole = test and test.name and len(test.name) == len(test.tokens) == len(test.loss)
+    return test if whole else None
+
+
+def by_document(tested: dict[Whose, Documents]) -> pandas.DataFrame:
+    """Mean losses (documents, runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.
+
+    Runs that were tested on other documents have rows of their own, another `text`, and NaN in all others; what was not
+    finite is NaN, too.
+    """
+    import numpy as np
+    import pandas
+
+    texts: dict[tuple[tuple[str, ...], tuple[int, ...]], dict[Whose, Documents]] = {}
+    for whose, found in tested.items():
+        texts.setdefault((tuple(found.name), tuple(found.tokens)), {})[whose] = found
+    rows = [(i, *each) for i, (names, tokens) in enumerate(texts) for each in zip(names, tokens, strict=True)]
+    losses, start = np.full((len(rows), len(tested)), np.nan), 0
+    places = {whose: i for i, whose in enumerate(tested)}
+    for (names, _), runs in texts.items():
+        for whose, found in runs.items():
+            losses[start : start + len(names), places[whose]] = np.array(found.loss, dtype=float)
+        start += len(names)
+    index = pandas.MultiIndex.from_tuples(rows, names=DOCUMENT)
+    return pandas.DataFrame(losses, index, pandas.MultiIndex.from_tuples(tested, names=("cell", "seed")))
+
+
+def no_documents() -> pandas.DataFrame:
+    """The table of a study whose runs keep no losses by document."""
+    return by_document({})

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from ablate.config.regular_files import regular
-from ablate.results.atomic import set_aside, write_atomic
-from ablate.results.checksum import digest, sealed_archive, unsealed_archive
+from ablate.config.files import regular
+from ablate.results.atomic import digest, sealed_archive, set_aside, unsealed_archive, write_atomic
 from ablate.results.run import MetricsWriter, Run
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from ablate.config.schema import Train
-from ablate.results.result import Overfits
+from ablate.results.records import Overfits
 from ablate.results.run import Row
 from ablate.training.checkpoint import Progress
 

@@ -16,7 +16,7 @@ from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.formatting import rough
 from ablate.results.atomic import set_aside, write_json
-from ablate.results.result import Evaluation
+from ablate.results.records import Evaluation
 from ablate.results.run import Run
 from ablate.training.evaluation import Setting, at_lengths
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.config.errors import Corrupt
-from ablate.config.plain_yaml import read_plain
+from ablate.config.files import read_plain
 from ablate.config.schema import Config
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import stored
-from ablate.results.result import Result
+from ablate.results.records import Result
 from ablate.results.run import Row, Run, noted, verify, why_without
 
 if TYPE_CHECKING:

@@ -16,13 +16,12 @@ import torch
 from torch import nn
 
 from ablate.config.components import resolve
+from ablate.config.files import read_regular
 from ablate.config.groups import default_settings
-from ablate.config.regular_files import read_regular
 from ablate.config.schema import Config
 from ablate.data.corpus import DAMAGED, alone, cache_folder
 from ablate.model.placebo import perturbed
-from ablate.results.atomic import write_atomic
-from ablate.results.checksum import sealed_archive, unsealed_archive
+from ablate.results.atomic import sealed_archive, unsealed_archive, write_atomic
 from ablate.results.code_hash import code_of_part
 from ablate.results.tables import own_name
 from ablate.results.versions import library_versions, torch_version

@@ -20,10 +20,8 @@ from matplotlib.colors import is_color_like, to_hex
 
 from ablate import formatting
 from ablate.config.errors import Corrupt, Refused
-from ablate.config.plain_yaml import parse_plain
-from ablate.config.regular_files import read_regular
-from ablate.formatting.settings import is_number
-from ablate.formatting.suggest import instead
+from ablate.config.files import parse_plain, read_regular
+from ablate.formatting import instead, is_number
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Parser
-from ablate.results.choose import refusing
 from ablate.results.kept_tables import holds_tables
+from ablate.results.manifest import refusing
 from ablate.results.study import Study
 from analysis.sources.request import Request
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.config.regular_files import read_regular
+from ablate.config.files import read_regular
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.results.choose import choose_study
 from ablate.results.kept_tables import holds_tables
-from ablate.results.manifest import study_folder
+from ablate.results.manifest import choose_study, study_folder
 from analysis import figures, sources
 from analysis.case import Case
 from analysis.cli import arguments as arguments_

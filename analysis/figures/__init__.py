@@ -9,8 +9,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate.config.errors import Refused
-from ablate.formatting import visible
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead, visible
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE, Edits, edits_of, write_defaults

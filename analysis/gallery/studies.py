@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate.config.errors import Refused
+from ablate.config.files import read_plain
 from ablate.config.groups import by_value, groups
-from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import NAMED
-from ablate.results.choose import refusing
 from ablate.results.kept_tables import holds_tables, read_tables
+from ablate.results.manifest import refusing
 from ablate.results.records import Manifest
 from analysis import figures
 from analysis.case import Case, case_of

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from ablate.config.typed_json import parse
 from ablate.results.atomic import read_json
-from ablate.results.choose import choose_study, refusing, studies
 from ablate.results.kept_tables import holds_tables, read_tables
-from ablate.results.manifest import study_folder
+from ablate.results.manifest import choose_study, refusing, studies, study_folder
 from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
 

@@ -9,8 +9,7 @@ import pandas
 
 from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.formatting import show
-from ablate.formatting.suggest import instead
+from ablate.formatting import instead, show
 from analysis.sources.request import Request
 
 SHAPE = ("params", "flops_per_token")

@@ -24,11 +24,8 @@ import yaml
 from ablate import evidence
 from ablate.config.claim_relations import Claim
 from ablate.config.errors import Corrupt, Problem, Refused, no_yaml
-from ablate.config.plain_yaml import parse_plain
-from ablate.config.regular_files import read_regular
-from ablate.formatting import show
-from ablate.formatting.settings import is_number
-from ablate.formatting.suggest import instead
+from ablate.config.files import parse_plain, read_regular
+from ablate.formatting import instead, is_number, show
 from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.formatting import counted
-from ablate.formatting.settings import flat, is_number
+from ablate.formatting import counted, flat, is_number
 from analysis.escape import visible
 from analysis.sources.columns import KEYS, WHOLE, few
 from analysis.sources.logged import AXES, Logged, number

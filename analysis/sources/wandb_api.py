@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt, Refused, one_line
-from ablate.config.regular_files import read_regular
-from ablate.config.wandb_login import nowhere, wandb_credentials
+from ablate.config.extra import nowhere, wandb_credentials
+from ablate.config.files import read_regular
 from ablate.formatting import counted
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now

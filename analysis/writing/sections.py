@@ -8,8 +8,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.config.schema import STUDY_KEYS
-from ablate.formatting import listed, ranged
-from ablate.formatting.settings import flat
+from ablate.formatting import flat, listed, ranged
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study

@@ -70,8 +70,8 @@ def milliseconds(given: Given, variant: str, by: str | None) -> float:
 
 def made(given: Given, variant: str, by: str | None) -> nn.Module:
     """A mixer with heads of 64 features, from seed 0."""
+    from ablate.config.files import read_plain
     from ablate.config.groups import groups
-    from ablate.config.plain_yaml import read_plain
     from ablate.model.build import initialised_model
 
     size = given.pick(["model.dim=32", "model.heads=1"], ["model.dim=512", "model.heads=8"])

@@ -25,8 +25,8 @@ KERNELS = {"flash_attention": "flash", "efficient_attention": "efficient", "cudn
 def variants(given: Given, found: Findings) -> None:
     """Losses, gradients and kernels of each cell; at a toy size each variant in one form."""
     from ablate.config.components import resolve
+    from ablate.config.files import read_plain
     from ablate.config.groups import groups
-    from ablate.config.plain_yaml import read_plain
     from ablate.config.schema import COMPONENTS
 
     references = {form: one_cell(given.words(*SIZE, *words)).config for form, words in FORMS.items()}
@@ -61,8 +61,8 @@ def placed(references: dict[str, Any], group: str, node: dict[str, Any]) -> dict
     table that is frozen beside a head of its own.
     """
     from ablate.config.components import resolve
+    from ablate.config.files import read_plain
     from ablate.config.groups import groups
-    from ablate.config.plain_yaml import read_plain
 
     cells = {form: config.with_value(group, node) for form, config in references.items()}
     if group == "embedding":

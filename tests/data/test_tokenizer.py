@@ -14,7 +14,7 @@ from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
 from ablate.data.text import Text
 from ablate.data.tokenizer import chunks
-from ablate.results.checksum import SEAL, seal_of, sum_of
+from ablate.results.atomic import SEAL, seal_of, sum_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]

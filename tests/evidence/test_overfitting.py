@@ -14,7 +14,7 @@ from test_weight_averaging import trainer
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.results.atomic import read_json, write_json
-from ablate.results.result import Overfits
+from ablate.results.records import Overfits
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from ablate.training.divergence import Diverged, check_divergence, overfits

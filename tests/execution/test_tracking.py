@@ -27,12 +27,11 @@ from ablate.config.targets import BadTarget
 from ablate.config.typed_json import stored
 from ablate.execution.fork import parents, program
 from ablate.execution.tracking import mirror as mirror_module
-from ablate.execution.tracking import process
 from ablate.execution.tracking.mirror import Card, Mirror, card_of, settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.result import Result
+from ablate.results.records import Result
 from ablate.results.run import MetricsWriter, Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +103,7 @@ def sync_command(results: Path) -> list[str]:
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
     first = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # where a stand-in for wandb is
     with mock.patch.object(sys, "path", [*filter(None, first), *sys.path]):
-        command = [*program("ablate.execution.tracking.process"), STUDY, str(results)]
+        command = [*program("ablate.execution.tracking.mirror"), STUDY, str(results)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
 
@@ -187,13 +186,13 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
 def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, mirrors = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0), list[Mirror]()
     popen = lambda command, **_: monkeypatch.setattr(sys, "argv", command[3:]) or started  # noqa: E731
-    monkeypatch.setattr(process.subprocess, "Popen", popen)
-    with process.mirrored(tmp_path, STUDY, ["mine"], print):
+    monkeypatch.setattr(mirror_module.subprocess, "Popen", popen)
+    with mirror_module.mirrored(tmp_path, STUDY, ["mine"], print):
         pass
-    monkeypatch.setattr(process, "follow", mirrors.append)
+    monkeypatch.setattr(mirror_module, "follow", mirrors.append)
     for call in ("nice", "setsid"):
-        monkeypatch.setattr(process.os, call, lambda *_: None)
-    process.main()
+        monkeypatch.setattr(mirror_module.os, call, lambda *_: None)
+    mirror_module.main()
     assert (mirrors[0].study, mirrors[0].user) == (STUDY, ["mine"])
 
 
@@ -425,7 +424,7 @@ def test_a_wandb_that_is_broken_harms_nothing(tmp_path: Path, server: Path, brok
 def test_a_wandb_that_hangs_ends_with_the_grace_of_the_mirror(tmp_path: Path, server: Path) -> None:
     (tmp_path / "fake" / "wandb.py").write_text("import time\ntime.sleep(1000)")
     end(tmp_path, make_study(tmp_path)[0])
-    start = "from ablate.execution.tracking import process; process.GRACE = 0.5; process.main()"
+    start = "from ablate.execution.tracking import mirror; mirror.GRACE = 0.5; mirror.main()"
     command = [sys.executable, "-c", start, STUDY, str(tmp_path)]
     answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     assert answer.returncode == 0 and f"`ablate sync {STUDY}` mirrors the rest" in answer.stderr

@@ -91,7 +91,7 @@ def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def raw_json(file: Path, content: Any) -> None:
     """Put any JSON in place of a file, an object with its checksum."""
-    from ablate.results.checksum import SEAL, seal_of
+    from ablate.results.atomic import SEAL, seal_of
 
     file.write_text(json.dumps(content | {SEAL: seal_of(content)} if isinstance(content, dict) else content))
 

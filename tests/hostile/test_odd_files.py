@@ -14,12 +14,11 @@ from one_run import train, write_plan
 
 from ablate.cli.main import command
 from ablate.config.errors import Corrupt, PlanError
-from ablate.config.plain_yaml import parse_plain
-from ablate.config.regular_files import read_regular
+from ablate.config.files import parse_plain, read_regular
 from ablate.execution.worker import handle_order
 from ablate.planning.plan import plan_study
 from ablate.results import lease as leases
-from ablate.results.checksum import sealed_archive
+from ablate.results.atomic import sealed_archive
 from ablate.results.lease import Lease
 from ablate.results.run import Run
 from ablate.training.checkpoint import DamagedCheckpoint, Progress, restore

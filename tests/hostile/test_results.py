@@ -71,7 +71,7 @@ def test_no_command_runs_what_a_configuration_names(
 def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: Path, tried: Tried) -> None:
     for shot in (
         {"_target_": f"{PACKAGE}.Sink"},
-        {"_target_": "ablate.execution.tracking.process.main"},
+        {"_target_": "ablate.execution.tracking.mirror.main"},
         {"_target_": "os.system"},
         7,
         [1],

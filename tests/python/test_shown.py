@@ -13,7 +13,7 @@ from one_run import here
 import ablate
 from ablate import api, evidence
 from ablate.cli.preview import preview
-from ablate.python import progress
+from ablate.python import shown as progress
 from ablate.python.shown import Study, html_table
 
 WORDS = ("norm=ln,rms", "ffn=mlp,swiglu")

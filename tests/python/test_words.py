@@ -9,7 +9,7 @@ import pytest
 import ablate
 from ablate.config.errors import PlanError
 from ablate.config.overrides import parsed
-from ablate.python.words import words_of
+from ablate.python import words_of
 
 SWEPT = [
     ({"norm": ["ln", "rms"]}, "norm=ln,rms"),

@@ -17,8 +17,7 @@ from ablate.cli import clean, diff, evaluate, status
 from ablate.config.errors import Corrupt
 from ablate.data.corpus import Document, cache_folder, load_corpus
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import write_json
-from ablate.results.checksum import sealed_archive, unsealed_archive
+from ablate.results.atomic import sealed_archive, unsealed_archive, write_json
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.run import Run
 from ablate.results.study import load_study

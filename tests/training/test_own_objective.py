@@ -19,7 +19,7 @@ from ablate.model.build import build_model, initialised_model, keep_hidden
 from ablate.model.objective import Objective, taken, terms_of
 from ablate.planning.checks.small_models import VOCAB
 from ablate.planning.plan import plan_study
-from ablate.results.checksum import unsealed_archive
+from ablate.results.atomic import unsealed_archive
 from ablate.results.code_hash import code_of
 from ablate.results.run import Run
 

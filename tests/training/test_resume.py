@@ -18,7 +18,7 @@ from one_run import after, rows_of, train, write_plan
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
-from ablate.results.checksum import sealed_archive, unsealed_archive
+from ablate.results.atomic import sealed_archive, unsealed_archive
 from ablate.results.run import Run
 
 LONG = ["train.steps=24", "train.eval_every=8", "train.log_every=4", "train.checkpoint_seconds=0", "seeds=1"]

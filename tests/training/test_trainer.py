@@ -23,7 +23,7 @@ from ablate.execution.run_facts import with_facts
 from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout
 from ablate.planning.plan import check_study
-from ablate.results.result import Result
+from ablate.results.records import Result
 from ablate.results.run import Run
 from ablate.training import checkpoint, compiling, gradients
 from ablate.training import clock as clocks

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt
-from ablate.config.regular_files import regular
+from ablate.config.files import regular
 from ablate.formatting import duration
 from ablate.planning.makespan import makespan
 from ablate.results.lease import Holder

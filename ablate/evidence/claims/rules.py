@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
-from ablate.config.margin import fraction_of
+from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
 from ablate.evidence.collapse import Collapse, collapse_of, condition

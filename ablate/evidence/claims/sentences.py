@@ -9,7 +9,7 @@ import pandas
 
 from ablate import formatting
 from ablate.config.claim_relations import BOUNDED, Claim, Criterion, Side, levels_of, weighed
-from ablate.config.margin import fraction_of
+from ablate.config.key_checks import fraction_of
 from ablate.evidence.family import worded
 from ablate.evidence.normality import FOOTNOTE, footnoted, own_assumption
 from ablate.evidence.scores import lower_is_better

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.config.wandb_login import nowhere, wandb_credentials
+from ablate.config.extra import nowhere, wandb_credentials
 from ablate.execution.tracking.mirror import Card, one_line, say
 from ablate.formatting.streams import Stream
 

@@ -6,5 +6,5 @@ duplicate_cells   two cells that are one network, or one set of data
 memory            what a cell needs, and what its device has
 
 `validate` comes first; `preflight` carries out the others.  What is wrong with a study's own keys, `seeds` or `margin`,
-says `ablate.config.study_keys`.
+says `ablate.config.key_checks`.
 """

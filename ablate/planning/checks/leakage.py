@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.depth import variants_of
+from ablate.config.files import read_plain
 from ablate.config.groups import defaults, groups
-from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.model.norm import running_norms

@@ -12,7 +12,7 @@ from ablate.config.depth import fewest, first_layers, mapped, patterned, variant
 from ablate.config.schema import BUILT, COMPONENTS, PLACED, Config
 from ablate.config.schema import LAYERS as PATTERN
 from ablate.data.task import Task
-from ablate.formatting.settings import flat
+from ablate.formatting import flat
 from ablate.model.build import initialised_model
 from ablate.model.cost import Budget
 from ablate.results.stored_targets import is_foreign

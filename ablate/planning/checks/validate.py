@@ -17,9 +17,9 @@ from omegaconf import MISSING
 from ablate.config.components import argument_problems, offered_names, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line
-from ablate.config.frame_checks import check, plain
+from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
-from ablate.config.plain_yaml import read_plain
+from ablate.config.key_checks import check, plain
 from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import here, package_problem
 from ablate.config.typed_json import parse

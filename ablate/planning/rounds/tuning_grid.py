@@ -9,10 +9,9 @@ from typing import Any, get_type_hints
 
 from ablate import formatting
 from ablate.config.errors import Problem
+from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
-from ablate.config.study_keys import CHOSEN
-from ablate.formatting.settings import flat, is_number
-from ablate.formatting.suggest import nearest
+from ablate.formatting import flat, is_number, nearest
 from ablate.planning.earlier_runs import choose_seeds, read_earlier
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Manifest, Tune

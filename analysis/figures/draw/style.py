@@ -9,7 +9,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.formatting.settings import is_number
+from ablate.formatting import is_number
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest

@@ -42,7 +42,7 @@ def test_everything_is_written_and_listed() -> None:
 
 
 def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(tmp_path, capsys):
-    from ablate.config.study_keys import TAKEN
+    from ablate.config.key_checks import TAKEN
     from analysis.cli.main import COMMANDS
 
     assert set(TAKEN) == set(COMMANDS)

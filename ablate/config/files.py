@@ -1,12 +1,17 @@
-"""YAML files of whoever wrote them, read as what they can only be here: plain, finite data."""
+"""Files of anybody: regular ones alone, and YAML read as plain, finite data.
 
+A pipe or a device in the place of a file would keep its reader waiting, or fed, for ever.
+"""
+
+import errno
 import functools
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt
-from ablate.config.regular_files import read_regular
 
 CALL = re.compile(r"\$\{.*:", re.DOTALL)
 YAMLS = "tag:yaml.org,2002:"
@@ -87,3 +92,30 @@ def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
     if known[id(node)] >= MOST:
         raise ValueError("it refers to itself, or stands for more than a file can hold")
     return known[id(node)]
+
+
+MOST_BYTES = 2**30  # that are read at once
+
+
+def regular(path: str, flags: int) -> int:
+    """An opener for regular files.  Raises OSError for anything else, without waiting for it."""
+    try:
+        number = os.open(path, flags | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a pipe that nobody reads, or a socket
+            raise
+        raise OSError(errno.EINVAL, "it is no file", path) from None
+    mode = os.fstat(number).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(number)
+        what = (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, "it is no file")
+        raise OSError(*what, path)
+    return number
+
+
+def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of a regular file.  Raises OSError for anything else, and for a file of more than `most` bytes."""
+    with open(path, "rb", opener=regular) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        return file.read()

@@ -1,0 +1,202 @@
+"""What is wrong with keys: those of a whole study, its margin, and the base schema of a configuration.  No torch."""
+
+import dataclasses
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Set
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import Problem
+from ablate.config.schema import (
+    BY_STEPS,
+    KEYS,
+    LARGEST,
+    LARGEST_SEED,
+    MISSING,
+    MOST_SEEDS,
+    OWNED,
+    SECTIONS,
+    TUNING_SEEDS,
+    Config,
+)
+from ablate.formatting import is_number, show
+
+# The keys that each way of matching chooses for a cell.
+CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
+TAKEN = ("export", "verify", "gallery")  # commands of `ablate analyse`, which takes a study's name in the same place
+SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
+
+
+def study_problems(config: Config) -> list[Problem]:
+    """Problems of the keys that belong to the study and not to a cell."""
+    seeds = config.seeds
+    found = [Problem("seeds", wrong)] if (wrong := _wrong_seeds(seeds, config.confirm)) else []
+    found += [Problem("study", wrong)] if (wrong := _wrong_name(config.study)) else []
+    one = seeds == 1 or (_is_seed_list(seeds) and len(seeds) == 1)
+    if None not in (config.seed.init, config.seed.data) and not one:
+        found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
+    if wrong := wrong_margin(config.margin, config.step_equivalents):
+        found.append(Problem("margin", wrong))
+    folder = Path(config.results_dir).absolute()
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        found.append(Problem("results_dir", f"{folder} is not a folder; write another results_dir"))
+    elif not config.dry_run:
+        try:
+            tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk
+        except OSError as error:
+            found.append(Problem("results_dir", f"{folder} cannot be written ({error.strerror}); write another one"))
+    return found
+
+
+def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
+    """What is wrong with the seeds of a study, if anything."""
+    if seeds == "auto":
+        message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
+        return message if confirm else None
+    if isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds):
+        return f"{seeds} has a seed twice; write each once"
+    if isinstance(seeds, bool) or not (isinstance(seeds, int) or _is_seed_list(seeds)):
+        return f"{SEEDS}; not {seeds!r}"
+    if isinstance(seeds, int) and seeds < 1:
+        return f"must be ≥ 1, not {seeds}"
+    if (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
+        return f"must be at most {MOST_SEEDS:,} seeds"
+    if isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
+        return f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
+    return None
+
+
+def _wrong_name(name: str | None) -> str | None:
+    """What is wrong with the name of a study, if anything; None is no name."""
+    if name in TAKEN or (name or "").startswith("-"):
+        why = "is a command" if name in TAKEN else "begins as an option does"
+        return f"{name!r} {why}, so that ablate analyse would not take it for a study; write another name"
+    if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
+        return f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"
+    return None
+
+
+def idle_problems(given: Set[str], config: Config) -> list[Problem]:
+    """Keys on the command line that another one would have to switch on."""
+    found = []
+    if "seeds_max" in given and config.seeds != "auto":
+        found.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
+    if "tune.seeds" in given and config.tune.key is None:
+        found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
+    return found
+
+
+def _is_seed_list(seeds: Any) -> bool:
+    """Whether a value is a list of different seeds."""
+    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
+    return whole and 0 < len(seeds) == len(set(seeds))
+
+
+PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
+SPELLING = "a number in the metric's unit (margin=0.01) or a share of the training steps (margin='2 %')"
+
+
+def fraction_of(margin: Any) -> float | None:
+    """A margin such as '2 %' as a fraction, 0.02, of the reference's training steps; None for any other."""
+    found = PER_CENT.fullmatch(margin.strip()) if isinstance(margin, str) else None
+    return float(found[1]) / 100 if found else None
+
+
+def wrong_margin(margin: Any, exchange: bool) -> str | None:
+    """What is wrong with a study's margin, if anything; None is no margin."""
+    share = fraction_of(margin)
+    size = margin if share is None else share
+    if margin is None or (isinstance(size, float) and not math.isfinite(size)):
+        return None  # of numbers like nan `check` speaks
+    if not is_number(size) or size <= 0:
+        return f"must be > 0, {SPELLING}; not {margin!r}"
+    if share is not None and not exchange:
+        why = f"{margin!r} is a share of the training steps, whose worth exchange runs measure"
+        return f"{why}; write step_equivalents=true, too, or a number in the metric's unit"
+    return None
+
+
+def without_unit(margin: Any, metrics: Iterable[str]) -> str | None:
+    """What is wrong with a number for differences of several metrics, of which each has a unit of its own."""
+    known = list(dict.fromkeys(metrics))
+    if margin is None or fraction_of(margin) is not None or len(known) < 2:
+        return None
+    why = f"{margin} cannot be in the unit of {' and of '.join(known)}"
+    return f"{why}; write a share of the training steps (margin='2 %'), or leave it out"
+
+
+def check(config: Config) -> list[Problem]:
+    """Everything wrong with the frame of one resolved configuration: unknown keys, ranges, words, numbers like nan."""
+    beyond = config.unread.keys() - SECTIONS.keys()
+    problems = [Problem(key, f"no such key; there are {', '.join(sorted(KEYS))}") for key in beyond]
+    problems += _check_fields(config, "")
+    for name in SECTIONS:
+        fields = {field.name for field in dataclasses.fields(SECTIONS[name])}
+        for key in config.unread.get(name, ()) if name not in OWNED else ():  # their constructors know
+            problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
+        problems += _check_fields(getattr(config, name), f"{name}.")
+    betas, lengths = config.optim.betas, config.eval.lengths
+    if betas is not None and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
+        problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
+    if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
+        problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))
+    return problems + _beyond_numbers(config.as_json(), "", {problem.key for problem in problems})
+
+
+ITEMS: dict[str, tuple[Any, str]] = {"list[str]": (str, "names")}
+ITEMS |= dict.fromkeys(("list[int]", "list[float]"), (int | float, "numbers"))
+
+
+def misshapen(kind: str, value: Any) -> str | None:
+    """What is wrong with a value for a key of the frame annotated as `kind`, by its shape alone; None if nothing."""
+    if kind.startswith("list") and value not in (None, MISSING):
+        if not isinstance(value, list):
+            return "takes a list; write [...]"
+        item, name = ITEMS.get(kind.removesuffix(" | None"), (object, ""))
+        return None if all(isinstance(each, item) for each in value) else f"takes a list of {name}"
+    single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
+    return "takes one value" if single and isinstance(value, dict | list) else None
+
+
+def plain(value: float) -> str:
+    """A number as people read it: 1,000,000; of one with many digits, how large it is: 7.3 x 10^23."""
+    if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
+        return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    power = math.floor(math.log10(abs(value)))
+    return f"{value / 10**power:.1f} × 10^{power}"
+
+
+def _check_fields(section: Any, prefix: str) -> list[Problem]:
+    problems = []
+    for field in dataclasses.fields(section):
+        key, value = prefix + field.name, getattr(section, field.name)
+        low, high = field.metadata.get("range", (-math.inf, math.inf))
+        choices = field.metadata.get("choices", (value,))
+        if value == MISSING:
+            problems.append(Problem(key, "has no value; write one"))
+        elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
+            most = "" if high == math.inf else f" and ≤ {plain(high)}"
+            problems.append(Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}"))
+        elif value not in choices and (value is not None or field.default is not None):
+            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}"))
+    return problems
+
+
+def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:
+    """Numbers that are not finite, and sizes beyond all that there are, where nothing is `known` to be wrong yet."""
+    if isinstance(value, dict):
+        named = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
+        return [p for name, item in named for p in _beyond_numbers(item, name, known)]
+    if isinstance(value, list):
+        return [p for item in value for p in _beyond_numbers(item, key, known)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return [Problem(key, f"{value} is not a number to compute with; write a finite one")]
+    most = LARGEST_SEED if key.startswith("seed") else LARGEST
+    if isinstance(value, int) and abs(value) > most and key not in known:
+        return [Problem(key, f"{plain(value)} is too large; write {plain(most)} at most")]
+    return []
