@@ -16,7 +16,7 @@ from ablate.results import naming
 from ablate.results.manifest import newer
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
-from ablate.results.tables import is_timed, planned_cells
+from ablate.results.tables import is_timed, named_rows, planned_cells
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
 NAMED = 6  # runs and notes that are spelled out
@@ -89,7 +89,7 @@ def _metric(study: Study) -> str:
 
 
 def _cells(cells: pandas.DataFrame) -> list[str]:
-    shown = list(cells.head(ROWS).itertuples())
+    shown = list(named_rows(cells.head(ROWS)))
     places = formatting.decimals([cells.head(ROWS)["sd"].max()])
     # Only the first ± says what it is: the column is read downwards.
     first = next((row.Index for row in shown if row.n > 1), None)
@@ -137,7 +137,7 @@ def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
     for tag, table in zip(metrics, tables, strict=True):
         places = formatting.decimals([table["sd"].max()])
         found += [[tag] * len(shown)] * bool(tag)
-        found.append([_score(row, places, False) for row in table.iloc[shown].itertuples()])
+        found.append([_score(row, places, False) for row in named_rows(table.iloc[shown])])
     return [heading, *_columns(zip(*found, strict=True))]
 
 
@@ -169,7 +169,7 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
     )
     shown = ordered.head(ROWS)
     places = formatting.decimals((shown["high"] - shown["low"]) / 2)
-    rows = [_effect(row, places) for row in shown.itertuples()]
+    rows = [_effect(row, places) for row in named_rows(shown)]
     if not any(worth for *_, worth, _ in rows):
         rows = [(*start, verdict) for *start, _, verdict in rows]
     return [*_columns(rows), *_more(len(table) - len(shown), "effect")]
@@ -241,7 +241,7 @@ def _trouble(study: Study, results: Path) -> list[str]:
     lines = []
     for status in ("diverged", "failed"):
         runs = study.runs[study.runs["status"] == status]
-        for run in runs.head(NAMED).itertuples():
+        for run in named_rows(runs.head(NAMED)):
             reason = str(run.error).splitlines()[0] if isinstance(run.error, str) and run.error else "no reason on disk"
             file = results / "runs" / run.path / "result.json"
             lines.append(f"{status}: {run.label}, seed {run.seed}: {reason} · {file}")

@@ -18,12 +18,12 @@ from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
-from ablate.evidence.step_equivalents import WORTH, fits_in_steps, worths
+from ablate.evidence.step_equivalents import WORTH, curves_of, fits_in_steps, worths
 from ablate.evidence.tuned import given
 from ablate.formatting import CROSSED, OPEN, SPEED, counted
 from ablate.results.naming import no_evidence
 from ablate.results.study import Study
-from ablate.results.tables import is_timed
+from ablate.results.tables import is_timed, named_rows
 
 STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
@@ -88,12 +88,15 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table = table.join(worths(study, all_scores.values, found, table))
     table["fits"] = None
     if math.isfinite(margin.steps):
+        curves = {metric: curves_of(study, metric) for metric in set(table["metric"])}
         table["fits"] = [
-            None if each.kind == "trend" else fits_in_steps(study, each, all_scores, row, margin.steps)
-            for each, row in zip(found, table.itertuples(), strict=True)
+            None
+            if each.kind == "trend"
+            else fits_in_steps(study, each, all_scores, row, margin.steps, curves[row.metric])
+            for each, row in zip(found, named_rows(table), strict=True)
         ]
     bare = "none" if no_evidence(study.manifest) else "descriptive" * described(study.manifest)
-    verdicts = [(bare, "") if bare else _verdict(row, margin) for row in table.itertuples()]
+    verdicts = [(bare, "") if bare else _verdict(row, margin) for row in named_rows(table)]
     table["verdict"] = [worded(word, each) for (word, _), each in zip(verdicts, table["family"], strict=True)]
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
     each_row = zip(table["n"], table["family"], table["verdict"], strict=True)
@@ -123,7 +126,7 @@ def speed(study: Study) -> pandas.DataFrame:
 
 def _correct(table: pandas.DataFrame) -> None:
     family = table["family"].to_numpy()
-    rows = list(table.itertuples())
+    rows = list(named_rows(table))
     p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])
     table["p"], table["p_holm"], table["p_bh"] = p, np.nan, np.nan
     table.loc[family, "p_holm"] = holm(p[family], ALPHA)

@@ -1,6 +1,7 @@
 """What the runs say of one contrast: its estimate, its pairs, its ranks and what became of the runs of its cells."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -56,14 +57,15 @@ def scored(study: Study, metric: str | None = None) -> Scored:
     manifest, values = study.manifest, scores(study, metric)
     metrics = {cell: metric or own for cell, own in endpoints(manifest).items()}
     lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
-    ranked = values.copy()
-    lost = study.runs.loc[study.runs["status"] == "diverged", ["seed", "cell"]]
-    for seed, cell in lost.itertuples(index=False):
-        if not is_solved(metrics[cell]):
-            ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
-    ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
     cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
-    return Scored(study, cells, metrics, lower, values, ranked, ends, at)
+    rows, ranked = {seed: i for i, seed in enumerate(values.index)}, values.to_numpy(copy=True)
+    ended = list(zip(study.runs["cell"], study.runs["status"], study.runs["seed"], strict=True))
+    for cell, status, seed in ended:
+        if status == "diverged" and not is_solved(metrics[cell]):
+            ranked[rows[seed], at[cell]] = math.inf if lower[cell] else -math.inf
+    ends = dict(Counter((cell, status) for cell, status, _ in ended))
+    table = pandas.DataFrame(ranked, values.index, values.columns)
+    return Scored(study, cells, metrics, lower, values, table, ends, at)
 
 
 def second_metric(cell: str, metric: str) -> str:

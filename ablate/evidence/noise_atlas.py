@@ -31,6 +31,7 @@ from ablate.formatting import MINUS, between, counted, is_number, listed, plain,
 from ablate.results.naming import measured_as, no_evidence
 from ablate.results.records import Manifest
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 
 BITS = "test/bpb"  # the loss in another unit
 FILE = Path(__file__).with_name("noise_atlas.csv")
@@ -178,7 +179,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
 def usable(table: pandas.DataFrame) -> list[Any]:
     """The rows of the atlas that tell of others: paired changes of one factor, with the noise of five seeds or more."""
     known = table["paired"].astype(bool) & (table["n"] >= SEEDS) & (table["sd"] > 0) & table["steps"].notna()
-    return list(table[known & table["kind"].isin(SINGLE)].itertuples())
+    return list(named_rows(table[known & table["kind"].isin(SINGLE)]))
 
 
 def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric: str) -> Expected | None:

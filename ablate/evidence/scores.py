@@ -85,25 +85,31 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     runs, own = study.runs, endpoints(study.manifest)
     wanted = own if metric is None else dict.fromkeys(own, metric)
     measured = _measured(study.manifest, wanted)
-    values = values_of(runs, wanted | measured)
-    usable = values.where((runs["status"] == "done") & np.isfinite(values))
+    values, status, whose = values_of(runs, wanted | measured).to_numpy(), runs["status"].to_numpy(), list(runs["cell"])
+    usable = np.where((status == "done") & np.isfinite(values), values, np.nan)
     if measured:
-        at = (
-            runs["cell"].map({c.id: study.manifest.tasks[c.task].solved_at for c in study.manifest.cells}).astype(float)
-        )
-        reached = (usable >= at).astype(float).where(usable.notna()).mask(runs["status"] == "diverged", 0.0)
+        at = {cell.id: study.manifest.tasks[cell.task].solved_at for cell in study.manifest.cells}
+        least = np.array([at.get(cell) for cell in whose], float)
+        reached = np.where(np.isnan(usable), np.nan, (usable >= least).astype(float))
+        reached = np.where(status == "diverged", 0.0, reached)
         # Nothing of a task that is not solved or not, whose metric is another's.
-        usable = usable.where(~runs["cell"].isin(measured), reached.where(at.notna()))
-    table = runs[["seed", "cell"]].assign(value=usable).pivot(index="seed", columns="cell", values="value")
-    return table.reindex(columns=list(own)).astype(float)
+        solved = np.array([cell in measured for cell in whose], bool)
+        usable = np.where(solved, np.where(np.isnan(least), np.nan, reached), usable)
+    seeds, rows = np.unique(runs["seed"].to_numpy(), return_inverse=True)
+    columns = {cell: place for place, cell in enumerate(own)}
+    table = np.full((len(seeds), len(own)), np.nan)
+    for row, cell, value in zip(rows, whose, usable, strict=True):
+        if cell in columns:
+            table[row, columns[cell]] = value
+    return pandas.DataFrame(table, pandas.Index(seeds, name="seed"), pandas.Index(list(own), name="cell"))
 
 
 def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
     """What each row has of the metric of its cell, NaN where it has none."""
-    wanted, values = table["cell"].map(metrics), pandas.Series(np.nan, table.index)
+    wanted, values = table["cell"].map(metrics).to_numpy(), np.full(len(table), np.nan)
     for name in set(metrics.values()) & set(table):
-        values = values.mask(wanted == name, pandas.to_numeric(table[name], errors="coerce"))
-    return values
+        values = np.where(wanted == name, pandas.to_numeric(table[name], errors="coerce"), values)
+    return pandas.Series(values.astype(float), table.index)
 
 
 def unadjusted(manifest: Manifest) -> str:

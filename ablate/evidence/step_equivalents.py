@@ -26,6 +26,7 @@ from ablate.evidence.statistics import interval, p_value, paired, t_limit
 from ablate.formatting import MINUS, SPEED, plus
 from ablate.results.records import Manifest
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
@@ -96,7 +97,7 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
         if exchange and math.isfinite(row.low) and row.metric in curves and contrast.kind != "trend"  # of another unit
         else Worth()
-        for contrast, row in zip(found, table[["metric", "lower_is_better", "low", "alpha"]].itertuples(), strict=True)
+        for contrast, row in zip(found, named_rows(table[["metric", "lower_is_better", "low", "alpha"]]), strict=True)
     ]
     return pandas.DataFrame(rows, columns=WORTH, index=table.index)
 
@@ -243,27 +244,31 @@ def exchange_lines(study: Study) -> list[str]:
     return lines
 
 
-def worth_of(study: Study, contrast: Contrast, found: Scored, row: Any) -> Callable[[float], Worth] | None:
+def worth_of(
+    study: Study, contrast: Contrast, found: Scored, row: Any, curves: dict[str, Slope]
+) -> Callable[[float], Worth] | None:
     """What a difference is worth at a level of its interval; None without exchange runs that have its metric."""
-    curves = _curves(study, row.metric)
     if not curves or math.isnan(row.mean):
         return None
     return lambda level: worth(study.manifest, contrast.weights, found.values, curves, row.lower_is_better, level)
 
 
-def _curves(study: Study, metric: str) -> dict[str, Slope]:
+def curves_of(study: Study, metric: str) -> dict[str, Slope]:
+    """The slopes of a study's exchange runs by a metric; none without such runs, or of seconds."""
     exchange = None if metric in SPEED else study.beside.get("exchange")  # steps are what they compare
     return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
 
 
-def fits_in_steps(study: Study, contrast: Contrast, found: Scored, row: Any, share: float) -> Fits:
+def fits_in_steps(
+    study: Study, contrast: Contrast, found: Scored, row: Any, share: float, curves: dict[str, Slope]
+) -> Fits:
     """Whether the seeds that trained, five at least, are worth less than a share of the steps at a level.
 
     Fieller's interval, moved by a cost to either side, has to lie within: the slope is of these seeds, too, and taken
     as known it would make false equals of every third study of which a run collapsed.
     """
     trained, _ = without_collapsed(found, list(contrast.weights))
-    of_row, curves = (study.manifest, contrast.weights, trained.values), _curves(study, row.metric)
+    of_row = study.manifest, contrast.weights, trained.values
 
     def fits(level: float, cost: float) -> bool:
         ends = [worth(*of_row, curves, row.lower_is_better, level, move, SEEDS) for move in {cost, -cost}]
@@ -277,7 +282,7 @@ def outside(found: Worth, share: float) -> bool:
     return found.worth_low > share or found.worth_high < 1 / (1 + share) - 1
 
 
-def in_units(study: Study, contrast: Contrast, row: Any, margin: str | float) -> float:
+def in_units(study: Study, contrast: Contrast, margin: str | float, curves: dict[str, Slope]) -> float:
     """A margin in the metric's unit; of a share of the steps |mean slope|·log(1 + share), NaN without exchange runs.
 
     Of several strata the slope is a mean by how much of the contrast is in each, as in `step_equivalents`.
@@ -285,7 +290,7 @@ def in_units(study: Study, contrast: Contrast, row: Any, margin: str | float) ->
     share = fraction_of(margin)
     if share is None:
         return float(margin)
-    curves, parts = _curves(study, row.metric), shares(study.manifest, contrast.weights)
+    parts = shares(study.manifest, contrast.weights)
     if not parts.keys() <= curves.keys():
         return math.nan
     slope = sum(part * float(curves[name].all.mean()) for name, part in parts.items())

@@ -21,6 +21,7 @@ from ablate.formatting import instead
 from ablate.planning import runs
 from ablate.results import naming
 from ablate.results import study as tables
+from ablate.results.tables import named_rows
 from ablate.training.load import LoadedRun, load_run
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Study(tables.Study):
 
 
 def _rows(table: pandas.DataFrame) -> list[Any]:
-    return list(table.head(SHOWN).itertuples())
+    return list(named_rows(table.head(SHOWN)))
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

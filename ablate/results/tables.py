@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections import namedtuple
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
@@ -28,6 +30,18 @@ EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged without a
 PROVENANCE = ("steps", "seconds", "cpu_seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns
 
 Row = dict[str, Any]
+
+
+def named_rows(table: pandas.DataFrame) -> Iterator[Any]:
+    """The rows of a table as named tuples: what `itertuples` gives, in a tenth of its time."""
+    row = _named(("Index", *map(str, table.columns)))
+    cells = table.to_numpy(object).tolist()
+    return (row(place, *values) for place, values in zip(table.index, cells, strict=True))
+
+
+@functools.lru_cache(maxsize=256)
+def _named(columns: tuple[str, ...]) -> Callable[..., Any]:
+    return namedtuple("row", columns, rename=True)
 
 
 def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
@@ -183,7 +197,7 @@ def mixed(runs: pandas.DataFrame) -> list[str]:
         counts = kinds.value_counts()
         if len(counts) > 1:
             odd = runs.loc[kinds[kinds != counts.index[0]].index]
-            named = ", ".join(f"{run.label} seed {run.seed}" for run in odd.head(NAMED).itertuples())
+            named = ", ".join(f"{run.label} seed {run.seed}" for run in named_rows(odd.head(NAMED)))
             each = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
             more = ", …" * (len(odd) > NAMED)
             notes.append(f"runs differ in {what}: {each}; the fewer: {named}{more}; kept")

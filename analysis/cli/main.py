@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ablate import formatting
 from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.results.tables import named_rows
 from analysis.cli import arguments as arguments_
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _effects(table: pandas.DataFrame) -> list[str]:
     lines = [
         f"{row.label}  {formatting.span(row.mean, row.low, row.high, places)}  {formatting.over(row)}  "
         + "; ".join(filter(None, (formatting.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
-        for row in shown.head(LINES).itertuples()
+        for row in named_rows(shown.head(LINES))
     ]
     return [*lines, *_more(len(shown) - LINES, "effect")]
 

@@ -7,6 +7,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.results.records import Manifest
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.case.figures_yaml import Edits, shown_cells
 from analysis.figures.draw import style
@@ -51,7 +52,7 @@ def _some_cells(table: pandas.DataFrame, case: Case, edits: Edits, most: int) ->
 
 def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:
     whose = [name for name in ("facet", "stratum", "kind", "factor", "level") if name in table]
-    pairs = map(_pairs, table.itertuples())
+    pairs = map(_pairs, named_rows(table))
     kept = table[[all(level in edits.levels.get(factor, [level]) for factor, level in each) for each in pairs]]
     one, how = kept.drop_duplicates(whose), ""
     if len(one) > most:
@@ -90,7 +91,7 @@ def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[in
     at = {(factor, level): i for factor, levels in edits.order.items() for i, level in enumerate(levels)}
     places = [
         tuple(at.get(pair, math.inf if pair[0] in edits.order else 0) for pair in _pairs(row))
-        for row in table.itertuples()
+        for row in named_rows(table)
     ]
     return sorted(range(len(table)), key=lambda i: (start[i], places[i]))
 

@@ -7,6 +7,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.results import naming
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 from analysis.writing import tables
@@ -153,7 +154,7 @@ def answer(case: Case, figure: str) -> str:
 
 def _of_claims(case: Case) -> str:
     """The first decided claim, else the first, with its verdict, how all stand, and which fail; "" without claims."""
-    rows = list(case.claims.itertuples(index=False))
+    rows = list(named_rows(case.claims))
     if not rows:
         return ""
     first = next((row for row in rows if is_decided(row.verdict)), rows[0])
@@ -166,7 +167,7 @@ def _of_effects(case: Case) -> str:
     """The decided effect with the smallest p, else any, and how all of them stand; of many, which are better."""
     shown = evidence.headline(case.effects)
     known = shown.sort_values("p", kind="stable")
-    rows = [*known[known["verdict"].map(is_decided)].itertuples(), *known.itertuples()]
+    rows = [*named_rows(known[known["verdict"].map(is_decided)]), *named_rows(known)]
     if not rows:
         return "nothing is compared."
     if evidence.described(case.study.manifest):

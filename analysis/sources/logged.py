@@ -14,6 +14,7 @@ from ablate.formatting import counted, first_of, show
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis.sources.columns import SHAPE, STEPS, choose_factors, choose_metrics, direction, few, levels, plain
 from analysis.sources.design import arrange, label_of, labels_of, outside
 from analysis.sources.request import Request
@@ -121,7 +122,7 @@ def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
         # What a target stands for is not known, nor the unit of a loss.
         tasks={TASK: TaskFacts(name=origin.study, title=origin.source, kind="foreign", metrics=measured)},
         cells=cells,
-        runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in runs.itertuples()],
+        runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)],
         remarks=remarks,
         endpoint=metrics[0],
         **claim_fields(request.described, factors, plan.factors, cells, ways),
@@ -297,7 +298,7 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
     ):
         found = runs[lost & (runs["status"] == "done")]
         if len(found):
-            named = few(f"{run.label} seed {run.seed}" for run in found.itertuples())
+            named = few(f"{run.label} seed {run.seed}" for run in named_rows(found))
             notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
             runs.loc[found.index, "status"] = counts_as
     last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()

@@ -10,6 +10,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 
 METRIC = "test/loss"  # the only one that is kept by document
 LEAST = 2  # documents
@@ -26,7 +27,7 @@ def documents(study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | Non
     by_text = _losses(study)
     weights = {contrast.label: contrast.weights for contrast in evidence.contrasts(study.manifest)}
     rows = []
-    for row in wanted.itertuples():
+    for row in named_rows(wanted):
         found = by_document(by_text, weights[row.label], row.paired)
         if found is not None and len(found[1]) >= LEAST:
             mean, low, high = clustered(*found, row.alpha)

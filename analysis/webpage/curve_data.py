@@ -9,6 +9,7 @@ import pandas
 from ablate.formatting import visible
 from ablate.results import naming
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.case.learning_curves import AXES, end_at_shares, logged, metrics_of, over_seeds
@@ -37,7 +38,7 @@ def series(case: Case) -> Series | None:
     points = int(np.clip(NUMBERS / (len(axes) + 1) / sum(map(len, runs.values())), FEWEST, POINTS))
     means, shelf, drawn = _means(case.study, rows, axes), Shelf(), page_of(manifest, figures.edits(case))
     nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value", "low", "high"]}, []
-    for row in case.cells.itertuples():
+    for row in named_rows(case.cells):
         encoding = drawn.encodings[row.cell]
         dash = encoding.dash  # which SVG says in other words
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))

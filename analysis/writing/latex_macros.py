@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ablate import evidence, formatting
 from ablate.evidence.step_equivalents import LEAST, MOST
 from ablate.formatting import visible
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.writing import tables
 from analysis.writing.latex import escape
@@ -83,17 +84,17 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
     yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
     plain = case.plain or case  # of names come commands, which a label must not change in a paper's text
-    for row, key in zip(case.effects.itertuples(), plain.effects.itertuples(), strict=True):
+    for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
         about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
         yield PREFIX + effect_name(key), about, _effect(row)
     cells, keys = case.cells.assign(**tables.other_scores(case.study)), plain.cells[["label", "stratum"]]
     places = formatting.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
-    for row, key, *also in zip(cells.itertuples(), keys.itertuples(), *(cells[name] for name in others), strict=True):
+    for row, key, *also in zip(named_rows(cells), named_rows(keys), *(cells[name] for name in others), strict=True):
         scores = {spelled(name): formatting.number(value, places) for name, value in zip(others, also, strict=True)}
         about = f"cell {_placed(row)}, {row.metric}"
         yield f"{PREFIX}Cell{spelled(_placed(key))}", about, _cell(row, places) | scores
-    for row in case.claims.itertuples():
+    for row in named_rows(case.claims):
         found = _texts(row, False) | {"Margin": _rounded(row.margin)}
         yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", (found | {"Verdict": found.pop("Verdict")})
 

@@ -10,6 +10,7 @@ from ablate.formatting import leaning, listed, metric_name, p_words
 from ablate.results import naming
 from ablate.results.naming import scope
 from ablate.results.records import Manifest
+from ablate.results.tables import named_rows
 from analysis.case import Case
 
 ALONE = "the two alone add up to"  # not the main effects: as means over the other factor they hold a share of it
@@ -21,7 +22,7 @@ def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
     manifest = case.study.manifest
     shown = evidence.headline(case.effects) if table is None else table
     sides = {contrast.label: contrast for contrast in evidence.contrasts(manifest)}
-    return [sentence(manifest, row, sides.get(row.label)) for row in shown.itertuples()]
+    return [sentence(manifest, row, sides.get(row.label)) for row in named_rows(shown)]
 
 
 def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:

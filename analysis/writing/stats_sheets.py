@@ -6,6 +6,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.evidence.equivalence import SEEDS
+from ablate.results.tables import named_rows
 from analysis.writing.sheet import Sheet, sheet_of
 
 
@@ -15,8 +16,8 @@ def sheets(found: dict[str, pandas.DataFrame], effects: pandas.DataFrame) -> lis
 
 
 def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
-    seeds, rows = {row.label: row for row in effects.itertuples()}, []
-    for row in table.itertuples():
+    seeds, rows = {row.label: row for row in named_rows(effects)}, []
+    for row in named_rows(table):
         both = seeds[row.label], row
         places = formatting.decimals([(each.high - each.low) / 2 for each in both])
         over = [formatting.span(each.mean, each.low, each.high, places) for each in both]
@@ -32,7 +33,7 @@ def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
 
 def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     rows = []
-    for row in table.itertuples():
+    for row in named_rows(table):
         places = formatting.decimals([(row.high - row.low) / 2])
         gain, others = (formatting.number(value, places, signed=True) for value in (row.gain, row.others))
         texts = {"variant": row.variant, "task": row.task, "n": str(row.n), "gain": gain, "mean gain elsewhere": others}
@@ -60,7 +61,7 @@ def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     places = formatting.decimals((table["high"] - table["low"]) / 2)
     lost = bool(table["diverged"].any())
     rows = []
-    for row in table.itertuples():
+    for row in named_rows(table):
         span = formatting.number(row.iqm, places)
         if row.low <= row.high:
             span += f" [{formatting.ends(row.low, row.high, places)}]"
@@ -77,7 +78,7 @@ def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
 
 def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     rows = []
-    for row in table.itertuples():
+    for row in named_rows(table):
         share = f"{row.share:.0%} [{row.share_low:.0%}, {row.share_high:.0%}]".replace("%", " %")
         saved = formatting.span(row.saved, row.saved_low, row.saved_high, 0) if row.saved == row.saved else ""
         median = f"{row.median:,.0f}" if row.median == row.median else "not reached"
@@ -97,7 +98,7 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
 
 def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     rows, places = [], formatting.decimals((table["high"] - table["low"]) / 2)
-    for row in table.itertuples():
+    for row in named_rows(table):
         found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label, "n": str(row.n), "seconds per step, difference [95 %]": found}
         texts |= {"p": formatting.p_text(row.p_holm if row.family else row.p_bh)}

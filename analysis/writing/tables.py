@@ -10,6 +10,7 @@ from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.escape import written
 from analysis.writing import latex, sheet, stats_sheets
@@ -82,7 +83,7 @@ def cells_sheet(case: Case) -> Sheet:
     metric, several = ", ".join(metrics), len(metrics) > 1
     score = "mean ± SD" if several else f"{metric}, mean ± SD"
     rows = []
-    for row, (_, own) in zip(cells.itertuples(), cells.iterrows(), strict=True):
+    for row, (_, own) in zip(named_rows(cells), cells.iterrows(), strict=True):
         known, change = formatting.known(row.params), formatting.known(row.params_vs_reference) and not row.reference
         texts = {"cell": row.name} | ({"metric": row.metric} if several else {}) | {score: _score(row, places)}
         texts |= {"n": f"{row.n} of {row.runs}", "diverged [Wilson 95 %]": share(row)}
@@ -130,7 +131,7 @@ def effects_sheet(case: Case) -> Sheet:
     priced = "worth" in table and bool(table["worth"].notna().any())
     confounded = bool(table["also"].ne("").any())
     rows = []
-    for row in table.itertuples():
+    for row in named_rows(table):
         places = formatting.decimals([(row.high - row.low) / 2])
         found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label} | ({"metric": row.metric} if several else {})
@@ -182,7 +183,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     table = case.effects
     known = {name: head for name, head in PARTICULARS.items() if name in table and table[name].notna().any()}
     rows = []
-    for row in table.itertuples():
+    for row in named_rows(table):
         places = formatting.decimals([row.sd, (row.high - row.low) / 2])
         spread = f" ± {formatting.number(row.sd, places)}" if formatting.known(row.sd) else ""
         difference = "–" if row.verdict == "withheld" else formatting.number(row.mean, places, signed=True) + spread
@@ -218,7 +219,7 @@ def claims_sheet(case: Case) -> Sheet | None:
     if case.claims.empty:
         return None
     rows = []
-    for row in case.claims.itertuples():
+    for row in named_rows(case.claims):
         places = formatting.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
         judged = row.verdict + evidence.assuming(row) + f": {row.note}" * bool(row.note)
@@ -233,7 +234,7 @@ def claims_sheet(case: Case) -> Sheet | None:
 def losses_sheet(case: Case) -> Sheet | None:
     """Cells that lost runs: how many of those that ended diverged, in which seeds, and the first reason."""
     study, rows = case.study, []
-    for row in case.cells[case.cells[["diverged", "failed", "missing"]].any(axis=1)].itertuples():
+    for row in named_rows(case.cells[case.cells[["diverged", "failed", "missing"]].any(axis=1)]):
         runs = study.runs[study.runs["cell"] == row.cell]
         for status in ("diverged", "failed", "missing"):
             those = runs[runs["status"] == status]
@@ -262,6 +263,6 @@ def remarks(study: Study) -> list[str]:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):
         runs = study.runs[study.runs["status"] == status]
-        named = formatting.few((f"{run.label} seed {run.seed}" for run in runs.itertuples()), NAMED)
+        named = formatting.few((f"{run.label} seed {run.seed}" for run in named_rows(runs)), NAMED)
         lines += [f"{formatting.counted(len(runs), 'run')} {status}: {named}"] * bool(len(runs))
     return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]

@@ -14,6 +14,7 @@ from ablate.evidence.tuned import given
 from ablate.results.naming import no_evidence
 from ablate.results.records import ClaimEntry
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = [
@@ -52,8 +53,8 @@ def claims(study: Study) -> pandas.DataFrame:
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = bool(unadjusted(study.manifest))
-    table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in table.itertuples()]
-    table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in table.itertuples()]
+    table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in named_rows(table)]
+    table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in named_rows(table)]
     return table
 
 

@@ -23,7 +23,7 @@ from ablate.evidence.normality import assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.solved import least_level
 from ablate.evidence.statistics import interval, p_value, paired
-from ablate.evidence.step_equivalents import Worth, fits_in_steps, in_units, outside, worth_of
+from ablate.evidence.step_equivalents import Worth, curves_of, fits_in_steps, in_units, outside, worth_of
 from ablate.formatting import counted, metric_name, number, p_words, ranks
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -90,8 +90,9 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     contrast = contrast_of(claim, study.manifest)
     all_scores = (scored_by_two if len(claim.metrics) > 1 else scored)(study, *claim.metrics)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
-    worth, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
-    margin = math.nan if claim.margin is None else in_units(study, contrast, row, claim.margin)
+    curves, share = curves_of(study, row.metric), fraction_of(claim.margin)
+    worth = worth_of(study, contrast, all_scores, row, curves)
+    margin = math.nan if claim.margin is None else in_units(study, contrast, claim.margin, curves)
     why, final = _blocked(row, claim, worth is None)
     collapse = collapse_of(all_scores, contrast)
     estimate, relation = row.estimate, claim.relation
@@ -106,7 +107,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         low, high = interval(estimate, nominal(row.looks, level))
         return max(low, -row.reach), min(high, row.reach)  # shares differ by 1 at most, as in effects
 
-    in_steps = fits_in_steps(study, contrast, all_scores, row, share) if share is not None and worth else None
+    in_steps = fits_in_steps(study, contrast, all_scores, row, share, curves) if share is not None and worth else None
 
     def outcome_in_steps(level: float) -> int:
         assert in_steps and worth and share is not None

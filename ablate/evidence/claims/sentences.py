@@ -17,6 +17,7 @@ from ablate.evidence.step_equivalents import worth_told
 from ablate.formatting import SPEED, counted, leaning, listed, metric_name, number, p_words, plain, plus, show, span
 from ablate.results.naming import named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
+from ablate.results.tables import named_rows
 
 OPPOSITE, UNEQUAL = "opposite sign here", "not so at this scale"  # of a difference, and of the lack of one
 
@@ -27,7 +28,7 @@ def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
         return []
     overall = replication(manifest, table)
     lines = [overall.sentence] if overall else []
-    for row in table.itertuples(index=False):
+    for row in named_rows(table):
         lines.append(row.sentence)
         for old in manifest.claims[row.name].earlier:
             known = "registered" if old.registered else "post hoc"

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.records import Manifest
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import band, limits, panels, value_axis
@@ -42,7 +43,7 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     facet_factors = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in facet_factors]
     values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
-    for row in case.cells.itertuples():
+    for row in named_rows(case.cells):
         levels, known = cells[row.cell].levels, values[row.cell].dropna()
         label = " + ".join(level_label(manifest, name, levels[name]) for name in within)
         facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in facet_factors)
@@ -141,7 +142,7 @@ def line_encodings(table: pandas.DataFrame, page: Page) -> dict[str, style.Encod
         encodings = style.encodings(_with_factors(manifest, table.attrs["lines"]), page.colours)
     else:
         encodings = page.encodings
-    return {row.label: encodings[row.cell] for row in first.itertuples()}
+    return {row.label: encodings[row.cell] for row in named_rows(first)}
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
@@ -157,7 +158,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
         if "best" in line:
             best = line[line["best"]]
             axis.plot(best["x"], best["mean"], "o", mfc="none", mec=encoding.colour, ms=8, mew=0.8)
-        for row in line[line["diverged"] > 0].itertuples():
+        for row in named_rows(line[line["diverged"] > 0]):
             text, height, across = f"× {row.diverged} of {row.runs}", 0.97 - 0.07 * place, axis.get_xaxis_transform()
             how: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 6, "transform": across, "zorder": 5}
             axis.text(row.x, height, text, color=encoding.colour, **how)

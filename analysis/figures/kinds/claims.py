@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ablate import evidence, formatting
 from ablate.config.claim_relations import BOUNDED
 from ablate.results import naming
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, estimate, limits
@@ -30,7 +31,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = case.claims
     if found.empty:
         return None
-    rows = list(found.itertuples(index=False))
+    rows = list(named_rows(found))
     made = found.assign(wanted=[WANTED.get(relation, 0) for relation in found["relation"]])
     other = {"rank_correlates": RANKS, "diverges_more": SHARES}
     units = {metric: naming.unit(case.study.manifest, metric) for metric in found["metric"]}
@@ -40,7 +41,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [
-        captions.result(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in made.itertuples()
+        captions.result(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in named_rows(made)
     ]
     made = made[COLUMNS].reset_index(drop=True)
     made.attrs = {"caption": _caption(case, found, made)}
@@ -72,7 +73,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
     for axis, rows in zip(axes, panels, strict=True):
         low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
-        for y, row in enumerate(rows.itertuples()):
+        for y, row in enumerate(named_rows(rows)):
             # What may not be greater may be so by less than the margin.
             beyond = (-1 if row.relation in BOUNDED else 1) * (row.margin if np.isfinite(row.margin) else 0.0)
             edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))

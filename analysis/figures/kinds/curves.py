@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from ablate.results import naming
 from ablate.results.records import Manifest
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw import style
@@ -72,8 +73,8 @@ def _labels(case: Case) -> dict[str, str]:
         return {
             cell.id: " + ".join(naming.named(manifest, cell.levels[name]) for name in names) for cell in manifest.cells
         }
-    few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in cells.itertuples()]
-    return {row.cell: with_losses(row, n) for row, n in zip(cells.itertuples(), few, strict=True)}
+    few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in named_rows(cells)]
+    return {row.cell: with_losses(row, n) for row, n in zip(named_rows(cells), few, strict=True)}
 
 
 def _caption(case: Case, rows: pandas.DataFrame) -> str:
@@ -118,7 +119,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     names |= {"seconds" + ", the end" * enlarged: "clock"} if table["seconds"].notna().any() else {}
     facets = _groups(table)
     columns = len(names)
-    below = legend({row.label: page.encodings[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
+    below = legend({row.label: page.encodings[row.cell] for row in named_rows(table.drop_duplicates("cell"))}, page)
     many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
     facets = facets[:FACETS]
     shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)

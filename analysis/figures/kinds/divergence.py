@@ -3,6 +3,7 @@
 import pandas
 from matplotlib.figure import Figure
 
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import dots_by_cell
@@ -34,7 +35,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per cell from 0 to 1."""
-    results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in table.itertuples()]
+    results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in named_rows(table)]
     drawn, (axis,) = stacked(table, page, [(table["name"], results)])
     shown = table.assign(y=range(len(table))).dropna(subset="share")
     shades = [page.encodings[cell].colour for cell in shown["cell"]]

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
@@ -42,7 +43,7 @@ def _results(rows: pandas.DataFrame) -> list[str]:
     places = {metric: formatting.decimals((each["high"] - each["low"]) / 2) for metric, each in known.groupby("metric")}
     several = known["n"].nunique() > 1
     found = []
-    for row in rows.itertuples():
+    for row in named_rows(rows):
         if not row.drawn:
             words = f"{row.verdict}: {row.note}"
             found.append(words if len(rows) <= MOST or len(words) <= REASON else row.verdict)
@@ -87,7 +88,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         known = effects[effects["drawn"].astype(bool)]
         cap = _cap(known)
         axis.axvline(0, color=style.INK, lw=0.8)
-        for row in effects.itertuples():
+        for row in named_rows(effects):
             if np.isfinite(row.margin):  # the band of equivalence
                 band = [row.Index - 0.5, row.Index + 0.5]
                 axis.fill_betweenx(band, -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)

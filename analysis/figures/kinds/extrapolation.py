@@ -7,6 +7,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_y
@@ -32,7 +33,7 @@ def table(case: Case) -> pandas.DataFrame | None:
         lengths = {name: str(name).partition("@")[2] for name in known}
         for length, name in sorted((int(text), name) for name, text in lengths.items() if text.isdigit()):
             scores = evidence.scores(study, name)
-            for row in (row for row in case.cells.itertuples() if metrics[row.cell] == metric):
+            for row in (row for row in named_rows(case.cells) if metrics[row.cell] == metric):
                 cell = cells[row.cell]
                 label = " + ".join(level_label(study.manifest, name, cell.levels[name]) for name in within)
                 facet = ", ".join(level_label(study.manifest, name, cell.levels[name]) for name in facets)

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from ablate import evidence, formatting
 from ablate.results.records import Cell
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import name_ticks
@@ -149,7 +150,7 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
     pair = " × ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
     where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
-    every = list(rows[rows["one"].isna()].itertuples())
+    every = list(named_rows(rows[rows["one"].isna()]))
     trends = [row for row in every if row.level.split(", ")[-1].startswith(formatting.PER)]
     found = [row for row in every if row not in trends]
     if not found:  # its levels are not in the user's subset
@@ -170,7 +171,7 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
     cells = rows[rows["one"].notna()]
     along, across = ("other", "one") if cells["one"].nunique() <= cells["other"].nunique() else ("one", "other")
     names = dict(zip(("one", "other"), str(rows["factor"].iloc[0]).split(" x "), strict=True))
-    cells = cells.assign(open=_open(cells), text=[_written(row, places) for row in cells.itertuples()])
+    cells = cells.assign(open=_open(cells), text=[_written(row, places) for row in named_rows(cells)])
     columns, lines = list(dict.fromkeys(cells[along])), list(dict.fromkeys(cells[across]))
     grid, inches = cells.pivot(index=across, columns=along).reindex(lines), page.width - 0.9
     size = _size_of(cells["text"], inches / len(columns)) if len(columns) <= WRITTEN else 0.0
@@ -187,7 +188,7 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
         cbar_kws={"label": "difference", "fraction": 0.05},
         ax=axis,
     )
-    for row in cells[cells["open"] | cells["difference"].isna()].itertuples():
+    for row in named_rows(cells[cells["open"] | cells["difference"].isna()]):
         line, column = lines.index(getattr(row, across)), columns.index(getattr(row, along))
         texts = axis.texts[line * len(columns) + column :][:1]
         # Dotted where a difference is not told from zero, hatched where there is none.

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, estimate, panels
@@ -65,7 +66,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     axes = panels(drawn, len(effects), across)
     for axis, (title, rows) in zip(axes, effects, strict=True):
         axis.axhline(0, color=style.INK, lw=0.6, zorder=1)
-        for row in rows.itertuples():
+        for row in named_rows(rows):
             if row.verdict != "withheld":
                 estimate(axis, row.seeds, row, page.colour(row.factor, row.level), along="y")
         if rows["verdict"].eq("withheld").any():

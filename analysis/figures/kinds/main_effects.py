@@ -13,6 +13,7 @@ from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import WHOLE, limits, name_ticks, panels, say
@@ -134,11 +135,11 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> None:
     rows = rows.assign(x=range(len(rows)))
-    shades = {row.level: page.colour(row.factor, row.level) for row in rows.itertuples()}
+    shades = {row.level: page.colour(row.factor, row.level) for row in named_rows(rows)}
     axis.plot(rows["x"], rows["mean"], color=style.MUTED, lw=0.8, zorder=1)
     axis.vlines(rows["x"], rows["low"], rows["high"], colors=list(shades.values()), lw=1.3)
     axis.scatter(rows["x"], rows["mean"], s=22, c=list(shades.values()), linewidth=0, zorder=3)
-    names = [row.name + f" ({row.diverged}/{row.runs} div.)" * bool(row.diverged) for row in rows.itertuples()]
+    names = [row.name + f" ({row.diverged}/{row.runs} div.)" * bool(row.diverged) for row in named_rows(rows)]
     name_ticks(axis, names, inches)
     axis.set(xlim=(-0.5, len(rows) - 0.5), xlabel="", ylabel="")
     if rows["mean"].isna().all():

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from ablate import evidence, formatting
 from ablate.results.study import Study
-from ablate.results.tables import is_timed
+from ablate.results.tables import is_timed, named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_x, panels
@@ -82,7 +82,7 @@ def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool)
     shown = known.assign(facet=title, cost=cost, cost_sd=math.nan)
     shown = shown[shown["cost"].notna()]
     sign = 1 if lower else -1
-    points = [(row.cost, sign * row.mean, row.diverged + row.failed == 0) for row in shown.itertuples()]
+    points = [(row.cost, sign * row.mean, row.diverged + row.failed == 0) for row in named_rows(shown)]
     return shown.assign(frontier=[whole and _unbeaten(x, y, points) for x, y, whole in points])[COLUMNS]
 
 
@@ -109,7 +109,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per kind of cost with its frontier, one legend for all."""
     costs = list(table.groupby("facet", sort=False))
     across = min(len(costs), 1 if page.narrow else 3)
-    cells = table.drop_duplicates("cell").itertuples()
+    cells = named_rows(table.drop_duplicates("cell"))
     below = legend({captions.with_losses(row): page.encodings[row.cell] for row in cells}, page, line=False)
     drawn = page.figure(table, 2.1 * math.ceil(len(costs) / across) + below.height + 0.2)
     axes = panels(drawn, len(costs), across, sharey=True)
@@ -123,7 +123,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    for row in rows.itertuples():
+    for row in named_rows(rows):
         colour, _, marker = page.encodings[row.cell]
         inside = "white" if row.diverged + row.failed else colour
         look: dict[str, Any] = {"color": colour, "markerfacecolor": inside, "ms": 4.5, "lw": 0.9, "zorder": 3}

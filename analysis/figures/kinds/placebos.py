@@ -12,6 +12,7 @@ from ablate import evidence, formatting
 from ablate.evidence.noise_floor import KEY, SINGLE
 from ablate.results import naming
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, estimate
@@ -62,7 +63,7 @@ def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
     study, effects = case.study, case.effects
     metric = evidence.endpoint(case.study.beside["placebos"].manifest)
     values = evidence.scores(study, metric)
-    pairs = list(zip(evidence.contrasts(study.manifest), effects.itertuples(), strict=True))
+    pairs = list(zip(evidence.contrasts(study.manifest), named_rows(effects), strict=True))
     single = [pair for pair in pairs if pair[1].kind in SINGLE and pair[1].n and pair[1].metric == metric]
     first = sorted(single, key=lambda pair: pair[1].p if pair[1].p == pair[1].p else 2.0)[:MOST]
     rows: list[dict[str, Any]] = []
@@ -96,7 +97,7 @@ def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Placebos on top, effects below, each over the noise it must stand out from."""
-    rows = [row for row in table.itertuples() if row.role != "dot"]
+    rows = [row for row in named_rows(table) if row.role != "dot"]
     results = [_result(row, table.attrs["places"]) for row in rows]
     drawn, (axis,) = stacked(table, page, [([row.name for row in rows], results)], 0.2)
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)

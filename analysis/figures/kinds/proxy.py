@@ -10,6 +10,7 @@ from ablate import evidence, formatting
 from ablate.config.claim_relations import Claim, sides_of
 from ablate.results import naming
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, panels, reach
@@ -28,7 +29,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     beside that share.  rho and verdict are those of the claim: Spearman within seeds, with its interval.
     """
     entries = case.study.manifest.claims or {}
-    ranked = [row for row in case.claims.itertuples(index=False) if row.relation == RELATION]
+    ranked = [row for row in named_rows(case.claims) if row.relation == RELATION]
     if not ranked:
         return None
     found = [_claim(case.study, row.name, entries[row.name].claim, row) for row in ranked]
@@ -89,7 +90,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis, (title, rows) in zip(panels(drawn, len(claims), across), claims, strict=True):
         for line in (axis.axhline, axis.axvline):
             line(0, color=style.FAINT, lw=0.8, zorder=0)
-        for row in rows.itertuples():
+        for row in named_rows(rows):
             shade = page.colour(row.factor, row.level)
             axis.errorbar(row.published, row.mean, reach(row), fmt="o", ms=4.5, lw=1.1, color=shade, label=row.name)
         base = rows["base"].iloc[0]

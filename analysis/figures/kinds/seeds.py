@@ -7,6 +7,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import WHOLE, dots_by_cell, say
@@ -38,7 +39,7 @@ def table(case: Case) -> pandas.DataFrame:
 
 
 def _ordered(case: Case) -> list[Any]:
-    manifest, rows = case.study.manifest, list(case.cells.itertuples())
+    manifest, rows = case.study.manifest, list(named_rows(case.cells))
     compared = [manifest.factors[name] for name in manifest.reference]
     if manifest.design == "cumulative" or any(style.numeric(levels) for levels in compared):
         return rows

@@ -6,6 +6,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.results.records import Tuning
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.lines import axes_of, draw_lines, lines, swept
@@ -44,7 +45,7 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
         return None
     facets = {cell.id: manifest.tasks[cell.task].title for cell in manifest.cells}
     metrics = evidence.validated(manifest)
-    for row in case.cells.itertuples():
+    for row in named_rows(case.cells):
         for value, score in zip(values, tuning.cells[row.cell].scores, strict=True):
             lost = score is None
             about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
@@ -93,7 +94,7 @@ def _judged(found: pandas.DataFrame, caption: list[str], starts: dict[str, float
 def _sensitivity(line: pandas.DataFrame, starts: dict[str, float]) -> float:
     """Mean over the values of min(ℓ, ℓ₀) − ℓ*, each ℓ a mean over ended runs, diverged ones at ℓ₀; NaN without ℓ₀."""
     losses = []
-    for row in line.itertuples():
+    for row in named_rows(line):
         start = starts.get(row.cell, math.nan)
         ended = row.n + row.diverged
         known = row.n * min(row.mean, start) if row.n else 0.0

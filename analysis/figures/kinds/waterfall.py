@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.study import Study
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import reach
@@ -32,7 +33,7 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     means = case.cells.set_index("cell")
     found: list[dict[str, Any]] = []
-    for contrast, row in zip(evidence.contrasts(study.manifest), case.effects.itertuples(), strict=True):
+    for contrast, row in zip(evidence.contrasts(study.manifest), named_rows(case.effects), strict=True):
         (before,) = contrast.side(-1)
         if row.stratum not in [other["facet"] for other in found]:
             found.append(_first(str(row.stratum), means.loc[before]))
@@ -81,12 +82,12 @@ def _caption(case: Case, strata: int) -> list[str]:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Bars from where a change starts to where it ends, a panel per stratum."""
     strata = [rows for _, rows in table.groupby("facet", sort=False)]
-    results = [[_result(row, table.attrs["places"]) for row in rows.itertuples()] for rows in strata]
+    results = [[_result(row, table.attrs["places"]) for row in named_rows(rows)] for rows in strata]
     names = [rows["name"] for rows in strata]
     drawn, panels = stacked(table, page, list(zip(names, results, strict=True)))
     for axis, rows in zip(panels, strata, strict=True):
         ends = rows["end"].to_numpy()
-        for i, row in enumerate(rows.itertuples()):
+        for i, row in enumerate(named_rows(rows)):
             shade = style.INK if row.role in ("first", "total") else page.colour(row.factor, row.level)
             if row.role == "first":
                 axis.plot(row.end, i, "o", ms=4.5, color=shade)
