@@ -211,8 +211,9 @@ def _counted(config: Config, task: Any) -> dict[str, Any]:
         return {"problem": ["", str(error)]}
     except Exception as error:  # user code can fail in any way
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith((TORCH, ABLATE))]
-        at = (own or frames)[-1]  # the last line of a user's file, else of any
+        beyond_torch = [frame for frame in frames if not frame.filename.startswith(TORCH)]
+        own = [frame for frame in beyond_torch if not frame.filename.startswith(ABLATE)]
+        at = (own or beyond_torch or frames)[-1]  # the last line of a user's file, else of what called torch
         where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
         return {"problem": ["", f"the model cannot be built ({where}"]}
 

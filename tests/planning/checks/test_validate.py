@@ -205,6 +205,27 @@ def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untri
         plan_study((sweep[0], *rest), conf)
 
 
+def test_a_user_norm_that_cannot_be_called_is_located_at_its_own_line_or_at_the_call(tmp_path, monkeypatch):
+    classes = [
+        "from torch import nn",
+        "class NoMask(nn.Module):\n    def __init__(self, dim: int):\n        super().__init__()",
+        "    def forward(self, x):\n        return x",
+        "class Broken(NoMask):\n    def forward(self, x, mask=None):\n        return x.view(7)",
+    ]
+    (tmp_path / "wrong_norms.py").write_text("\n".join(classes))
+    (tmp_path / "conf" / "norm").mkdir(parents=True)
+    for name in ("NoMask", "Broken"):
+        text = f"_target_: wrong_norms.{name}\n_partial_: true\n"
+        (tmp_path / "conf" / "norm" / f"{name.lower()}.yaml").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlanError) as error:
+        sweep = ("norm=ln,nomask,broken", "user=[wrong_norms]", f"results_dir={tmp_path}", *SHAPE)
+        plan_study(sweep, str(tmp_path / "conf"))
+    lines = sorted(map(str, error.value.problems))
+    assert ["broken: the model cannot be built" in lines[0], "wrong_norms.py:9" in lines[0]] == [True, True], lines
+    assert "unexpected keyword argument 'mask'" in lines[1] and "ablate/model/residual.py" in lines[1], lines
+
+
 def test_a_key_that_some_of_the_variants_swept_do_not_have():
     told = "has this key, not {}; sweep those that have it, or set it in a YAML of your own"
     assert problems("norm=ln,dyt", "norm.eps=1e-6") == [f"norm.eps=1e-6: only norm=ln {told.format('norm=dyt')}"]
