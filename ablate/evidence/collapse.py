@@ -1,9 +1,9 @@
-"""Runs that now and then learn nothing: what one could cost, how many seeds may hold one, and what that leaves to say.
+"""Collapsed runs, which learn nothing: which these are, how often they may occur, and what that does to a verdict.
 
-A t interval knows nothing of a failure that it has not seen.  So that an interval inside the margin is not enough for
-"equivalent": with n seeds of which k hold a collapsed run, the share of such seeds is below Clopper & Pearson's bound p
-(1934; for k = 0: 1 − α^(1/n)), and p times the size of a collapse must fit inside the margin, too.  The size comes from
-the task, never from the seeds that happened to be seen: from what the reference scores to what a guess scores.
+A t interval does not cover failures that no seed has shown, so an interval inside the margin is not enough for
+"equivalent".  With n seeds of which k have a collapsed run, the share of such seeds is below Clopper & Pearson's bound
+p (1934; for k = 0: 1 − α^(1/n)), and p times the size of a collapse must fit inside the margin, too.  The size comes
+from the task, never from the seeds that were seen: it is the distance from the best cell's score to a guess's.
 """
 
 import math
@@ -25,16 +25,16 @@ from ablate.results.records import TaskFacts
 
 Fits = Callable[[float, float], bool]
 Best = Callable[[np.ndarray], float]
-LOST = 0.25  # of the way from the best cell to a guess: a run beyond has collapsed
+LOST = 0.25  # share of the distance from the best cell to a guess beyond which a run has collapsed
 
 
 class Collapse(NamedTuple):
-    """What is known of collapsed runs in one contrast.
+    """The collapsed runs in one contrast.
 
-    counts    of each independent group of cells: seeds with a collapsed run, and seeds
-    sizes     of each group: the most that a collapse moves the contrast, in the metric's unit; inf where not known
+    counts    per independent group of cells: seeds with a collapsed run, and seeds
+    sizes     per group: the most that a collapse moves the contrast, in the metric's unit; inf if unknown
     sides     seeds with a collapsed run on the level's side, and on the reference's
-    solved    the estimate from the other seeds, and the p of their normality
+    solved    the estimate from the other seeds; p_normal is the p of their normality
     """
 
     counts: tuple[tuple[int, int], ...]
@@ -50,12 +50,12 @@ class Collapse(NamedTuple):
 
     @property
     def some(self) -> bool:
-        """Whether some seeds collapsed and most did not; a cell that never learns is worse, not fragile."""
+        """Whether some seeds collapsed but most did not; a cell that never learns is worse, not fragile."""
         return any(self.sides) and all(2 * count < n for count, n in self.counts) and self.solved.n >= SEEDS
 
 
 def guess_of(task: TaskFacts, metric: str) -> float:
-    """What a model that has learnt nothing scores: e^−c or 0 of a share, the largest yardstick c of a loss, or NaN."""
+    """The score of a model without any learning: e^−c or 0 for a share, the largest yardstick c for a loss, or NaN."""
     name = metric.split("/")[-1].split("@")[0]
     known = {name: value for name, value in task.yardsticks.items() if value is not None}
     if is_share(task, metric):
@@ -64,7 +64,7 @@ def guess_of(task: TaskFacts, metric: str) -> float:
 
 
 def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
-    """The collapsed runs of a contrast: those that lost a quarter of what is between its best cell and a guess."""
+    """The collapsed runs of a contrast: those a quarter or more of the way from its best cell to a guess."""
     names, weights = list(contrast.weights), contrast.weights
     values, collapsed, room = _fallen_runs(found, names)
     left = np.where(collapsed, math.nan, values)
@@ -82,18 +82,18 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
 
 
 def best_median(worse: np.ndarray) -> float:
-    """The least of the cells' medians; NaN without a value."""
+    """The smallest of the cells' medians; NaN without a value."""
     medians = [float(np.median(column)) for each in worse.T if len(column := each[np.isfinite(each)])]
     return min(medians, default=math.nan)
 
 
 def best_run(worse: np.ndarray) -> float:
-    """The best of all runs; NaN without a value."""
+    """The smallest of all runs; NaN without a value."""
     return float(np.fmin.reduce(worse.ravel(), initial=math.nan))
 
 
 def spread_of(found: Scored, cells: Sequence[str]) -> float:
-    """How far a cell's best run is from its median: the middle one of the cells, be most runs of one collapsed."""
+    """The distance from a cell's best run to its median; the median over cells, since one may have collapsed."""
     worse = (1 if found.lower[cells[0]] else -1) * found.of(cells)
     known = [column for each in worse.T if len(column := each[np.isfinite(each)])]
     return float(np.median([np.median(column) - column.min() for column in known])) if known else 0.0
@@ -102,9 +102,9 @@ def spread_of(found: Scored, cells: Sequence[str]) -> float:
 def without_collapsed(
     found: Scored, cells: Sequence[str], best: Best = best_median, least: float = 0.0
 ) -> tuple[Scored, int]:
-    """The scores without those of the cells' runs that diverged or collapsed, and how many seeds have one.
+    """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run.
 
-    What collapsed lost `least` at least: near a guess a quarter of what is left to lose is less than seeds differ by.
+    A collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds.
     """
     (_, collapsed, _), at = _fallen_runs(found, cells, best, least), [found.at[cell] for cell in cells]
     left = {}
@@ -118,10 +118,10 @@ def without_collapsed(
 def _fallen_runs(
     found: Scored, names: Sequence[str], of: Best = best_median, least: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
+    """The values of some cells (seeds, cells), which of them collapsed, and the distance from the best to a guess."""
     sign = 1 if found.lower[names[0]] else -1
-    values = found.of(names, ranked=True)  # what diverged has collapsed, too
-    if all(is_solved(found.metrics[name]) for name in names):  # which counts what did not get there
+    values = found.of(names, ranked=True)  # diverged runs count as collapsed
+    if all(is_solved(found.metrics[name]) for name in names):  # the share solved counts failures itself
         return values, np.zeros_like(values, dtype=bool), 0.0
     tasks = found.study.manifest.tasks
     guesses = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
@@ -131,17 +131,17 @@ def _fallen_runs(
 
 
 def bounds(collapse: Collapse, level: float) -> list[float]:
-    """The bound of each independent group; `level` is shared among them."""
+    """The upper bound of each independent group's share of collapses; `level` is split among the groups."""
     return [bound(count, n, level / len(collapse.counts)) for count, n in collapse.counts]
 
 
 def cost(collapse: Collapse, level: float) -> float:
-    """What so many collapses as there may be move the contrast by, in its metric's unit; inf where not known."""
+    """The most that the undetected share of collapses may move a contrast, in its metric's unit; inf if unknown."""
     return sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
 
 
 def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
-    """How many seeds trained, and how often one fails at most (95 %): "20 of 20 trained, failure rate < 14 %"."""
+    """How many seeds trained, and the bound of the failure rate (95 %): "20 of 20 trained, failure rate < 14 %"."""
     share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
     one, other = collapse.sides
     sides = f", {one} collapsed against {other}" * bool(collapse.seen)
@@ -150,15 +150,15 @@ def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
 
 
 def unseen(collapse: Collapse, level: float) -> dict[str, float]:
-    """The largest share of collapses that seeds leave open at a level, and what it moves the contrast by; or NaN."""
-    if not any(collapse.sizes):  # a share solved, which counts the others
+    """The bound of the share of collapses at a level, and how far these would move the contrast; NaN if unknown."""
+    if not any(collapse.sizes):  # the share solved counts failures itself
         return {"collapse_share": math.nan, "collapse_cost": math.nan}
     lost = cost(collapse, level)
     return {"collapse_share": max(bounds(collapse, level)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
 
 
 def unseen_line(table: pandas.DataFrame) -> str:
-    """What *better* and *worse* in a table of effects leave open; nothing without such a verdict."""
+    """A note on the collapses that the verdicts *better* and *worse* of a table do not rule out; "" without these."""
     rows = table[table["verdict"].map(formatting.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
     if rows.empty:
         return ""
@@ -170,14 +170,14 @@ def unseen_line(table: pandas.DataFrame) -> str:
 
 
 def _ceiling(share: float) -> int:
-    """Per cent, rounded up: "at most" must be true."""
+    """Per cent, rounded up so that "at most" is true."""
     return math.ceil(100 * share - 1e-9)
 
 
 def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: bool) -> tuple[str, str]:
-    """Whom an interval inside a margin says something of, and why only those; "", "" of all seeds.
+    """The seeds that an interval inside a margin is limited to, and the reason; "", "" if it holds for all seeds.
 
-    fits(level, cost): whether it stays inside with what collapses may cost.
+    fits(level, cost): whether it stays inside the margin when collapses cost that much.
     """
     if fits(level, cost(collapse, level)):
         return "", ""
@@ -185,25 +185,25 @@ def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: boo
 
 
 def among(lower_is_better: bool) -> str:
-    """Whom a verdict holds for that leaves collapses open: a task is solved, a loss is of a run that trained."""
+    """The seeds that a verdict holds for if it does not rule out collapses."""
     return "among seeds that trained" if lower_is_better else "among solved seeds"
 
 
 def seen_words(collapse: Collapse) -> str:
-    """How many seeds hold a collapsed run; nothing where none does."""
+    """How many seeds have a collapsed run; "" if none has."""
     (count, n) = max(collapse.counts)
     return f"{count} of {n} seeds collapsed" * bool(count)
 
 
 def within_margin(row: Any) -> tuple[str, str] | None:
-    """equivalent or negligible, plain or among the seeds that did not collapse, with the bound; None where neither.
+    """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note; None if neither.
 
-    `row` is one of effects with its `collapse`, and with `fits`, of a margin in steps: see `condition`.
+    `row` is one of effects with its `collapse` and, for a margin in steps, `fits`: see `condition`.
     """
     collapsed, some = row.collapse, row.collapse.some
     low, high = interval(collapsed.solved, row.alpha) if some else (row.low, row.high)
     if (alarmed(collapsed.p_normal) if some else collapsed.seen) or row.n < SEEDS:
-        return None  # with too few that did not collapse, equality has nothing to rest on
+        return None  # too few seeds without a collapse for a verdict of equality
     fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
     if not fits(row.alpha, 0.0):
         return None

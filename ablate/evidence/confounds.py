@@ -9,24 +9,24 @@ from ablate.formatting import counted, flat, setting
 from ablate.results.records import Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
-# Widths follow from a variant's rule, and their cost is shown; the others change no run's numbers.
+# A variant's rule decides its width, whose cost is shown elsewhere; the other settings do not change results.
 ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
 CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
 CHOSEN |= {how: {"train.steps", "optim.warmup"} for how in BY_STEPS}
-NAMED = 3  # settings that a line spells out
+NAMED = 3  # settings that a line lists
 
 
 def also(manifest: Manifest, contrast: Contrast) -> list[str]:
-    """The settings besides its factors in which the sides of a contrast differ: "bias true → false".
+    """The settings, other than its factors, in which the sides of a contrast differ: "bias true → false".
 
-    Settings that both sides have; of a factor's own group without its name, and none where its variants are one class
-    with other arguments.  Nothing of interactions, whose sides have all levels.
+    Only settings that both sides have count.  Those of the factor's group are listed without the group's name, and not
+    at all if its variants are one class with other arguments.  Interactions have none: their sides have all levels.
     """
     return also_of_each(manifest, [contrast])[0]
 
 
 def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str]]:
-    """`also` of several contrasts: what takes time, to read the settings of a cell, is done once."""
+    """`also` for several contrasts; the settings of each cell are read once, because that is slow."""
     settings = {}
     for cell in manifest.cells:
         config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
@@ -49,9 +49,9 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
     found = []
     for key in values[0].keys() & values[1].keys() if contrast.kind != "interaction" else ():
         group, _, name = key.partition(".")
-        if f"{group}.{name.rpartition('.')[2] if group in PLACED else name}" in aside:  # in a pattern, by variant
+        if f"{group}.{name.rpartition('.')[2] if group in PLACED else name}" in aside:  # without a pattern's variant
             continue
-        follows = name == LAYERS and "model.layers" in own  # a pattern that more layers go on with
+        follows = name == LAYERS and "model.layers" in own  # a pattern grows with the number of layers
         same_class = values[0].get(f"{group}._target_") == values[1].get(f"{group}._target_")
         of_variant = group in own and (name == "_target_" or same_class)
         if values[0][key] != values[1][key] and name != "_partial_" and not of_variant and not follows:
@@ -80,14 +80,14 @@ def _change(key: str, mine: bool, before: list[str], after: list[str]) -> str:
 
 
 def also_words(also: str) -> str:
-    """A few settings of the column `also` of effects: "also changes bias true → false"; nothing where there is none."""
+    """The first settings of the column `also` of effects: "also changes bias true → false"; "" if it is empty."""
     found = also.split("; ") if also else []
     more = f" and {counted(len(found) - NAMED, 'more setting')}" * (len(found) > NAMED)
     return f"also changes {', '.join(found[:NAMED])}{more}" * bool(found)
 
 
 def also_lines(manifest: Manifest) -> list[str]:
-    """A line for each change of a design that changes more than it is called by: "ffn: swiglu − mlp also changes …"."""
+    """A line for each contrast that changes more than its factor: "ffn: swiglu − mlp also changes …"."""
     found = {}
     named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
     for contrast, others in zip(named, also_of_each(manifest, named), strict=True):

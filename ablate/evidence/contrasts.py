@@ -1,4 +1,4 @@
-"""Which comparisons a design holds: main effects, two-way interactions, steps, cells against their reference."""
+"""The contrasts that a design can estimate: main effects, interactions, trends, steps, cells against the reference."""
 
 import dataclasses
 import itertools
@@ -13,19 +13,19 @@ from ablate.formatting import MINUS, PER, is_number, show
 from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 
-ALIASED = "aliased with"  # how the note begins of an effect that is the sum of several
+ALIASED = "aliased with"  # how the note of an aliased effect begins
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
-TREND = 3  # levels; of two a trend is the difference between them
+TREND = 3  # levels that a trend needs: with two it is their difference
 Levels = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A weighted sum of cells whose weights sum to zero; positive weights are the side of `level`.
+    """A weighted sum of cells whose weights sum to zero; cells with positive weights are the side of `level`.
 
-    kind is `main`, `interaction`, `trend`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or as
-    "optim.lr=0.001"; note says what else the sum is made of.  Of factor, level and reference the keys are kept, of a
-    `cell` the labels; stratum, label and note are what people read, with the user's labels.
+    kind is `main`, `interaction`, `trend`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or text
+    such as "optim.lr=0.001"; note names aliased effects.  factor, level and reference hold keys (labels for a `cell`);
+    stratum, label and note are text for display, with the user's labels.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Contrast:
 
     @property
     def names(self) -> dict[str, str]:
-        """What it is called, as columns of a table."""
+        """The columns that identify it in a table."""
         return {name: getattr(self, name) for name in NAMES}
 
     def side(self, sign: int) -> dict[str, float]:
@@ -50,9 +50,9 @@ class Contrast:
 def contrasts(manifest: Manifest) -> list[Contrast]:
     """Every contrast that a study's design can estimate, within each stratum of the factors that are not compared.
 
-    grid, fractional: main effects and two-way interactions, then cells against the reference, and last how each main
-    effect depends on each setting that makes strata; one at a time, leave one out: each changed cell against the
-    reference; cumulative: each step against the one before, then the whole.
+    grid, fractional: main effects and two-way interactions, then cells against the reference, then the dependence of
+    each main effect on each setting that defines strata; one at a time, leave one out: each changed cell against the
+    reference; cumulative: each step against the one before, then the last against the first.
     """
     found = ESTIMABLE[manifest.design]
     within = [contrast for stratum in strata(manifest) for contrast in found(manifest, *stratum)]
@@ -60,7 +60,7 @@ def contrasts(manifest: Manifest) -> list[Contrast]:
 
 
 def strata(manifest: Manifest) -> list[tuple[str, list[Cell]]]:
-    """The name and the cells of each combination of the factors that the reference says nothing about."""
+    """The name and the cells of each combination of the factors for which the reference names no level."""
     outside = [factor for factor in manifest.factors if factor not in manifest.reference]
     grouped: dict[str, list[Cell]] = {}
     for cell in manifest.cells:
@@ -70,7 +70,7 @@ def strata(manifest: Manifest) -> list[tuple[str, list[Cell]]]:
 
 
 def changes(manifest: Manifest) -> dict[str, tuple[str, Any]]:
-    """By cell, the one factor that a design changes and its level; nothing of cells that differ in more, or in none."""
+    """By cell, the factor that the design changes there, and its level, unless a cell changes none or several."""
     return {cell: change for _, cells in strata(manifest) for cell, change in _changes(manifest, cells).items()}
 
 
@@ -91,11 +91,11 @@ def _ordered(manifest: Manifest, cells: list[Cell]) -> list[Cell]:
 
 
 def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
-    """Main effects and interactions, each interaction with those that have the same weights, then single cells.
+    """Main effects and two-way interactions, with aliased interactions as one contrast, then single cells.
 
     With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the cells with
-    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  In a fraction, interactions with
-    equal weights are one contrast that estimates their sum; one that holds any main effect is left out.
+    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  In a fractional design, interactions
+    with equal weights are one contrast that estimates their sum; one aliased with a main effect is left out.
     """
     reference = manifest.reference
     factors = {name: levels for name, levels in manifest.factors.items() if name in reference}
@@ -118,14 +118,14 @@ def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[
 
 
 def bases(manifest: Manifest) -> Levels:
-    """The level that each factor's differences are taken from: the reference's, of a setting its first."""
+    """The base level of each factor: the reference's level, or the first one of a setting."""
     return {name: manifest.reference.get(name, levels[0]) for name, levels in manifest.factors.items()}
 
 
 def _across(manifest: Manifest) -> Iterator[Contrast]:
     """How each main effect depends on each setting: (μ_as − μ_a₀s) − (μ_as₀ − μ_a₀s₀), and its trend over numbers.
 
-    With s₀ the setting's first level; averaged over the other components, and over other settings of the same task.
+    s₀ is the setting's first level.  Other components are averaged over, and so are other settings of the same task.
     Three-way interactions are left out.
     """
     full = dataclasses.replace(manifest, reference=bases(manifest))
@@ -146,7 +146,7 @@ def _across(manifest: Manifest) -> Iterator[Contrast]:
 def _trend(
     manifest: Manifest, names: tuple[str, str], level: Any, stratum: str, own: dict[str, Levels]
 ) -> Iterator[Contrast]:
-    """The slope of a factor's effect over the levels of a setting, where these are numbers and cells have each."""
+    """The slope of a factor's effect over a setting's levels, if these are numbers and every level has cells."""
     factor, setting = names
     first, values = manifest.reference[factor], manifest.factors[setting]
     trend, corners, weights = slope(values), _corners(own, names), dict[str, float]()
@@ -182,9 +182,9 @@ def _key(levels: Levels, names: tuple[str, ...]) -> tuple[Any, ...]:
 def _weights(
     corners: dict[tuple[Any, ...], list[str]], changed: tuple[Any, ...], base: tuple[Any, ...]
 ) -> dict[str, float]:
-    """Signed weights of the cells at each corner: −1 for each changed factor at its reference, over the corner's size.
+    """Weights of the cells of each corner: (−1)^(number of factors at their base) over the corner's number of cells.
 
-    Nothing where a corner has no cell.
+    Empty where a corner has no cell.
     """
     signed: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
     for ups in itertools.product((True, False), repeat=len(changed)):
@@ -196,7 +196,7 @@ def _weights(
 
 
 def _clear(own: dict[str, Levels], weights: dict[str, float], factors: list[str]) -> bool:
-    """Whether no main effect of these factors is in a contrast: the weights of each level's cells sum to zero."""
+    """Whether a contrast is free of main effects of these factors: the weights of each level's cells sum to zero."""
     for name in factors:
         sums: dict[Any, float] = {}
         for cell, weight in weights.items():
@@ -208,7 +208,7 @@ def _clear(own: dict[str, Levels], weights: dict[str, float], factors: list[str]
 
 
 def _together(chain: list[Contrast]) -> Contrast:
-    """One contrast for those of equal weights, called by what it estimates: their sum, A + B, or A − B."""
+    """One contrast for several with equal weights up to sign, labelled with what it estimates: A + B, or A − B."""
     first = chain[0]
     if len(chain) == 1:
         return first
@@ -255,7 +255,7 @@ def _changed(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Co
 
 
 def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
-    """Each cell against the one before it, and where there are several steps the last against the first."""
+    """Each cell against the one before it and, if there are several steps, the last against the first."""
     found, ordered, where = _changes(manifest, cells), _ordered(manifest, cells), _at(stratum)
     for i, (before, cell) in enumerate(itertools.pairwise(ordered)):
         name, level = found[cell.id]
@@ -279,9 +279,9 @@ ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] 
 
 
 def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:
-    """Stratum, cells and name of each setting with cells that differ in it and have one task; none across tasks.
+    """Stratum, cells and name of each setting that varies among cells of one task.
 
-    Other settings are averaged over, but for those that change the task, which are kept separate.
+    Other settings are averaged over, except those that change the task, which are kept separate.
     """
     found = []
     outside = [name for name in manifest.factors if name not in manifest.reference]
@@ -302,10 +302,10 @@ def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:
 
 
 def slope(levels: list[Any]) -> tuple[np.ndarray, str] | None:
-    """The weights of values at these levels whose sum is their least-squares slope, (x − x̄) / Σ(x − x̄)², and its unit.
+    """The weights that give the least-squares slope of values at these levels, (x − x̄) / Σ(x − x̄)², and its unit.
 
-    x is log₂ of the levels, "per doubling", where that spaces them more evenly than the levels themselves do; else x
-    counts the smallest gap between two of them, "per 20 more".  None of fewer than three levels, and of no numbers.
+    x is log₂ of the levels, "per doubling", if these are more evenly spaced than the levels; else x is the levels in
+    units of their smallest gap, "per 20 more".  None for fewer than three levels, or if any is not a number.
     """
     if len(levels) < TREND or not all(map(is_number, levels)):
         return None

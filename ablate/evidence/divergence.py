@@ -1,4 +1,4 @@
-"""Divergence as an endpoint of its own: whether the runs of one side diverge more often than those of the other."""
+"""Divergence as a separate endpoint: whether the runs of one side diverge more often than those of the other."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ TESTED = ["n", "paired", "p", "p_holm", "p_bh", "family", "verdict"]
 def divergence(study: Study) -> pandas.DataFrame:
     """A row per contrast with a diverged run on either side: counts, Wilson intervals, an exact p, and a verdict.
 
-    `verdict` is more, less or undecided, for the level's side, by p after Holm over the main effects and steps (the
-    family); looks more or looks less by Benjamini & Hochberg's for cells against the reference.  Interactions have no
-    row: what they compare are no runs of one kind with runs of another.
+    `verdict` says whether the level's side diverges more or less often, or is undecided.  Main effects and steps are
+    the family, tested by Holm's p; cells against the reference are exploratory ("looks more"), by Benjamini &
+    Hochberg's.  Interactions and trends have no row: they do not compare one kind of runs with another.
     """
     found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _lost(study)
     rows = [
@@ -36,7 +36,7 @@ def divergence(study: Study) -> pandas.DataFrame:
     family = table["family"].to_numpy(bool)
     p = table["p"].to_numpy(float)
     table["p_holm"], table["p_bh"] = np.full((2, len(table)), math.nan)
-    table.loc[family, "p_holm"] = holm(p[family], ALPHA)  # over all, also those in which nothing diverged
+    table.loc[family, "p_holm"] = holm(p[family], ALPHA)  # including contrasts without a diverged run
     table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
     more = table["diverged"] * table["ended_reference"] > table["diverged_reference"] * table["ended"]
     clear = table["p_holm"].where(family, table["p_bh"]) <= ALPHA
@@ -47,7 +47,7 @@ def divergence(study: Study) -> pandas.DataFrame:
 
 
 def _lost(study: Study) -> pandas.DataFrame:
-    """Whether a run diverged: a row per seed, a column per cell; NaN of runs that neither did nor gave a number."""
+    """Whether a run diverged: a row per seed, a column per cell; NaN unless its status is done or diverged."""
     ended = study.runs[study.runs["status"].isin(["done", "diverged"])]
     table = (
         ended[["seed", "cell"]]
@@ -62,7 +62,7 @@ def divergence_of(
 ) -> dict[str, Any]:
     """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.
 
-    n counts the seeds in which all cells of both sides ended with a number or diverged; unpaired, of the smaller side.
+    n is the number of seeds whose runs are all done or diverged; unpaired, that of the side with fewer.
     """
     lost = _lost(study) if lost is None else lost
     level, reference = list(level), list(reference)
@@ -82,20 +82,20 @@ def divergence_of(
 
 
 def exact_p(one: np.ndarray, other: np.ndarray, cells: tuple[int, int], paired: bool) -> float:
-    """Two-sided p of "no side diverges more often", from each side's number of diverged runs by seed."""
+    """Two-sided p of "both sides diverge equally often", from each side's number of diverged runs per seed."""
     m, n = cells
     if paired and m != n:
         return redealt(one, other, m, n)
     if paired:
         return sign_flips(map(int, one - other))
-    # A seed's share of diverged runs in whole numbers: counts times the other side's number of cells.
+    # Shares of diverged runs as integers: counts times the other side's number of cells.
     return reshuffled([int(count) * n for count in one], [int(count) * m for count in other])
 
 
 def sign_flips(differences: Iterable[int]) -> float:
-    """P(|Σ ±dₛ| >= |Σ dₛ|) over all signs: the exact test of within-seed differences; single cells: McNemar's.
+    """P(|Σ ±dₛ| >= |Σ dₛ|) over all signs: the exact test of within-seed differences; for single cells McNemar's.
 
-    Under "the side does not matter" the two sides of a seed may change places.  NaN without a seed.
+    Under the null hypothesis the two sides of a seed are exchangeable.  NaN without a seed.
     """
     given = list(differences)
     if not given:
@@ -105,7 +105,7 @@ def sign_flips(differences: Iterable[int]) -> float:
 
 
 def _sums(steps: Iterable[list[tuple[int, float]]]) -> dict[int, float]:
-    """The chance of each sum of independent steps, given the values of each step with their chances."""
+    """The probability of each sum of independent steps, given the values of each step with their probabilities."""
     chances = {0: 1.0}
     for values in steps:
         after: dict[int, float] = {}
@@ -117,10 +117,10 @@ def _sums(steps: Iterable[list[tuple[int, float]]]) -> dict[int, float]:
 
 
 def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
-    """Twice the smaller tail of Σ (shareₛ of m cells − shareₛ of n cells), at most 1; numbers of diverged runs by seed.
+    """Twice the smaller tail of Σ (shareₛ of m cells − shareₛ of n cells), at most 1; arguments are counts per seed.
 
-    Sides of unequal size cannot change places.  What may is the cells of a seed: its diverged runs fall on either side
-    by the hypergeometric distribution (Mantel & Haenszel 1959).  NaN without a seed.
+    Sides of unequal size are not exchangeable, but the cells of a seed are: the number of its diverged runs on either
+    side is hypergeometric (Mantel & Haenszel 1959).  NaN without a seed.
     """
     if not len(one):
         return math.nan
@@ -137,21 +137,21 @@ def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
 
 
 def reshuffled(one: list[int], other: list[int]) -> float:
-    """P(sum of len(one) of all values is as far from its mean as that of `one`) over all choices; 0 and 1: Fisher's.
+    """P(the sum of len(one) of all values is as far from its mean as that of `one`); with values 0 and 1 Fisher's test.
 
-    Seeds are what is exchanged, so that the runs of one seed may go together.  NaN where a side has no seed.
+    Whole seeds are exchanged, so runs of one seed need not be independent.  NaN where a side has no seed.
     """
     if not one or not other:
         return math.nan
     take, values = len(one), [*one, *other]
     final = _ways(tuple(sorted(values)), take)
-    far = abs(sum(one) * len(values) - take * sum(values))  # in whole numbers, so that ties are ties
+    far = abs(sum(one) * len(values) - take * sum(values))  # integers, so that ties are exact
     extreme = sum(ways for total, ways in final.items() if abs(total * len(values) - take * sum(values)) >= far)
     return extreme / sum(final.values())
 
 
 def _ways(values: tuple[int, ...], take: int) -> dict[int, int]:
-    """In how many ways `take` of the values, none below 0, come to each sum."""
+    """The number of ways in which `take` of the values, none below 0, add up to each sum."""
     whole = np.int64 if math.comb(len(values), min(take, len(values) // 2)) < 2**62 else object  # which has no end
     ways = np.zeros((take + 1, sum(values) + 1), dtype=whole)  # by how many were taken, and their sum
     ways[0, 0] = 1

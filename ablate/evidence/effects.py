@@ -1,4 +1,4 @@
-"""Effects of a design with simultaneous intervals and the verdicts that follow from them."""
+"""Effects of a design with simultaneous intervals, and the verdicts based on them."""
 
 import dataclasses
 import math
@@ -35,15 +35,15 @@ GROUNDS = [
 ]
 
 
-# What effects needs of a row and does not keep.
+# Columns that effects() computes with and does not return.
 OF_ROWS = ["estimate", "different", "uneven", "clumps", "looks", "reach", "collapse"]
 
 
 class Noise(NamedTuple):
-    """The noise of the paired effects of one kind: their pooled SD over seeds, and the least and the largest of them.
+    """The noise of the paired effects of one kind: their pooled SD over seeds, and the smallest and largest SD.
 
-    `finds`: the least and the largest difference that a fresh study of as many seeds, at least n, finds four times in
-    five, each from its own effect's SD.
+    `n` is the smallest number of seeds of an effect.  `finds`: the smallest and largest difference that a new study of
+    the same size detects with 80 % power, each from its own effect's SD.
     """
 
     kind: str
@@ -57,20 +57,19 @@ class Noise(NamedTuple):
 def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
-    Family rows (main effects and two-way interactions) have
-    simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t.
+    Family rows (main effects, two-way interactions) have simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
-    1 − 0.05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
-    the verdict, which of an exploratory row begins with "looks".  Intervals of differences between shares (accuracies)
-    end at −1 and 1.
+    1 − 0.05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides the
+    verdict; an exploratory verdict begins with "looks".  Intervals of differences between shares (accuracies) end at −1
+    and 1.
 
-    Of a study with registered claims, which are a family of their own, all verdicts are *descriptive*.
+    In a study with registered claims, the claims are the family, and all verdicts here are *descriptive*.
 
-    With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
-    would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
-    `metric` is that of each row's own task unless one is given for all; `smallest` is what a fresh study of as many
-    seeds finds four times in five at `alpha`, the row's own SD being an estimate; NaN where so few find nothing.
-    `collapse_share` and `collapse_cost` say what no interval does: see evidence.collapse.unseen.
+    With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the repeated p-value, and
+    `alpha`, 1 − the nominal level of the row's interval, is smaller accordingly.  `metric` is that of each row's task
+    unless one is given for all.  `smallest` is the difference that a new study of the same size detects with 80 % power
+    at `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `collapse_share` and
+    `collapse_cost` describe failures that the seeds may have missed: see evidence.collapse.unseen.
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = []
@@ -82,7 +81,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = bool(unadjusted(study.manifest))
     margin = margin_of(study.manifest)
-    trend = table["kind"] == "trend"  # a slope, of which a margin of differences says nothing
+    trend = table["kind"] == "trend"  # a slope, to which a margin for differences does not apply
     table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
@@ -110,9 +109,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
 
 def speed(study: Study) -> pandas.DataFrame:
-    """The effects on the seconds of a training step, a family of their own; empty of a study that is not timed.
+    """The effects on the seconds of a training step, as a separate family; empty for a study that is not timed.
 
-    The study's margin, its exchange runs, and claims about other metrics are about its endpoint: they say nothing here.
+    The study's margin, its exchange runs and claims about other metrics concern its endpoint, so they are not used.
     """
     if not is_timed(study.manifest) or study.runs[STEP].isna().all():
         return pandas.DataFrame()
@@ -136,9 +135,9 @@ def _correct(table: pandas.DataFrame) -> None:
     table["alpha"] = [nominal(row.looks, level) for row, level in zip(rows, together, strict=True)]
     leveled = list(zip(rows, table["alpha"], strict=True))
     spans = np.array([interval(row.estimate, level) for row, level in leveled], float).reshape(-1, 2)
-    # What lies beyond a share's reach cannot be, so that intervals hold the truth as often.
+    # Differences of shares cannot exceed their reach, so clipping the interval does not reduce its coverage.
     table["low"], table["high"] = np.maximum(spans[:, 0], -table["reach"]), np.minimum(spans[:, 1], table["reach"])
-    # What survivors differ in is no effect: of sides that lost unequally many runs only ranks are shown.
+    # A difference between survivors is not an effect: if the sides lost unequally many runs, only ranks are shown.
     unknown = [withheld(row) for row in rows]
     for name in ("low", "high", "mean", "sd", "d_z"):
         table[name] = np.where(unknown, math.nan, table[name].to_numpy(float))
@@ -146,7 +145,7 @@ def _correct(table: pandas.DataFrame) -> None:
 
 
 def withheld(row: Any) -> bool:
-    """Whether nothing but ranks can be said of a row: of different tasks, clumps, unequal divergence, odd shapes."""
+    """Whether a row shows ranks only: its tasks differ, scores clump, divergence is unequal, or noise is not normal."""
     return bool(row.different or row.clumps or row.uneven or alarmed(row.p_normal))
 
 
@@ -155,7 +154,7 @@ def _tested(row: Any) -> bool:
 
 
 def barred(row: Any) -> tuple[str, str] | None:
-    """withheld or undecided with the reason, where no interval of a row can say anything; else None."""
+    """withheld or undecided, with the reason, if a row has no valid interval; else None."""
     if row.different:
         return "withheld", "its cells are scored on different tasks"
     if row.clumps:
@@ -180,16 +179,16 @@ def barred(row: Any) -> tuple[str, str] | None:
 
 
 def too_few(n: int, paired: bool) -> str:
-    """Why so many seeds can conclude nothing, whatever is compared; "" where they may."""
+    """Why n seeds are too few for any conclusion; "" if they are enough."""
     if n < 2:
         return "one seed can conclude nothing" if n else "no seed has every run it needs"
     return f"fewer than {PAIRS} seeds have both sides" if paired and n < PAIRS else ""
 
 
 def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
-    """One of VERDICTS, by where the interval lies to zero and the margin, and the reason where that does not say it."""
+    """The verdict, from the interval's position relative to zero and the margin, and a note where more is needed."""
     reason = barred(row)
-    # Collapsed seeds make differences skewed; the others may still support a verdict.
+    # Collapsed seeds skew the differences; the others may still support a verdict.
     small = within_margin(row) if reason is None or alarmed(row.p_normal) else None
     if reason and not small:
         return reason
@@ -205,9 +204,9 @@ def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
 
 
 def headline(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows to show first: effects of the design, and single cells only where no effect has an interval.
+    """The rows to show first: effects of the design, and single cells only if no effect has an interval.
 
-    A cell that diverges is part of every main effect, so that its study may have no other interval to show.
+    A cell that diverges is part of every main effect, so single cells may have the study's only intervals.
     """
     design = table["kind"] != "cell"
     cells = table["n"].gt(1) & table.loc[design, "low"].isna().all()
@@ -215,10 +214,9 @@ def headline(table: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:
-    """By kind of effect: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and from where to where each effect's own numbers go.
+    """By kind of effect and metric: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and the ranges of SD and `smallest`.
 
-    Over the paired rows that have an interval, those of each metric by themselves; the level of what is found is
-    theirs: 0.05/m in a family, less with seeds=auto.
+    Only paired rows with an interval count.  Power is at each row's level: 0.05/m in a family, less with seeds=auto.
     """
     usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []

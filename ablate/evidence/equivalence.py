@@ -1,4 +1,4 @@
-"""What a study's margin says of an effect: whether its interval lies inside, and when the margin was written."""
+"""A study's margin: whether an interval lies inside it, its text, and when it was written."""
 
 import math
 from typing import Any, NamedTuple
@@ -9,14 +9,14 @@ from ablate.results import naming
 from ablate.results.records import Manifest, MarginText
 from ablate.results.study import Study
 
-PAIRS = 3  # seeds; below it there is no verdict on paired differences, whose t has one degree of freedom
-SEEDS = 5  # below it nothing is equivalent or negligible, and unpaired differences have no verdict
+PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
+SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differences need
 
 
 class Margin(NamedTuple):
     """The largest difference that does not matter: in the metric's unit, or as a share of the training steps.
 
-    NaN is what it is not given in.  `registered`: whether it was written before any comparison existed.
+    The other one is NaN.  `registered`: whether it was written before any comparison existed.
     """
 
     size: float = math.nan
@@ -37,29 +37,29 @@ def _margin(entry: MarginText | None) -> Margin:
 
 
 def within(low: float, high: float, margin: float) -> bool:
-    """Whether worths from `low` to `high` are less than a margin, 0.02 for 2 % of the steps, in both directions.
+    """Whether worths from `low` to `high` are within a margin, 0.02 for 2 % of the steps, in both directions.
 
-    Directions are alike in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
+    The margin is symmetric in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
     """
     return bool(1 / (1 + margin) - 1 < low and high < margin)
 
 
 def inside(row: Any) -> bool:
-    """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth."""
+    """Whether a row's interval lies inside its margin; for a share of the steps, the interval of its worth."""
     if math.isfinite(row.margin):
         return bool(-row.margin < row.low and row.high < row.margin)
     return bool(within(float(row.worth_low), float(row.worth_high), row.margin_steps))
 
 
 def margin_words(manifest: Manifest) -> str:
-    """The margin of a study as it is read: "±0.01", "±2 % of the training steps"; nothing without one."""
+    """The margin of a study for display: "±0.01", "±2 % of the training steps"; "" without one."""
     return _value(manifest.margin)
 
 
 def margin_line(study: Study) -> str:
     """The margin in a sentence: its size, whether it was written before any result, its earlier values.
 
-    Nothing of a study that never had one, or that is no evidence.
+    "" if the study never had one or is no evidence.
     """
     manifest = study.manifest
     entry = manifest.margin

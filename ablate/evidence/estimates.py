@@ -1,4 +1,4 @@
-"""What the runs say of one contrast: its estimate, its pairs, its ranks and what became of the runs of its cells."""
+"""The estimate of one contrast from scores: mean, SD, pairing, ranks and the counts of diverged and failed runs."""
 
 import math
 from collections import Counter
@@ -20,16 +20,16 @@ from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 
-MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
-Ends = dict[tuple[str, str], int]  # how many runs of a cell ended in a way
+MATCHED = "match_difference"  # in a matched study: the largest in absolute value among the cells of a contrast
+Ends = dict[tuple[str, str], int]  # number of runs by cell and status
 
 
 class Scored(NamedTuple):
-    """A study's scores with the metric of each cell, once for all of its contrasts.
+    """A study's scores with the metric of each cell, computed once for all of its contrasts.
 
-    values  a row per seed, a column per cell, NaN where a run gave no number
+    values  a row per seed, a column per cell, NaN where a run has no number
     ranked  the same with diverged runs infinitely bad: for ranks only, never for a mean
-    at      the place of each cell's column in both
+    at      the index of each cell's column in both
     """
 
     study: Study
@@ -42,18 +42,18 @@ class Scored(NamedTuple):
     at: dict[str, int]
 
     def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:
-        """The values, or ranked values, of these cells (seeds, cells): pandas' own selection is slow for many rows."""
+        """The values, or ranked values, of these cells (seeds, cells), in NumPy because pandas' selection is slow."""
         table = self.ranked if ranked else self.values
         return np.asarray(table.to_numpy()[:, [self.at[cell] for cell in cells]])
 
     def groups(self, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
-        """See `groups`; of speed seeds pair whatever the batches are: runs of one seed are timed side by side."""
+        """See `groups`; speed is always paired, because runs of one seed are timed side by side."""
         timed = all(self.metrics[cell] in SPEED for cell in weights)
         return ([weights], True) if timed else groups(self.study.manifest, weights)
 
 
 def scored(study: Study, metric: str | None = None) -> Scored:
-    """The scores of a study by each cell's own metric, or all by one."""
+    """The scores of a study by each cell's endpoint, or by one metric."""
     manifest, values = study.manifest, scores(study, metric)
     metrics = {cell: metric or own for cell, own in endpoints(manifest).items()}
     lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
@@ -69,14 +69,14 @@ def scored(study: Study, metric: str | None = None) -> Scored:
 
 
 def second_metric(cell: str, metric: str) -> str:
-    """The name of a cell's scores by the second of two metrics."""
+    """The id of the copy of a cell that is scored by the second of two metrics."""
     return f"{cell} by {metric}"
 
 
 def scored_by_two(study: Study, one: str, other: str) -> Scored:
-    """A study's scores by one metric and, as if each cell were there twice, by another, named by `second_metric`.
+    """A study's scores by one metric and, in copies of all cells named by `second_metric`, by another.
 
-    Both numbers of a cell are those of the same runs, so that their difference is within seeds.
+    Both scores of a cell come from the same runs, so their difference is taken within seeds.
     """
     first, second = scored(study, one), scored(study, other)
     new = {cell: second_metric(cell, other) for cell in first.cells}
@@ -93,7 +93,7 @@ def scored_by_two(study: Study, one: str, other: str) -> Scored:
 
 
 def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
-    """The columns of `effects` that need no other row."""
+    """The columns of `effects` that depend on this contrast alone."""
     cells, names = found.cells, list(contrast.weights)
     parts, together = found.groups(contrast.weights)
     values = [sums(found.of(w), w) for w in parts]
@@ -103,7 +103,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     seeds = found.values.index.to_numpy()
     complete = [seeds[~np.isnan(value).any(axis=1)].astype(int).tolist() for value in map(found.of, parts)]
     looked = sizes(found.study.manifest, complete)
-    if exact:  # what diverged did not solve it; looks share the level, as no t would
+    if exact:  # a diverged run did not solve the task; the level is split evenly among the looks
         counts = counted(map(found.of, parts), [w.values() for w in parts], planned_looks(found.study.manifest))
         estimate, looked, lost["uneven"] = estimate._replace(exact=counts), (estimate.n,), False
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
@@ -133,7 +133,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
 
 
 def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
-    """How far from zero a contrast of shares can be; inf of other metrics, and of shares in per cent."""
+    """The largest possible absolute value of a contrast of shares; inf for other metrics and for shares in per cent."""
     tasks = found.study.manifest.tasks.values()
     shares = all(any(is_share(task, metric) for task in tasks) for metric in metrics)
     values = found.of(contrast.weights) if shares else np.array([])
@@ -143,7 +143,10 @@ def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
 
 
 def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
-    """The weights of each independent group of cells, and whether seeds pair: each batch's weights sum to zero."""
+    """The weights of each independent group of cells, and whether all is paired by seed.
+
+    Cells with the same batches form a group; if the weights sum to zero in each, seeds pair, and all is one group.
+    """
     batches = {cell.id: cell.batches for cell in manifest.cells}
     found: dict[str, dict[str, float]] = {}
     for name, weight in weights.items():
@@ -153,7 +156,7 @@ def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str
 
 
 def estimate_of(values: Sequence[np.ndarray], together: bool) -> Estimate:
-    """The estimate of a contrast from the values of its independent groups, of one where seeds pair."""
+    """The estimate of a contrast from the values of its independent groups, or of the one group if seeds pair."""
     return paired(values[0]) if together else welch(values)
 
 
@@ -161,16 +164,16 @@ def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
     """The weighted sum of these cells' values (seeds, cells) within each seed that has them all."""
     complete = values[~np.isnan(values).any(axis=1)]
     sums = complete @ np.array(list(weights.values()))
-    # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
+    # Rounding must not remain between equal cells: 1e-16 in every seed would count as a significant difference.
     size = np.abs(complete).max(initial=0.0) or 1.0
     return np.asarray(np.round(sums / size, 12) * size)
 
 
 def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
-    """How many runs of each side diverged, and whether that is not the same share of its cells.
+    """How many runs of each side diverged, and whether the number per cell is unequal.
 
-    Of an interaction, a difference of differences, the share has to be that of each of its corners: where all runs
-    with one norm diverged, each side has lost as many, and what is left compares nothing.
+    For an interaction, a difference of differences, it has to be equal at all corners: if all runs with one norm
+    diverged, both sides have lost equally many runs, but the rest compares nothing.
     """
     compared = [list(contrast.side(sign)) for sign in (1, -1)]
     a, b = (_count(found, side, "diverged") for side in compared)
@@ -189,7 +192,7 @@ def _count(found: Scored, side: Iterable[str], status: str) -> int:
 
 
 def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool) -> dict[str, float]:
-    """Of the two sides: size and correlation over seeds, P(better), in how many seeds or pairs the level is lower."""
+    """Columns that compare the two sides: d_z, correlation over seeds, P(better), counts of lower and higher pairs."""
     sides = map(contrast.side, (1, -1))
     up, down = (found.of(side, ranked=True) @ np.array(list(side.values())) for side in sides)
     if together:
@@ -204,7 +207,7 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
     return {
         "d_z": estimate.mean / estimate.sd if together and estimate.sd else math.nan,
         "correlation": correlated(one[ended], other[ended]),
-        # What an interaction compares are no runs of one kind with runs of another.
+        # An interaction does not compare one kind of runs with another.
         "superiority": math.nan if contrast.kind in CROSSED else superiority(sign * one, sign * other),
         "lower": lower,
         "higher": higher,

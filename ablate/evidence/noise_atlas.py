@@ -1,6 +1,6 @@
-"""How large noise was in finished studies, by contrast, task, scale and metric, and what a new study can expect of it.
+"""The noise atlas: SDs seen in finished studies, by contrast, task, scale and metric, as a forecast for new studies.
 
-`noise_atlas.csv` beside this module holds it; `ablate analyse gallery` writes it from the tables of committed studies.
+It is stored in `noise_atlas.csv`, which `ablate analyse gallery` writes from the tables of committed studies.
 """
 
 import functools
@@ -40,32 +40,32 @@ COLUMNS = [
     *("kind", "factor", "change", "stratum", "squares", "paired"),
     *("n", "seeds", "left_out", "sd", "sd_low", "sd_high", "sd_level", "sd_reference", "correlation"),
 ]
-FARTHEST = math.log(10)  # of parameters × steps, either way: what is farther says nothing
-ALIKE = math.log(1.1)  # of the same: what is nearer needs no word
+FARTHEST = math.log(10)  # largest |log ratio| of parameters × steps at which a row is used
+ALIKE = math.log(1.1)  # |log ratio| up to which the size of the source is not mentioned
 TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "change", "stratum")
 
 
 def atlas(studies: list[Study]) -> pandas.DataFrame:
-    """A row per contrast of each study and test metric that its runs have; studies that serve others are left out.
+    """A row per study, contrast and test metric; studies that are no evidence (tuning, placebos, …) are left out.
 
-    scale             preset with the layers, heads and width of the reference's side, whose are params and steps, too
-    squares           Σ w² of the contrast's weights: where cells' own noise is independent and alike, its SD is
-                      proportional to √squares, so that a plain difference, of squares 2, tells of main effects, too
+    scale             preset with the layers, heads and width of the reference's side; params and steps are that side's
+    squares           Σ w² of the contrast's weights: if cells have independent noise of equal SD, the contrast's SD is
+                      proportional to √squares, so that a plain difference (squares = 2) informs main effects
     n, seeds          seeds with a number for every cell of the contrast, and seeds of the study
-    left_out          seeds in which a cell of it diverged or collapsed (see evidence.collapse), which are none of n
+    left_out          seeds in which one of its cells diverged or collapsed (see evidence.collapse), not counted in n
     sd                SD over seeds of the difference, as in `effects`; sd_low, sd_high: its 95 % interval,
                       s·√(ν/χ²_{0.975, ν}) to s·√(ν/χ²_{0.025, ν})
     sd_level          SD over the same seeds of the level's side, sd_reference of the reference's
-    correlation       Pearson's, of the two sides over seeds
+    correlation       Pearson correlation of the two sides over seeds
 
-    Numbers have six digits, which any machine finds alike.
+    Numbers are rounded to six digits, so that they are the same on every machine.
     """
     rows = [row for study in studies if not no_evidence(study.manifest) for row in _rows(study)]
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
 def read_atlas() -> pandas.DataFrame:
-    """The atlas as it comes with the package."""
+    """The atlas that is installed with the package."""
     numbers = [name for name in COLUMNS if name not in TEXTS]
     return pandas.read_csv(FILE, keep_default_na=False, na_values=dict.fromkeys(numbers, ""), encoding="utf-8")
 
@@ -81,13 +81,13 @@ def _rows(study: Study) -> Iterator[dict[str, Any]]:
 
 
 def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, Any]]:
-    """What is known of one contrast; nothing where fewer than two seeds have the metric, and none collapsed."""
+    """The row of one contrast, if two seeds have the metric or a seed collapsed."""
     left, lost = without_collapsed(found, list(contrast.weights))
     row = estimate_row(left, contrast)
     if row["n"] < 2 and not lost:
         return
     sides = []
-    for side in (contrast.side(1), contrast.side(-1)):  # over seeds that have the other side, too, where they pair
+    for side in (contrast.side(1), contrast.side(-1)):  # if paired, over the seeds that have both sides
         complete = ~np.isnan(left.of(contrast.weights if row["paired"] else side)).any(axis=1)
         sides.append(paired(sums(left.of(side)[complete], side)).sd)
     numbers = dict(zip(("sd_low", "sd_high"), sd_interval(row["estimate"]), strict=True))
@@ -116,14 +116,14 @@ def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, A
 
 
 def change_of(contrast: Contrast) -> str:
-    """What a contrast changes, wherever that is: "norm: rms − ln", of a step, too."""
+    """What a contrast changes, without its stratum: "norm: rms − ln"."""
     if contrast.kind == "step":
         return f"{contrast.factor}: {contrast.level} {MINUS} {contrast.reference}"
     return contrast.label.removesuffix(f" at {contrast.stratum}")
 
 
 def scale_of(config: Config) -> str:
-    """The preset whose model a configuration has, else its shape: "tiny", "4 layers of 64"."""
+    """The preset with a configuration's layers, heads and width, or its shape: "tiny", "4 layers of 64"."""
     return _scale(config.model.layers, config.model.heads, config.model.dim)
 
 
@@ -135,7 +135,7 @@ def _scale(layers: int, heads: int, dim: int) -> str:
 
 
 def scales() -> dict[str, Path]:
-    """The presets of sizes, by name."""
+    """The files of the `scale` presets, by name."""
     return config_groups().get("scale", {})
 
 
@@ -150,16 +150,16 @@ def sd_interval(estimate: Estimate) -> tuple[float, float]:
 
 
 class Expected(NamedTuple):
-    """The SD over seeds that a contrast of a study may have, and what that is known from."""
+    """The SD over seeds that a contrast is expected to have, and the row of the atlas that it comes from."""
 
     sd: float
-    source: Any  # the row of the atlas
-    far: float  # |log| of the ratio of parameters × steps
-    kin: bool  # whether that contrast changes the same factor
+    source: Any
+    distance: float  # |log ratio| of parameters × steps
+    same_factor: bool
 
 
 def noise_lines(manifest: Manifest) -> list[str]:
-    """What noise this study can expect, what its seeds find, and how many its margins need; nothing where not known."""
+    """The noise to expect in a study, the effects that its seeds can detect, and the seeds that its margins need."""
     family = [contrast for contrast in contrasts(manifest) if contrast.kind != "cell"]
     single, metrics = [contrast for contrast in family if contrast.kind in SINGLE], endpoints(manifest)
     if no_evidence(manifest) or not single:
@@ -169,7 +169,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
     known = [each for each in found if each]
     level = ALPHA / len(family) / planned_looks(manifest)
     margin, needed = margin_of(manifest).size, _of_claims(manifest, sources)
-    if known and all(each.kin for each in known) and math.isfinite(margin):  # the noisiest effect
+    if known and all(each.same_factor for each in known) and math.isfinite(margin):
         seeds = seeds_to_bound(margin, max(each.sd for each in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
     lines = [_expectation(manifest, known, level)] if known else []
@@ -177,17 +177,17 @@ def noise_lines(manifest: Manifest) -> list[str]:
 
 
 def usable(table: pandas.DataFrame) -> list[Any]:
-    """The rows of the atlas that tell of others: paired changes of one factor, with the noise of five seeds or more."""
+    """The rows to forecast from: paired changes of one factor, whose SD is from five seeds or more."""
     known = table["paired"].astype(bool) & (table["n"] >= SEEDS) & (table["sd"] > 0) & table["steps"].notna()
     return list(named_rows(table[known & table["kind"].isin(SINGLE)]))
 
 
 def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric: str) -> Expected | None:
-    """The SD of a contrast, from the nearest of the atlas by its metric and kind of task; None where none is near.
+    """The SD of a contrast, from the nearest row of the atlas with its metric and kind of task; None without one.
 
-    The same change comes first, then the same factor, then any; of these the same task; then the nearest in
-    log(parameters × steps), that of most seeds, and the noisiest.  A contrast of larger Σ w² is noisier by its root.
-    That one of smaller Σ w² is averaged over more cells is not counted on: what a component draws is the same in all.
+    The same change comes first, then the same factor, then any; then the same task, the nearest in
+    log(parameters × steps), the most seeds and the largest SD.  The SD is scaled up by √Σ w² but never down: averaging
+    over more cells need not reduce noise, since a component draws the same random numbers in all of them.
     """
     cell = next(cell for cell in manifest.cells if cell.id in contrast.side(-1))
     task, budget = manifest.tasks[cell.task], cell.params * cell.config.train.steps
@@ -199,7 +199,7 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
             row.change != change,
             row.factor != contrast.factor,
             row.task != task.name,
-            far,
+            distance,
             -row.n,
             -row.sd,
             row.Index,
@@ -208,21 +208,22 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
         for row in sources
         if row.metric == metric
         and row.task_kind == task.kind
-        and (far := abs(math.log(row.params * row.steps / budget))) <= FARTHEST
+        and (distance := abs(math.log(row.params * row.steps / budget))) <= FARTHEST
     )
     if not ranked:
         return None
     source, squares = ranked[0][-1], sum(weight**2 for weight in contrast.weights.values())
     sd = float(source.sd) * max(1.0, math.sqrt(squares / source.squares))
-    return Expected(sd, source, far=ranked[0][3], kin=source.factor == factor)
+    return Expected(sd, source, distance=ranked[0][3], same_factor=source.factor == factor)
 
 
 def _expectation(manifest: Manifest, known: Sequence[Expected], level: float) -> str:
-    """The SDs with where they come from, and what the study's seeds find."""
+    """The expected SDs with their source, and the effects that the study's seeds can detect."""
     sds, n = [each.sd for each in known], len(manifest.seeds)
     if manifest.sequential:
         n = manifest.sequential.looks[-1]
-    how, whence = ("about", "from") if all(each.kin for each in known) else ("perhaps", "known of other changes alone:")
+    same = all(each.same_factor for each in known)
+    how, whence = ("about", "from") if same else ("perhaps", "known of other changes alone:")
     noise = f"noise: SD of an effect {how} {between(min(sds), max(sds))} ({whence} {_some(_sources(manifest, known))})"
     if n < PAIRS:
         return f"{noise}; fewer than {PAIRS} seeds find nothing"
@@ -231,12 +232,12 @@ def _expectation(manifest: Manifest, known: Sequence[Expected], level: float) ->
 
 
 def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:
-    """What SDs are from, by place: "64 seeds of norm: rms − ln and ffn: swiglu − mlp at scale=tiny"."""
+    """Sources of the SDs by scale and task: "64 seeds of norm: rms − ln and ffn: swiglu − mlp at scale=tiny"."""
     presets, tasks = scales(), [task.name for task in manifest.tasks.values()]
     places: dict[tuple[int, str], list[str]] = {}
-    for _, row, far, _ in known:
+    for _, row, distance, _ in known:
         where = f"scale={row.scale}" if row.scale in presets else row.scale
-        where += f", {size(int(row.params))} parameters × {row.steps:.0f} steps," * (far > ALIKE)
+        where += f", {size(int(row.params))} parameters × {row.steps:.0f} steps," * (distance > ALIKE)
         where += f" on {row.task}" * (row.task not in tasks)
         changes = places.setdefault((int(row.n), where), [])
         changes += [row.change] * (row.change not in changes)
@@ -250,7 +251,7 @@ def _some(names: list[str]) -> str:
 
 
 def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
-    """How many seeds would support each claim of a small difference, where such a change is known."""
+    """The seeds that each claim of a small difference needs, if the atlas has a change of its factor."""
     level = ALPHA / max(1, registered(manifest)) / planned_looks(manifest)
     needs = []
     for name, entry in manifest.claims.items():
@@ -258,10 +259,10 @@ def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
         if claim.relation not in BOUNDED or not is_number(claim.margin) or len(claim.metrics) > 1:
             continue
         claimed, factor = contrast_of(claim, manifest), next(iter(claim.sides[0]))
-        label = f"{factor}: {claimed.level} {MINUS} {claimed.reference}"  # the name that a design gives to it
+        label = f"{factor}: {claimed.level} {MINUS} {claimed.reference}"  # as a design's contrast is labelled
         contrast = replace(claimed, factor=factor, label=label)
         metric = next(iter(claim.metrics), endpoints(manifest)[next(iter(contrast.weights))])
-        if (found := expected(sources, manifest, contrast, metric)) and found.kin:
+        if (found := expected(sources, manifest, contrast, metric)) and found.same_factor:
             needed = seeds_to_bound(claim.margin, found.sd, level, both=claim.relation == "equivalent")
             needs.append(f"{_count(needed)} would support {name} (margin {plain(claim.margin)})")
     return needs

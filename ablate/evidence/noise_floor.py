@@ -19,11 +19,11 @@ from ablate.results.study import Study
 KEY = "seed.placebo"
 SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
 SINGLE = ("main", "step")  # kinds of contrast that change one factor
-MOST = 10_000  # seeds; what needs more is out of reach
+MOST = 10_000  # seeds up to which numbers of seeds are searched
 
 
 class Floor(NamedTuple):
-    """Differences placebo − reference of one kind: how many, their SD over seeds, its one-sided 95 % upper bound."""
+    """Differences placebo − reference of one kind: their number, SD over seeds, and its one-sided 95 % upper bound."""
 
     kind: str
     n: int
@@ -32,7 +32,7 @@ class Floor(NamedTuple):
 
 
 def floors(study: Study) -> list[Floor]:
-    """A row per kind of placebo, over the seeds in which it and the reference ended with a number."""
+    """A row per kind of placebo, over the seeds in which both it and the reference have a score."""
     values = scores(study, endpoint(study.manifest))
     cells = {cell.levels[KEY]: cell.id for cell in study.manifest.cells}
     plain = values[cells[None]]
@@ -53,30 +53,30 @@ def upper_bound(sd: float, n: int) -> float:
 def split(found: Iterable[Floor]) -> dict[str, float]:
     """SD of a single run by source, SD(difference) / √2: data order, initialisation, chaos.
 
-    Assumed: a run is its cell's mean plus a term for each source, terms independent of each other, so that changing one
-    source leaves the difference of two such terms.  A change of data order or initialisation sets off chaos as well:
-    their numbers contain it.
+    This assumes that a run is its cell's mean plus an independent term for each source, so that changing one source
+    gives the difference of two such terms.  Changing data order or initialisation also triggers chaos, which their
+    numbers therefore contain.
     """
     return {row.kind: row.sd / math.sqrt(2) for row in found if row.kind in SOURCES}
 
 
 def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
-    """The fewest paired seeds that find a difference with 80 % power at a two-sided level; None: more than 10,000."""
+    """The fewest paired seeds that detect a difference with 80 % power at a two-sided level; None: more than 10,000."""
     return _fewest(lambda n: power(abs(difference) / sd, n, alpha))
 
 
 def seeds_to_bound(margin: float, sd: float, alpha: float, both: bool = True) -> int | None:
-    """The fewest paired seeds, five at least, that show a difference of zero to be within a margin, with 80 % power.
+    """The fewest paired seeds, at least five, that show a difference of zero to lie within ±margin with 80 % power.
 
-    Not `both`: to be below it.  None: more than 10,000.
+    Without `both`, to lie below the margin.  None: more than 10,000.
     """
     needed = _fewest(lambda n: bounded(margin, sd, n, alpha, both))
     return None if needed is None else max(SEEDS, needed)
 
 
 def _fewest(chance: Callable[[int], float]) -> int | None:
-    """The fewest seeds whose power, which grows with them, is 80 %; None: more than 10,000."""
-    low, high = 1, 2  # too few, and perhaps enough
+    """The fewest seeds with 80 % power, which grows with their number; None: more than 10,000."""
+    low, high = 1, 2  # `low` is too few; `high` may be enough
     while chance(high) < POWER:
         low, high = high, 2 * high
         if high > MOST:
@@ -88,7 +88,7 @@ def _fewest(chance: Callable[[int], float]) -> int | None:
 
 
 def round_differences(effects: Iterable[float], floor: float) -> list[float]:
-    """Three round sizes (1, 2, 5 times a power of ten): near the largest effect, or `floor` without any, and below."""
+    """Three falling round sizes (1, 2, 5 times a power of ten) from near the largest effect, or from `floor`."""
     sizes: list[float] = []
     size = max((abs(effect) for effect in effects if math.isfinite(effect) and effect), default=floor)
     for _ in range(3):
@@ -100,9 +100,9 @@ def round_differences(effects: Iterable[float], floor: float) -> list[float]:
 
 
 def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
-    """What a study's placebos say: the differences that noise makes, its sources, the seeds that differences need.
+    """Lines on a study's placebos: differences due to noise, its sources, and the seeds that differences need.
 
-    `table` holds the effects of the study that they belong to.
+    `table` holds the effects of the study that the placebos belong to.
     """
     found = floors(placebos)
     known = [row for row in found if row.n >= 2]
@@ -123,12 +123,12 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     )
     lines = [f"{head}: pure noise makes differences of SD {spreads}{floor}"] * bool(own)
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
-    alike = table[table["metric"] == endpoint(placebos.manifest)]  # placebos say nothing of another task's metric
+    alike = table[table["metric"] == endpoint(placebos.manifest)]
     return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(manifest, alike, own)]
 
 
 def drawn_anew(manifest: Manifest, kind: str) -> str:
-    """What a kind of placebo changes of a run: "ffn drawn anew", "chaos"."""
+    """What a kind of placebo changes in a run: "ffn drawn anew", "chaos"."""
     return SOURCES.get(kind, f"{naming.named(manifest, kind)} drawn anew")
 
 
@@ -139,10 +139,10 @@ def _short(value: float) -> str:
 
 
 def _needed(manifest: Manifest, table: pandas.DataFrame, own: list[Floor]) -> list[str]:
-    """Seeds for round differences, at the larger upper bound of an SD: the placebos' or that of the effects seen.
+    """Seeds needed for round differences, at the largest upper bound of an SD, of placebos or of the effects seen.
 
-    Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
-    differ in.
+    Placebos alone would be too optimistic for a component without random numbers: chaos is less than the noise of
+    differences between variants.
     """
     spreads = [
         (row.upper, "the SD of chaos" if row.kind == "chaos" else f"the SD with {drawn_anew(manifest, row.kind)}")
@@ -151,13 +151,13 @@ def _needed(manifest: Manifest, table: pandas.DataFrame, own: list[Floor]) -> li
     spreads += [
         (upper_bound(seen.sd, seen.n), "the SD of the effects seen") for seen in noise(table) if seen.kind in SINGLE
     ]
-    # Two placebos of a small SD can leave a larger one possible than eight of a middling SD do.
+    # The largest upper bound need not belong to the largest SD: it depends on the number of placebos.
     upper, whose = max(spreads, default=(0.0, ""))
     if not upper:
         return []
     design = table[table["kind"] != "cell"]
     effects = design.loc[design["kind"].isin(SINGLE), "mean"].astype(float)
-    alpha = float(design["alpha"].min()) if len(design) else ALPHA  # with seeds=auto less than ALPHA over the family
+    alpha = float(design["alpha"].min()) if len(design) else ALPHA
     parts: list[str] = []
     for size in round_differences(effects, upper):
         n = seeds_needed(size, upper, alpha)

@@ -1,4 +1,4 @@
-"""What the runs of a study say: the endpoint's scores, a row per cell, the looks that were taken."""
+"""Scores of a study's runs: the endpoint, a table of cells, notes on unplanned looks and on overfitting."""
 
 import math
 from collections.abc import Iterable
@@ -21,20 +21,19 @@ from ablate.results.study import Study
 
 
 def endpoint(manifest: Manifest) -> str:
-    """The metric that is compared: the first of the task, on the test split, at the last step of the schedule.
+    """The metric that is compared: the task's first, on the test split, at the last step of the schedule.
 
-    A study that says otherwise, for tuning say, has its own.  Of several tasks it is that of the first cell: see
-    `endpoints`.
+    A manifest can name another one, as those of tuning do.  With several tasks it is the first cell's: see `endpoints`.
     """
     return next(iter(endpoints(manifest).values()))
 
 
 def endpoints(manifest: Manifest) -> dict[str, str]:
-    """By cell, the metric that it is compared by: the first of its own task, on the split of the study's endpoint.
+    """By cell, the metric that it is compared by: the first of its task, on the split of the study's endpoint.
 
-    An endpoint that is the first metric of no task is that of every task that has it.
+    An endpoint that is no task's first metric is used for every task that has it.
     """
-    if manifest.endpoint and len(manifest.tasks) == 1:  # of runs from elsewhere perhaps no split/metric
+    if manifest.endpoint and len(manifest.tasks) == 1:  # in imported runs it may lack the form split/metric
         return {cell.id: str(manifest.endpoint) for cell in manifest.cells}
     split, _, wanted = (manifest.endpoint or "test/").partition("/")
     named = {name: str(next(iter(task.metrics))) for name, task in manifest.tasks.items()}
@@ -45,24 +44,24 @@ def endpoints(manifest: Manifest) -> dict[str, str]:
 
 
 def validated(manifest: Manifest) -> dict[str, str]:
-    """By cell, the metric of its endpoint on the validation split; of a share solved what it is counted from."""
+    """By cell, its endpoint on the validation split; for the share solved, the metric that decides if a run did."""
     found = {cell: f"val/{metric.split('/')[-1]}" for cell, metric in endpoints(manifest).items()}
     return found | _measured(manifest, found)
 
 
 def _measured(manifest: Manifest, metrics: dict[str, str]) -> dict[str, str]:
-    """Of the cells among these whose metric is the share solved, the metric that says whether a run did."""
+    """For each cell whose metric is the share solved, the metric that decides whether a run solved the task."""
     first = {cell.id: manifest.tasks[cell.task].measured for cell in manifest.cells if cell.task in manifest.tasks}
     return {cell: name.replace(SOLVED, first[cell]) for cell, name in metrics.items() if is_solved(name)}
 
 
 def measures(manifest: Manifest) -> list[str]:
-    """The metrics that cells are compared by: one, but for studies over several tasks."""
+    """The metrics that cells are compared by: one, unless a study has several tasks."""
     return list(dict.fromkeys(endpoints(manifest).values()))
 
 
 def lower_is_better(manifest: Manifest, metric: str) -> bool:
-    """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
+    """Whether lower values of a metric, at any length, are better according to the study's tasks."""
     name = measured_as(metric)
     known = {key: way for task in manifest.tasks.values() for key, way in task.metrics.items()}
     if metric in SPEED:
@@ -73,14 +72,14 @@ def lower_is_better(manifest: Manifest, metric: str) -> bool:
 
 
 def is_share(task: TaskFacts, metric: str) -> bool:
-    """Whether a metric lies in [0, 1] and is best at 1, at any length, as its task says."""
+    """Whether a metric, at any length, is a share: in [0, 1] and best at 1."""
     return metric.split("/")[-1].split("@")[0] in task.shares
 
 
 def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
-    """The metric of the runs that ended as done: a row per seed, a column per cell, NaN for all other runs.
+    """The metric of the runs with status done: a row per seed, a column per cell, NaN for all other runs.
 
-    Without `metric` each cell is scored by that of its own task.
+    Without `metric` each cell is scored by its endpoint.
     """
     runs, own = study.runs, endpoints(study.manifest)
     wanted = own if metric is None else dict.fromkeys(own, metric)
@@ -92,7 +91,7 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
         least = np.array([at.get(cell) for cell in whose], float)
         reached = np.where(np.isnan(usable), np.nan, (usable >= least).astype(float))
         reached = np.where(status == "diverged", 0.0, reached)
-        # Nothing of a task that is not solved or not, whose metric is another's.
+        # NaN if the cell's task has no threshold for being solved.
         solved = np.array([cell in measured for cell in whose], bool)
         usable = np.where(solved, np.where(np.isnan(least), np.nan, reached), usable)
     seeds, rows = np.unique(runs["seed"].to_numpy(), return_inverse=True)
@@ -105,7 +104,7 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
 
 def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
-    """What each row has of the metric of its cell, NaN where it has none."""
+    """Each row's value of its cell's metric, NaN where it has none."""
     wanted, values = table["cell"].map(metrics).to_numpy(), np.full(len(table), np.nan)
     for name in set(metrics.values()) & set(table):
         values = np.where(wanted == name, pandas.to_numeric(table[name], errors="coerce"), values)
@@ -113,14 +112,14 @@ def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series
 
 
 def unadjusted(manifest: Manifest) -> str:
-    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else nothing.
+    """A sentence saying that intervals are too narrow because of unplanned looks; else "".
 
-    Looks of `seeds=auto` are allowed for, as long as all are of the one sequence that the study has.
+    Intervals allow for the looks of `seeds=auto` if all belong to the study's one planned sequence.
     """
     present, sequence = set(manifest.seeds), manifest.sequential.looks if manifest.sequential else []
     others = [look for look in manifest.looks if not planned(look, sequence)]
     seen = {len(look.seeds) for look in others if set() < set(look.seeds) < present}
-    # What this study saw of all these seeds under another plan decided that there are no more, or that there may be.
+    # Looks of this study at all of its seeds under another plan: their results decided whether seeds would be added.
     turned = [look for look in others if look.study is None and set(look.seeds) == present]
     if sequence and (seen or turned):
         seen |= {len(present)} if turned else set()
@@ -135,7 +134,7 @@ def unadjusted(manifest: Manifest) -> str:
 
 
 def _where(looks: list[Look]) -> str:
-    """Which other studies looked at these runs, where it was none of this one's own looks."""
+    """The other studies that looked at these runs, if all looks were theirs."""
     names = sorted({look.study for look in looks if look.study})
     return f" (in {', '.join(names)})" * bool(names and all(look.study for look in looks))
 
@@ -145,13 +144,13 @@ def _counts(seeds: Iterable[int]) -> str:
 
 
 def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
-    """A row per cell: status counts, mean and SD of the metric over done seeds, how many runs diverged (Wilson 95 %).
+    """A row per cell: status counts, mean and SD of the metric over done seeds, Wilson's 95 % interval of divergence.
 
-    In the order of the strata; `name` is the label with the reference marked; `correlation` is Pearson's over seeds
-    with the reference of the cell's stratum, where their batches are equal; `metric` is that of the cell's task unless
-    one is given.  Of a matched study also `match`, the key and the value that were `chosen` for it, and what is left:
-    `match_difference`, a share of the reference's quantity.  Where runs began with trained vectors also the mean
-    `vectors_seconds` that those took.
+    Rows are in the order of the strata.  `name` is the label with the reference marked; `correlation` is Pearson's over
+    seeds with the stratum's reference, if both have the same batches; `metric` is the cell's endpoint unless one is
+    given.  A matched study adds `match`, the key (`chosen`) and value that were adjusted, and `match_difference`, the
+    remaining difference as a share of the reference's quantity.  Runs that started from pretrained vectors add
+    `vectors_seconds`, the mean time that training those took.
     """
     values, own = scores(study, metric), endpoints(study.manifest)
     rows, alone = [], len(study.manifest.cells) == 1
@@ -185,7 +184,7 @@ def _cell(manifest: Manifest, cell: Cell, stratum: str, values: pandas.Series, e
 
 
 def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
-    """What was chosen for a cell, and the difference that is left; nothing of a study that was not matched."""
+    """What matching chose for a cell, and the remaining difference; empty if the study was not matched."""
     how = manifest.match
     if how == "none" or cell.matched is None:
         return {}
@@ -195,7 +194,7 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
 
 
 def overfit(study: Study) -> pandas.Series:
-    """By run, how many times its lowest validation loss it ended with, while its training loss fell; NaN for others."""
+    """By run, final over lowest validation loss if that rose while training loss fell; NaN for other runs."""
     runs = study.runs
     if "overfits" not in runs:
         return pandas.Series(float("nan"), runs.index)
@@ -203,7 +202,7 @@ def overfit(study: Study) -> pandas.Series:
 
 
 def overfitting(study: Study) -> str:
-    """The runs that overfit, in one sentence; "" where none does."""
+    """A sentence on the runs that overfit; "" if none did."""
     times = overfit(study).dropna()
     if times.empty:
         return ""

@@ -1,9 +1,9 @@
-"""Differences in training steps of the reference, from its runs at 0.8, 1 and 1.25 times its steps.
+"""Effects expressed in training steps of the reference, from its runs at 0.8, 1 and 1.25 times its steps.
 
-Of each seed, b is the slope of the reference's metric in log(steps), and D the row's difference: g = D / b is the
-logarithm of the factor by which the reference's steps would have to grow for the same gain, and exp(g) − 1 what the
-level is worth.  Both are means over seeds, so the ratio's interval is Fieller's (1954): all g for which the mean of
-D − g·b is not different from zero at the row's own level.  It holds g = 0 exactly where the row's interval holds zero.
+For each seed, b is the slope of the reference's metric in log(steps), and D the effect: g = D / b is the logarithm of
+the factor by which the reference's steps would have to grow for the same gain, and exp(g) − 1 what the effect is worth.
+D and b are means over seeds, so the ratio gets Fieller's interval (1954): all g for which the mean of D − g·b does not
+differ from zero at the row's significance level.  It contains g = 0 exactly where the row's interval contains zero.
 """
 
 import math
@@ -30,16 +30,16 @@ from ablate.results.tables import named_rows
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
-SOUND = 4  # times from the best run to the median: so far from the best 1 % of 8 sound seeds end (normal noise)
-BENT = 0.05  # level at which the curve's two halves differ clearly
-BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
+SOUND = 4  # times (median − best run); with normal noise, 1 % of 8 sound seeds are farther from the best
+BENT = 0.05  # significance level of the test that the slopes of the curve's two halves differ
+BEYOND = "beyond what was measured"  # "more than 25 %" already implies it
 Parts = list[np.ndarray]
 
 
 class Worth(NamedTuple):
-    """A difference in steps of the reference, as a fraction: +0.09 is 9 % more; [−1, inf] where nothing bounds it.
+    """A difference in steps of the reference, as a fraction: +0.09 is 9 % more; [−1, inf] where it is unbounded.
 
-    NaN where it is not known; the note says what to know.
+    NaN where it is unknown.  The note says why, or what limits the number.
     """
 
     worth: float = math.nan
@@ -49,9 +49,9 @@ class Worth(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """What the steps of one stratum's reference do, a value per seed: in all, and over the lower and upper half.
+    """Slopes of the metric of one stratum's reference in log(steps), one per seed: overall, lower half, upper half.
 
-    In the metric's unit per unit of log(steps); `batches` is the reference's; `collapsed` seeds are left out.
+    `batches` identifies the reference's batches; `collapsed` is the number of seeds left out for a collapsed run.
     """
 
     all: pandas.Series
@@ -62,19 +62,19 @@ class Slope(NamedTuple):
 
 
 def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
-    """By stratum: least squares of the metric, its task's own by default, on log(steps), of complete seeds.
+    """Per stratum, the least-squares slope of the metric (default: the task's) on log(steps), over complete seeds.
 
-    A seed with a run that collapsed is left out: what that lost is no worth of its steps.
+    A seed with a collapsed run is left out: that loss does not come from the number of steps.
     """
     values, found = scored(exchange, metric), dict[str, Slope]()
-    if all(map(is_solved, values.metrics.values())):  # a share of which nobody knows what more steps are worth
+    if all(map(is_solved, values.metrics.values())):  # the share solved has no slope per seed
         return found
     for stratum, members in strata(exchange.manifest):
         cells = sorted(members, key=lambda cell: cell.config.train.steps)
         x, names = np.log([cell.config.train.steps for cell in cells]), [cell.id for cell in cells]
         complete = len(values.values[names].dropna())
         sound = SOUND * spread_of(values, names)
-        for name in names:  # by its own best run: few steps do not make a collapse
+        for name in names:  # compared with its own best run: fewer steps alone are not a collapse
             values, _ = without_collapsed(values, [name], best_run, sound)
         runs = values.values[names].dropna()
         weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
@@ -86,16 +86,16 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
 
 
 def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table: pandas.DataFrame) -> pandas.DataFrame:
-    """WORTH for each contrast: `values` holds the scores, and `table` alpha, low, metric and lower_is_better of each.
+    """The WORTH columns of each contrast, from its scores (`values`) and its alpha, low, metric and lower_is_better.
 
-    NaN without exchange runs, and where there is no interval to tell otherwise.
+    NaN without exchange runs and for contrasts without an interval.
     """
     exchange = study.beside.get("exchange")
     metrics = [metric for metric in table.loc[table["low"].notna(), "metric"].unique() if not is_solved(metric)]
     curves = {metric: slopes(exchange, metric) for metric in metrics} if exchange else {}
     rows = [
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
-        if exchange and math.isfinite(row.low) and row.metric in curves and contrast.kind != "trend"  # of another unit
+        if exchange and math.isfinite(row.low) and row.metric in curves and contrast.kind != "trend"  # has another unit
         else Worth()
         for contrast, row in zip(found, named_rows(table[["metric", "lower_is_better", "low", "alpha"]]), strict=True)
     ]
@@ -112,9 +112,9 @@ def worth(
     cost: float = 0.0,
     least: int = 2,
 ) -> Worth:
-    """A contrast in steps of the reference of its stratum; of several strata, by the mean of their slopes.
+    """A contrast in steps of its stratum's reference; over several strata, by the mean of their slopes.
 
-    `cost` is added to the difference of every seed; `least` is how many seeds it takes.
+    `cost` is added to the difference of every seed; `least` is the minimum number of seeds.
     """
     inside = shares(manifest, weights)
     if not inside.keys() <= curves.keys():
@@ -139,7 +139,7 @@ def worth(
 
 
 class Ratio(NamedTuple):
-    """mean(D) / mean(b) with Fieller's interval; `bounded`: whether there is one, which takes a slope that is clear."""
+    """mean(D) / mean(b) with Fieller's interval, which is `bounded` only if the slope b differs clearly from zero."""
 
     ratio: float
     low: float
@@ -149,12 +149,12 @@ class Ratio(NamedTuple):
 
 
 def fieller(parts: Parts, alpha: float) -> Ratio | None:
-    """All g with |mean(D − g·b)| <= t·error, D and b being sums over independent groups, an array (seeds, 2) for each.
+    """All g with |mean(D − g·b)| <= t·error, where D and b are sums over independent groups, each an array (seeds, 2).
 
     A group's columns are its share of D and of b, paired by seed.  With means m, their covariance V and t the quantile
-    of 1 − alpha/2: (m_b² − t²V_bb)·g² − 2(m_D·m_b − t²V_Db)·g + m_D² − t²V_DD <= 0 (Fieller 1954), an interval where
-    the factor of g² is positive: where b is not zero at this level.  One group: n − 1 degrees of freedom; several: the
-    fewer of Welch's at g = 0 and at the ratio.  None without any spread.
+    of 1 − alpha/2: (m_b² − t²V_bb)·g² − 2(m_D·m_b − t²V_Db)·g + m_D² − t²V_DD <= 0 (Fieller 1954).  This is an interval
+    if the factor of g² is positive, that is, if b differs from zero at level alpha.  One group has n − 1 degrees of
+    freedom; several have the smaller of Welch's at g = 0 and at the ratio.  None without any spread.
     """
     means = np.sum([part.mean(0) for part in parts], axis=0)
     covariances = [np.cov(part.T) / len(part) for part in parts]
@@ -180,7 +180,7 @@ def _df(direction: np.ndarray, covariances: Parts, sizes: list[int]) -> float:
 
 
 def shares(manifest: Manifest, weights: dict[str, float]) -> dict[str, float]:
-    """How much of a contrast is in each stratum, by the size of its weights; it sums to one."""
+    """The share of a contrast's absolute weights in each stratum; shares sum to one."""
     found: dict[str, float] = {}
     for name, members in strata(manifest):
         inside = [abs(weights[cell.id]) for cell in members if cell.id in weights]
@@ -192,10 +192,10 @@ def shares(manifest: Manifest, weights: dict[str, float]) -> dict[str, float]:
 def _parts(
     manifest: Manifest, weights: dict[str, float], values: pandas.DataFrame, curves: list[tuple[Slope, float]]
 ) -> tuple[Parts, bool]:
-    """D and b of a contrast in independent groups, and whether seeds of D are lost for want of b.
+    """D and b of a contrast in independent groups, and whether seeds are dropped because they have no b.
 
-    Cells with the same batches pair by seed, and with their reference's slope; a contrast whose weights cancel within
-    each of these groups is one group.
+    Cells with the same batches are paired by seed with each other and with their reference's slope.  If the weights sum
+    to zero within the cells of each batch, the whole contrast is one group.
     """
     batches = {cell.id: cell.batches for cell in manifest.cells}
     independent, together = groups(manifest, weights)
@@ -217,7 +217,7 @@ def _parts(
 
 
 def bent(curve: Slope) -> str:
-    """What to say where the two halves of a reference's curve differ clearly in slope; else nothing."""
+    """A note if the slopes of the two halves of a reference's curve differ significantly; else ""."""
     difference = paired((curve.upper - curve.lower).to_numpy())
     if not p_value(difference) < BENT:
         return ""
@@ -228,7 +228,7 @@ def bent(curve: Slope) -> str:
 
 
 def exchange_lines(study: Study) -> list[str]:
-    """What 25 % more steps do to each reference, with a 95 % interval over seeds; nothing without exchange runs."""
+    """The effect of 25 % more steps on each reference, with a 95 % interval over seeds; empty without exchange runs."""
     exchange = study.beside.get("exchange")
     if exchange is None:
         return []
@@ -247,25 +247,25 @@ def exchange_lines(study: Study) -> list[str]:
 def worth_of(
     study: Study, contrast: Contrast, found: Scored, row: Any, curves: dict[str, Slope]
 ) -> Callable[[float], Worth] | None:
-    """What a difference is worth at a level of its interval; None without exchange runs that have its metric."""
+    """A function from the level of the interval to what a difference is worth; None without exchange runs."""
     if not curves or math.isnan(row.mean):
         return None
     return lambda level: worth(study.manifest, contrast.weights, found.values, curves, row.lower_is_better, level)
 
 
 def curves_of(study: Study, metric: str) -> dict[str, Slope]:
-    """The slopes of a study's exchange runs by a metric; none without such runs, or of seconds."""
-    exchange = None if metric in SPEED else study.beside.get("exchange")  # steps are what they compare
+    """The slopes of a study's exchange runs in a metric; empty without such runs and for seconds per step."""
+    exchange = None if metric in SPEED else study.beside.get("exchange")
     return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
 
 
 def fits_in_steps(
     study: Study, contrast: Contrast, found: Scored, row: Any, share: float, curves: dict[str, Slope]
 ) -> Fits:
-    """Whether the seeds that trained, five at least, are worth less than a share of the steps at a level.
+    """A test, over at least five seeds that did not collapse, that a contrast is worth less than a share of the steps.
 
-    Fieller's interval, moved by a cost to either side, has to lie within: the slope is of these seeds, too, and taken
-    as known it would make false equals of every third study of which a run collapsed.
+    Fieller's interval has to lie within the share after a shift by the cost in either direction.  The slope is
+    estimated from these seeds, too: taken as known, a third of the studies with a collapsed run would falsely pass.
     """
     trained, _ = without_collapsed(found, list(contrast.weights))
     of_row = study.manifest, contrast.weights, trained.values
@@ -278,14 +278,14 @@ def fits_in_steps(
 
 
 def outside(found: Worth, share: float) -> bool:
-    """Whether all of a worth is more than a share of the steps."""
+    """Whether the interval lies entirely beyond a share of the steps, on either side."""
     return found.worth_low > share or found.worth_high < 1 / (1 + share) - 1
 
 
 def in_units(study: Study, contrast: Contrast, margin: str | float, curves: dict[str, Slope]) -> float:
-    """A margin in the metric's unit; of a share of the steps |mean slope|·log(1 + share), NaN without exchange runs.
+    """A margin in the metric's unit; for a share of the steps |mean slope|·log(1 + share), NaN without exchange runs.
 
-    Of several strata the slope is a mean by how much of the contrast is in each, as in `step_equivalents`.
+    Over several strata, slopes are averaged by the contrast's `shares`.
     """
     share = fraction_of(margin)
     if share is None:
@@ -298,9 +298,9 @@ def in_units(study: Study, contrast: Contrast, margin: str | float, curves: dict
 
 
 def worth_words(row: Any, steps: str = "training steps") -> str:
-    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
+    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; "" without exchange runs.
 
-    What was measured ends at 0.8 and 1.25 times the steps: beyond, only this is reported.
+    Numbers outside the measured range, 0.8 to 1.25 times the steps, are given as "more than 25 %" or "<−25".
     """
     share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
     if not (math.isfinite(share) and low <= high):
@@ -319,13 +319,13 @@ def worth_words(row: Any, steps: str = "training steps") -> str:
 
 
 def worth_told(row: Any, steps: str = "training steps") -> str:
-    """What an effect is worth in steps of its reference, and what must be known of that number and it does not say."""
+    """What an effect is worth in steps of its reference, with the notes that limit it."""
     notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
     return ", ".join(filter(None, (worth_words(row, steps), *notes)))
 
 
 def worth_places(low: float, high: float) -> int:
-    """Decimal places of what an effect is worth, in per cent: one where its interval is narrow."""
+    """Decimal places of a worth in per cent: one if its interval is narrow, else none."""
     return int((high - low) / 2 < 0.02)
 
 
