@@ -1,6 +1,6 @@
-"""One run, from its configuration to its metrics: loop, optimiser, evaluation, devices.
+"""Training one run, from its configuration to its metrics.
 
-`trainer` is the loop.  A step of it: `step`, with its `gradients` and the optimiser (`optim`), then the average of the
-weights (`weight_averaging`); an evaluation: `evaluation`, on top of `scoring`.
-Beside the loop: `clock`, `checkpoint`, `divergence`.
+`trainer` holds the loop.  Each step calls `step`, which uses `gradients` and the optimiser (`optim`), and then updates
+the average of the weights (`weight_averaging`).  `evaluation` measures the model with `scoring`.
+The loop also uses `clock`, `checkpoint` and `divergence`.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically with a digest of the logged steps, and continued from where these are still there."""
+"""Checkpoints, written atomically with a digest of the metrics logged so far, which must match when a run resumes."""
 
 import dataclasses
 import io
@@ -16,27 +16,27 @@ from ablate.results.run import MetricsWriter, Run
 
 @dataclasses.dataclass
 class Progress:
-    """What a checkpoint carries beside the states of the parts of a run."""
+    """The progress of a run, saved in its checkpoint together with the state of each part."""
 
     step: int = 0
     tokens: int = 0  # positions of the batches so far
-    offset: int = 0  # bytes of metrics.jsonl that belong to the steps so far
-    logged: str = ""  # their digest
+    offset: int = 0  # bytes of metrics.jsonl written up to this step
+    logged: str = ""  # SHA-256 of those bytes
     first_loss: float = math.nan  # training loss of the first step
-    high_loss_count: int = 0  # logged training losses in a row that were too high
-    resumed: int = 0  # times that a later process continued
+    high_loss_count: int = 0  # consecutive logged training losses that were too high
+    resumed: int = 0  # how often the run was resumed
 
 
 class DamagedLog(Exception):
-    """The logged steps that a checkpoint goes on from are not those that were written."""
+    """The metrics logged before a checkpoint have changed since it was written."""
 
 
 class DamagedCheckpoint(Exception):
-    """A checkpoint that cannot be continued from; it has been set aside."""
+    """A checkpoint that cannot be used; it has been set aside."""
 
 
 def save(run: Run, progress: Progress, metrics: MetricsWriter, parts: Mapping[str, Any]) -> None:
-    """Write a run's checkpoint, atomically: of each part its `state_dict`."""
+    """Write a run's checkpoint atomically, with the `state_dict` of each part."""
     progress.offset, progress.logged = metrics.offset(), metrics.written().sha256
     buffer = io.BytesIO()
     states = {name: part.state_dict() for name, part in parts.items()}
@@ -45,10 +45,7 @@ def save(run: Run, progress: Progress, metrics: MetricsWriter, parts: Mapping[st
 
 
 def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progress:
-    """Have the parts of a run continue from its checkpoint, if there is one.
-
-    Raises DamagedCheckpoint, having set it aside.
-    """
+    """Load the run's checkpoint, if it has one, into its parts.  Raises DamagedCheckpoint after setting it aside."""
     path = run.checkpoint_file
     if not path.exists():
         return Progress()
@@ -60,7 +57,7 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
         check_logged(run.metrics_file, progress)
         for name, part in parts.items():
             part.load_state_dict(state[name])
-    except Exception as error:  # torch.load raises anything on damaged bytes
+    except Exception as error:  # torch.load can raise any exception on damaged bytes
         run.check()
         damaged = [path, *([run.metrics_file] if isinstance(error, DamagedLog) else [])]
         aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
@@ -70,7 +67,7 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
 
 
 def check_logged(metrics: Path, progress: Progress) -> None:
-    """Raise ValueError where the logged steps that a checkpoint goes on from are gone, DamagedLog where they differ."""
+    """Raise ValueError if the metrics logged before a checkpoint are missing, DamagedLog if they have changed."""
     if not metrics.exists():
         raise ValueError(f"{metrics.name} is gone")
     with open(metrics, "rb", opener=regular) as file:

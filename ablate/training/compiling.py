@@ -1,4 +1,4 @@
-"""Models compiled in place, so that their parameters keep their names."""
+"""Compilation of models in place, which leaves the names of their parameters unchanged."""
 
 import importlib
 import time
@@ -8,19 +8,19 @@ from typing import Any
 
 from torch import nn
 
-# What makes inductor's code faster, each as the step of scale=small shows it (benchmarks/step.py, which takes one of
-# them away at a time); rounding apart, it computes the same.
+# Options that make inductor's code faster, each with its effect on a step at scale=small (benchmarks/step.py disables
+# one at a time).  Results differ by rounding only.
 FASTER: dict[str, Any] = {
-    # A value of so many operations is computed once; inductor by itself waits for 30, and computes rotary sines again
-    # in the kernels of every layer: without, a step takes 1.1 times as long.
+    # A value of this many operations is computed once.  By default the limit is 30 and the kernels of every layer
+    # compute rotary sines again: a step takes 1.1 times as long.
     "realize_opcount_threshold": 7,
-    # Nor is what reads two others, such as each sum of the residual stream, computed again in the layers that follow,
-    # whose kernels are then alike and compiled once: without, a step takes 1.03 times as long, compiling 1.15 times.
+    # A value that reads two others, such as each sum of the residual stream, is not recomputed in later layers.  Their
+    # kernels are then identical and compiled once; otherwise a step takes 1.03 times as long, compiling 1.15 times.
     "realize_reads_threshold": 1,
-    # tanh(a) as 2 / (1 + e^−2a) − 1, right to 2e-7; the library's is slow: without, a step with GPT-2's GELU takes 1.13
-    # times as long, in bf16 1.15.
+    # tanh(a) as 2 / (1 + e^−2a) − 1, accurate to 2e-7.  The library's tanh is slow: with GPT-2's GELU a step takes 1.13
+    # times as long, in bf16 1.15 times.
     "cpp.use_decompose_tanh": True,
-    # a · b + c as one instruction: without, a step takes 1.01 times as long, in bf16 1.025.
+    # a · b + c as one instruction; otherwise a step takes 1.01 times as long, in bf16 1.025 times.
     "cpp.enable_floating_point_contract_flag": "fast",
 }
 
@@ -32,36 +32,36 @@ class Stopwatch:
 
     @classmethod
     def begin(cls, _: object) -> None:
-        """A translation begins; one that another needs is part of that."""
+        """A compilation begins."""
         cls.started = time.perf_counter()
 
     @classmethod
     def end(cls, _: object) -> None:
-        """It has ended."""
+        """The compilation has ended."""
         cls.seconds += time.perf_counter() - cls.started
 
 
 def compile_in_place(models: Iterable[nn.Module]) -> None:
-    """Have torch.compile translate models when they are first called; what it made of earlier ones is dropped.
+    """Let torch.compile compile models when they are first called; earlier compiled code is dropped.
 
-    All models share one entry of its cache, that of Module._call_impl: a process that trains cell after cell would
-    reach the limit of graphs at the fifth and run the others eagerly, slower and with other last digits, with no more
-    than a warning in a log.  A single run that reaches the limit fails with FailOnRecompileLimitHit.
+    All models share one entry of the compiler's cache, that of Module._call_impl.  Without the reset, a process that
+    trains cell after cell would reach the recompile limit at the fifth and run the others eagerly, slower and with
+    different rounding, with only a warning in a log.  A single run that reaches it raises FailOnRecompileLimitHit.
     """
-    dynamo = importlib.import_module("torch._dynamo")  # half a second that only compiled runs should pay
+    dynamo = importlib.import_module("torch._dynamo")  # half a second, which only compiled runs should pay
     dynamo.reset()
-    dynamo.on_compile_start(Stopwatch.begin)  # resetting has forgotten them
+    dynamo.on_compile_start(Stopwatch.begin)  # after the reset, which removes the callbacks
     dynamo.on_compile_end(Stopwatch.end)
     dynamo.config.fail_on_recompile_limit_hit = True
-    # Else a ReLU's derivative is kept as a mask of truth values, which inductor's CPU kernels write one by one: a
-    # step takes 1.5 times as long.  To measure it again, clear inductor's cache, which does not notice.
+    # By default a ReLU's derivative is saved as a boolean mask, which inductor's CPU kernels write element by element:
+    # a step takes 1.5 times as long.  Inductor's cache ignores this setting: clear it before measuring again.
     importlib.import_module("torch._functorch.config").recompute_views = True  # type: ignore[attr-defined]
     for model in models:
         model.compile(options=known(FASTER))
 
 
 def known(options: dict[str, Any]) -> dict[str, Any]:
-    """Those of inductor's options that this version of torch has, and for such values; others have no need of them."""
+    """The options of inductor that this version of torch has, with the same type; the others are dropped."""
     now = importlib.import_module("torch._inductor.config").get_config_copy()
     return {
         name: value for name, value in options.items() if name in now and type(now[name]) in (type(value), NoneType)

@@ -1,4 +1,4 @@
-"""The devices of this machine: one environment per worker, names, memory, and what errors say that it is full."""
+"""The devices of this machine: the environment of each worker, device names, memory and out-of-memory errors."""
 
 import functools
 import json
@@ -11,49 +11,49 @@ from typing import NamedTuple
 
 import torch
 
-# A library, or the driver, that gets no memory raises an error of another kind: cuBLAS for its handle, say.
+# Libraries and the driver raise other errors than torch when memory is full, such as cuBLAS for its handle.
 FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory", "HIP out of memory")
-MAXRSS = 1 if sys.platform == "darwin" else 1024  # bytes in what the system counts memory by
+MAXRSS = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
 
 
 def settle() -> None:
-    """Set what every run's numbers depend on in its process: one thread, and one family of attention kernels.
+    """Configure torch in a worker: one thread, and one family of attention kernels.
 
-    Sums in another order are other numbers, and one process per core is faster anyway.  On a GPU flash and
-    memory-efficient attention share their arithmetic, scores and sums in float32; cuDNN's takes some of the cells that
-    flash would, and has given wrong gradients (github.com/pytorch/pytorch/issues/196678).
+    Another order of summation gives other rounding, and one process per core is faster anyway.  On a GPU, flash and
+    memory-efficient attention use the same arithmetic, with scores and sums in float32.  cuDNN's kernels would replace
+    flash in some cells, and have given wrong gradients (github.com/pytorch/pytorch/issues/196678).
     """
     torch.set_num_threads(1)
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def environments(device: str, parallel: str | int) -> list[dict[str, str]]:
-    """What each worker's environment adds: nothing on the CPU, its own device on GPUs; none where there is no GPU."""
+    """The environment variables of each worker: none on the CPU, one device each on GPUs; [] if there is no GPU."""
     if device != "cuda":
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return [{}] * (count if parallel == "auto" else int(parallel))
     count, listed = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # others are in vain
+    devices = [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # torch ignores the rest
     count = len(devices) if parallel == "auto" else int(parallel)
     return [{"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} for i in range(count if devices else 0)]
 
 
 def share(device: str, number: int) -> dict[str, str]:
-    """The environment of one of several processes that others start: GPUs are given out in turn, by its number."""
+    """The environment of one of several processes that another launcher starts; its number selects the GPU."""
     workers = environments(device, "auto")
     return workers[number % len(workers)] if workers and device == "cuda" else {}
 
 
 class Card(NamedTuple):
-    """A GPU: bytes that it has, bytes that could be had when it was asked, and whether it computes in bf16."""
+    """A GPU: total memory in bytes, free memory when queried, and whether it supports bf16."""
 
     total: int
     free: int
     bf16: bool
 
 
-# In a process of its own: a CUDA context here would hold half a gigabyte for as long as a sweep is planned and watched,
-# would keep every other process off a card in exclusive mode, and no fork may follow it.
+# Run in a subprocess: a CUDA context in this process would hold half a gigabyte for as long as a sweep is planned and
+# watched, keep all other processes off a card in exclusive mode, and make forking impossible.
 ASK = """
 import json, torch
 found = []
@@ -62,7 +62,7 @@ for i in range(torch.cuda.device_count()):
     try:
         free = torch.cuda.mem_get_info(i)[0]
     except RuntimeError:
-        pass  # another process has it for itself
+        pass  # another process uses it exclusively
     found.append([card.total_memory, free, bool(torch.version.hip) or card.major >= 8])
 print(json.dumps(found))
 """
@@ -70,7 +70,7 @@ print(json.dumps(found))
 
 @functools.cache
 def cards() -> list[Card]:
-    """The GPUs that this process may use, asked once; none where there is none, or none that answers."""
+    """The GPUs visible to this process, queried once; [] if there are none or they do not respond."""
     if not torch.cuda.device_count():
         return []
     done = subprocess.run([sys.executable, "-P", "-c", ASK], capture_output=True, text=True)
@@ -78,16 +78,15 @@ def cards() -> list[Card]:
 
 
 def moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor of the CPU on a device; on a GPU from pinned memory, which nobody waits for.
+    """Copy a CPU tensor to a device; to a GPU from pinned memory, without waiting.
 
-    The CPU is then free to make the next batch, and to launch its step, while the GPU is at this one: no further thread
-    or queue is needed to be a batch ahead.
+    The CPU can then prepare and launch the next step while the GPU works on this one, without another thread or queue.
     """
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def peak_memory(device: torch.device) -> int:
-    """Most bytes held so far: on the GPU by tensors, on the CPU by the process."""
+    """Peak memory in bytes: allocated tensors on a GPU, the resident set of the process on the CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS
@@ -95,25 +94,22 @@ def peak_memory(device: torch.device) -> int:
 
 @functools.cache
 def device_name(device: torch.device) -> str:
-    """The device as its maker calls it."""
+    """The device's model name."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}"
 
 
 class TooLarge(Exception):
-    """Work that does not fit into memory and cannot be taken by parts."""
+    """A batch does not fit into memory and cannot be split further."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is that an accelerator's memory is full, so that less work at a time may do."""
+    """Whether an error means that an accelerator's memory is full, so that a smaller batch may fit."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in FULL)
 
 
 def make_room(device: torch.device) -> None:
-    """Give memory that is free back to the GPU, so that it can be had in other pieces.
-
-    Not while the error is handled, which holds on to what it was raised in.
-    """
+    """Release cached GPU memory.  Call it after the `except` block: the error keeps tensors of its frames alive."""
     if device.type == "cuda":
         torch.cuda.empty_cache()

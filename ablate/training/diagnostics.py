@@ -1,4 +1,4 @@
-"""What goes on inside a model, on one fixed batch: `train.diagnostics=true` logs it at every evaluation."""
+"""Diagnostics of a model's internals on one fixed batch, logged at every evaluation with `train.diagnostics=true`."""
 
 import copy
 import inspect
@@ -19,14 +19,14 @@ from ablate.training.scoring import autocast
 
 
 def diagnose(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -> dict[str, float]:
-    """`diag/*` on the first `size` examples, in evaluation mode, from a copy: nothing of the model can move.
+    """`diag/*` on the first `size` examples, from a copy of the model in evaluation mode, so that nothing changes.
 
-    grad_norm         ‖∂ loss / ∂ parameters‖ of each block, and of the embedding
-    attention_logit   largest |q · k| · scale of each block, over the pairs that attention may see
+    grad_norm         ‖∂ loss / ∂ parameters‖ of each block and of the embedding
+    attention_logit   largest |q · k| · scale of each block, over the pairs of positions that attention may use
     activation_rms    root mean square of each block's output, over real positions
-    drift             how far a running norm's statistics are from this batch's
+    drift             distance of a running norm's statistics from this batch's
 
-    Out of memory, on half as many.
+    When out of memory, uses half as many examples.
     """
     while True:
         try:
@@ -52,13 +52,13 @@ def diagnosed(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) 
     norms: dict[str, float] = {}
     parts = ((name, module) for name, module in copied.named_modules() if isinstance(module, Block) or name == "embed")
     for name, module in parts:
-        if gradients := [p.grad for p in module.parameters() if p.grad is not None]:  # what is frozen has none
+        if gradients := [p.grad for p in module.parameters() if p.grad is not None]:  # frozen parameters have none
             norms[f"diag/grad_norm/{name}"] = math.hypot(*(float(each.float().norm()) for each in gradients))
     return norms | found
 
 
 def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
-    """Have a module leave in `found`, at every forward pass, what it can show."""
+    """Register hooks that store a module's diagnostics in `found` at each forward pass."""
 
     def show(key: str, value: Tensor) -> None:
         found[key] = max(found.get(key, 0.0), float(value))
@@ -86,7 +86,7 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
 
 
 def arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What a module's forward is called with, by name."""
+    """The arguments of a module's forward call, by name."""
     return inspect.signature(module.forward).bind(*args, **kwargs).arguments
 
 
@@ -100,7 +100,7 @@ def rms(x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -
 def largest_logit(
     attention: Any, x: Tensor, places: Places | None, causal: bool, mask: Tensor | None, memory: Tensor | None
 ) -> Tensor:
-    """The largest |q · k| · scale, before caps, over the pairs of a real query and a real key that it may see."""
+    """The largest |q · k| · scale, before caps, over the pairs of a real query and a real key that it may attend to."""
     places, window = places or Places(), getattr(attention, "window", None)
     query, key, _ = attention.project(x, x if memory is None else memory, places)
     scale = places.scale(attention.scale, window)

@@ -1,4 +1,4 @@
-"""When a run counts as diverged, and when as overfitting, which is a note on a run, never a lost one."""
+"""Detection of divergence, which fails a run, and of overfitting, which is only noted."""
 
 import math
 from collections.abc import Sequence
@@ -9,20 +9,20 @@ from ablate.results.run import Row
 from ablate.training.checkpoint import Progress
 
 DIVERGED = 1.1  # times the training loss of the first step
-LASTING = 0.1  # of the steps that the logged training losses are as high; at the end of the run the last two are enough
-OVERFITS = 1.02  # times the lowest validation loss, at the end: more than evaluations of one run differ by
-WINDOW = 5  # logged steps whose training losses are averaged: single batches differ
+LASTING = 0.1  # share of the steps for which the loss must be that high; at the end of the run two logged losses do
+OVERFITS = 1.02  # final / lowest validation loss: above the variation between evaluations of one run
+WINDOW = 5  # logged steps over which the training loss is averaged, since single batches vary
 
 
 class Diverged(Exception):
-    """The loss is not finite, or the training loss stays above where it began."""
+    """The loss is not finite, or the training loss stays above its initial value."""
 
 
 def check_divergence(row: Row, progress: Progress, loop: Train) -> None:
-    """Raise Diverged for a loss that is not finite, or a training loss that stays 1.1 times above its first value.
+    """Raise Diverged if a loss is not finite, or if the training loss stays above 1.1 times its first value.
 
-    It stays where no loss logged over a tenth of the steps is lower, or none of the last two of the run.  What the
-    validation loss does while the training loss is finite and falls is no matter of divergence.
+    It stays there if every loss logged over a tenth of the steps is above, or the last two of the run.  The validation
+    loss does not matter as long as the training loss is finite and falls.
     """
     for key in ("train/loss", "train/objective", "grad_norm", "val/loss", "test/loss"):
         if not math.isfinite(row.get(key, 0.0)):
@@ -39,10 +39,10 @@ def check_divergence(row: Row, progress: Progress, loop: Train) -> None:
 
 
 def overfits(rows: Sequence[Row]) -> Overfits | None:
-    """How far the validation loss of a run's logged rows ends above its lowest, while the training loss fell.
+    """How much higher a run's validation loss ends than its lowest value, while the training loss fell.
 
-    `times`: last / lowest validation loss; `step`: where it was lowest.  None where it ends less than 2 % above, or
-    the training loss, averaged over five logged steps, is no lower at the end than it was there.
+    `times`: last / lowest validation loss; `step`: the step of the lowest.  None if it ends less than 2 % above, or if
+    the training loss, averaged over five logged steps, is no lower at the end than at that step.
     """
     evaluated = [row for row in rows if isinstance(row.get("val/loss"), int | float)]
     if not evaluated:
@@ -55,7 +55,7 @@ def overfits(rows: Sequence[Row]) -> Overfits | None:
 
 
 def _trained(rows: Sequence[Row], step: int | None) -> float:
-    """The mean training loss of the logged steps up to one, or to the last; of those after it where there are none."""
+    """Mean of the last logged training losses up to a step, or of all; the first one if none was logged by then."""
     known = [row for row in rows if isinstance(row.get("train/loss"), int | float)]
     before = [row for row in known if step is None or row["step"] <= step][-WINDOW:] or known[:1]
     losses = [row["train/loss"] for row in before]

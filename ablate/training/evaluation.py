@@ -1,4 +1,4 @@
-"""What a model is measured by: metrics of a held-out split, greedy decoding, and all that a run ends with."""
+"""Evaluation of models: metrics of a held-out split, greedy decoding, and the final evaluation of a run."""
 
 import copy
 import itertools
@@ -29,22 +29,22 @@ from ablate.training.scoring import (
 
 
 class Setting(NamedTuple):
-    """How models are measured."""
+    """Settings of evaluation."""
 
-    tokens: int  # positions of the test split, about
+    tokens: int  # approximate number of positions of the test split
     device: torch.device
     precision: str
-    chunk: int = CHUNK  # positions of one forward pass
-    val_share: float = 1.0  # of `tokens`, on the validation split during training
-    rows: int | None = None  # examples of one forward pass, where the model is compiled for so many
+    chunk: int = CHUNK  # positions per forward pass
+    val_share: float = 1.0  # share of `tokens` used on the validation split during training
+    rows: int | None = None  # examples per forward pass, if the model is compiled for a fixed batch size
 
     def of(self, split: str) -> int:
-        """Positions of a split."""
+        """Number of positions of a split."""
         return self.tokens if split == "test" else max(1, round(self.tokens * self.val_share))
 
 
 def setting_of(config: Config) -> Setting:
-    """The setting of a resolved configuration."""
+    """The evaluation settings of a resolved configuration."""
     train, evaluated = config.train, config.eval
     chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
     rows = train.batch_size if train.compile else None
@@ -53,7 +53,7 @@ def setting_of(config: Config) -> Setting:
 
 
 class Measured(NamedTuple):
-    """Metrics of a split, the scores behind them and the examples."""
+    """Metrics of a split, and the scores and examples that they come from."""
 
     metrics: dict[str, float]
     scores: Scores
@@ -61,7 +61,7 @@ class Measured(NamedTuple):
 
 
 class FinalEvaluation(NamedTuple):
-    """Test metrics at the end of training, and losses by document."""
+    """Test metrics at the end of training, and losses per document."""
 
     metrics: dict[str, float]
     documents: DocumentLosses
@@ -70,29 +70,29 @@ class FinalEvaluation(NamedTuple):
 def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None) -> Measured:
     """Metrics of a split, at the training length or another.
 
-    On the test split of sequence-to-sequence tasks `exact` is that of greedy decoding.
+    On the test split of sequence-to-sequence tasks, `exact` uses greedy decoding.
     """
     device, precision, chunk = setting.device, setting.precision, setting.chunk
     held_out = task.held_out(split, setting.of(split), length)
-    # Examples of another length have a graph of their own, which need not keep what a backward pass would need.
+    # Other lengths get their own graph, which need not save activations for a backward pass.
     rows = setting.rows if length is None else None
     scores = score(model, held_out, device, precision, chunk=chunk, rows=rows)
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
-        of_its_own = scores._replace(right=decoded(model, held_out, device, precision, chunk))
-        found[at_length("test/exact", length)] = exact(of_its_own)
+        generated = scores._replace(right=decoded(model, held_out, device, precision, chunk))
+        found[at_length("test/exact", length)] = exact(generated)
     return Measured(found, scores, held_out)
 
 
 def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: Iterator[Batch]) -> FinalEvaluation:
-    """A trained model on the test split; `batches` are those of training that would have followed the last.
+    """Evaluate a trained model on the test split; `batches` are the training batches after the last step.
 
-    Where norms keep running statistics, beside `test/loss` with those: `test/loss_recalibrated`, with statistics
-    estimated anew, and `test/loss_batch`, with those of each chunk of examples, which look at what is predicted.
+    Models with running statistics get two more losses: `test/loss_recalibrated`, with statistics estimated anew, and
+    `test/loss_batch`, with those of each chunk of examples, which depend on the tokens to be predicted.
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        device, precision = setting.device, setting.precision  # chunks are of one size on every device
+        device, precision = setting.device, setting.precision  # the chunk size is the same on all devices
         fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
             found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}
@@ -108,7 +108,7 @@ def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int
 
 
 def following(task: Task, seed: int, step: int, size: int) -> Iterator[Batch]:
-    """The training batches from a step on; none is made before it is asked for."""
+    """The training batches from a step on, generated lazily."""
     return (task.batch(seed, later, size) for later in itertools.count(step))
 
 
@@ -117,9 +117,8 @@ BATCHES = 32
 
 @torch.no_grad()
 def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -> nn.Module:
-    """A copy of the model, in evaluation mode, whose running statistics are the mean over 32 training batches.
-
-    Without dropout (precise statistics: Wu 2021, arXiv 2105.07576).
+    """A copy of the model, in evaluation mode, whose running statistics are the mean over 32 training batches, computed
+    without dropout (precise statistics: Wu 2021, arXiv 2105.07576).
     """
     copied = copy.deepcopy(model).eval()
     for norm in running_norms(copied):
@@ -134,22 +133,22 @@ def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -
 
 @torch.no_grad()
 def greedy(model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> Tensor:
-    """What a sequence-to-sequence model predicts at each position, reading its own predictions before it: (B, T).
+    """Greedy predictions (B, T) of a sequence-to-sequence model, which reads its own earlier predictions.
 
-    The first token of each example starts it.  Where a target is scored the next token is the prediction; where it
-    is not, the given one stays.
+    The first token of each example is given.  The next token is the prediction where a target is scored, and the given
+    token elsewhere.
 
-    An example is all right exactly if it is so with teacher forcing.  By induction over t: while all scored
+    An example is entirely right exactly if it is so with teacher forcing.  By induction over t: while all scored
     predictions before t are right, the tokens up to t are the given ones, so the prediction at t is that of teacher
-    forcing, right or wrong.  The first wrong one is thus the same in both, or there is none in either.
+    forcing.  The first wrong prediction is thus the same in both, or neither has any.
     """
     scored = targets != IGNORE
     tokens = inputs["tokens"].clone()
-    tokens[:, 1:] = tokens[:, 1:].masked_fill(scored[:, :-1], 0)  # what is to be predicted is nowhere to be read
+    tokens[:, 1:] = tokens[:, 1:].masked_fill(scored[:, :-1], 0)  # hide the targets
     predicted = torch.zeros_like(tokens)
     logits, places = continuing(model, inputs), scored.any(0).nonzero()
     for t in range(int(places.max()) + 1 if len(places) else 0):
-        # At full length each time: products of other shapes round otherwise, and the induction would hold but for that.
+        # Always at full length: products of other shapes round differently, which would break the induction.
         predicted[:, t] = logits(tokens)[:, t].argmax(-1)
         if t + 1 < tokens.shape[1]:
             tokens[:, t + 1] = torch.where(scored[:, t], predicted[:, t], tokens[:, t + 1])
@@ -157,9 +156,9 @@ def greedy(model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> Tens
 
 
 def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """The logits of a model as a function of the tokens alone: the source is encoded once, where its class says how.
+    """A model's logits as a function of the tokens alone; the source is encoded once if its class has `encode`.
 
-    A compiled model is called whole: its parts by themselves run eagerly and would round otherwise.
+    A compiled model is called as a whole: its submodules alone would run eagerly and round differently.
     """
     if "encode" not in vars(type(model)) or model._compiled_call_impl is not None:
         return lambda tokens: model(**inputs | {"tokens": tokens})
@@ -171,7 +170,7 @@ def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor]
 def decoded(
     model: nn.Module, held_out: HeldOut, device: torch.device, precision: str, chunk: int = CHUNK
 ) -> np.ndarray:
-    """Where greedy decoding of held-out sources hits the targets, (examples, T); the model is left as it was."""
+    """Whether greedy decoding of each held-out source matches the targets, (examples, T)."""
 
     def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
         return (greedy(model, inputs, targets) == targets).cpu().numpy()

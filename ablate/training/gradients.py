@@ -1,4 +1,4 @@
-"""The gradient of a batch; where it does not fit into memory by parts, half as large after every failure."""
+"""The gradient of a batch, computed in smaller parts when out of memory."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ from ablate.training.scoring import autocast
 
 
 class Gradients:
-    """`gradients(batch)` of a run: replaces the gradients of the parameters, and returns the losses of the batch.
+    """`gradients(batch)` replaces the gradients of the parameters and returns the losses of the batch.
 
-    All calls within one step have the draws of that step, and running statistics are those of its first call alone.
-    `parts` is how many parts a batch is taken in; `report` is called with a sentence where it has to be more.
+    All calls within one step use the same random draws; only the first updates running statistics.
+    `parts` is the number of parts that a batch is split into; `report` is called with a sentence when it grows.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Gradients:
         self.parts, self.step, self.calls = 1, 0, 0
 
     def begin(self, step: int) -> None:
-        """The calls that follow, and what parts from outside draw beside them, are those of a step."""
+        """Start a step: the following calls, and the random numbers of user components, belong to it."""
         self.step, self.calls = step, 0
         self.seed_others()
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        """Leave the gradient of what a batch is trained by in the parameters.  Raises TooLarge."""
+        """Compute the gradient of the training objective on a batch.  Raises TooLarge."""
         self.model.zero_grad(set_to_none=True)
         rekey(self.model, self.seed, self.step)
         self.seed_others()
@@ -60,15 +60,15 @@ class Gradients:
         return losses
 
     def state_dict(self) -> dict[str, int]:
-        """What a checkpoint has to hold of it."""
+        """The state to save in a checkpoint."""
         return {"parts": self.parts}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from a checkpoint."""
+        """Restore from a checkpoint."""
         self.parts = state["parts"]
 
     def seed_others(self) -> None:
-        """Set torch's own generators for the step, where parts from outside may draw from them."""
+        """Seed torch's global generators for the step if user components may draw from them."""
         if self.foreign:
             seed_others(self.seed, self.step, self.device)
 
@@ -76,9 +76,9 @@ class Gradients:
 def backward_by_parts(
     model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
 ) -> tuple[dict[str, Tensor], int]:
-    """Leave the gradient of what a batch is trained by in the parameters: its losses, and how many parts.
+    """Compute the gradient of the training objective; returns the losses and the number of parts used.
 
-    Starts with `parts` and doubles them when it is out of memory, from the same gradients as before.  Raises TooLarge.
+    Starts with `parts` and doubles them when out of memory, starting over each time.  Raises TooLarge.
     """
     while True:
         try:
@@ -96,9 +96,9 @@ def backward_by_parts(
 def backward(
     model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
 ) -> dict[str, Tensor]:
-    """Backward through the mean loss over all targets of a batch, in parts of equal size but for the last.
+    """Backpropagate the mean loss over all targets of a batch, in parts of equal size except the last.
 
-    Returns the cross-entropy as `loss`; where terms are added to it, these by name, and the sum as `objective`.
+    Returns the cross-entropy as `loss`; if there are other terms, also these by name and their sum as `objective`.
     """
     size = -(-len(batch.targets) // parts)
     scored = int((batch.targets != IGNORE).sum())
@@ -122,7 +122,7 @@ def backward(
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, scored: int | None) -> Tensor:
-    """Mean −log p of the targets, or their sum divided by how many are scored in a whole of which these are a part."""
+    """Mean −log p of the targets; for a part of a batch, their sum over the `scored` targets of the whole batch."""
     logits, targets = logits.flatten(0, -2), targets.flatten()
     if scored is None:
         return F.cross_entropy(logits, targets)
@@ -130,7 +130,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, scored: int | None) -> Tensor
 
 
 def refuse_to_split(model: nn.Module, rows: int, parts: int, message: str) -> None:
-    """Raise TooLarge where a batch of some rows cannot be taken in more parts."""
+    """Raise TooLarge if a batch cannot be split into more parts."""
     if norms := running_norms(model):
         kind = type(norms[0]).__name__
         why = f"{kind} normalises by the whole batch, so that parts would be another model; write a smaller"

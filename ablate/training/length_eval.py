@@ -1,6 +1,6 @@
-"""Trained models tested at other lengths than training's: what is refused, what is lacking, what is written.
+"""Evaluation of trained models at other lengths than the training length.
 
-`eval.lengths` is no part of a run's key: new lengths test the weights that were kept, and train nothing again.
+`eval.lengths` is not part of a run's key: new lengths evaluate the saved weights, and nothing is trained again.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from ablate.training.evaluation import Setting, at_lengths
 
 
 def length_problems(config: Config, task: Task) -> list[Problem]:
-    """The lengths of a cell that its task has no examples of, or that its positions do not reach."""
+    """Problems of a cell's lengths: its task has no examples of them, or its position encoding does not reach them."""
     found = []
     for length in config.eval.lengths:
         try:
@@ -40,23 +40,23 @@ def length_problems(config: Config, task: Task) -> list[Problem]:
 
 
 def seen_lengths(config: Config, task: Task) -> dict[str, float]:
-    """The lengths of a cell whose test examples training has seen, as JSON keeps them, and what share is expected."""
+    """The lengths of a cell whose test examples occur in training (as JSON keys), with their expected share."""
     examples = config.train.steps * config.train.batch_size
     found = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     return {length: share for length, share in found.items() if share > 0}
 
 
 def seen_in_training(lengths: dict[str, float]) -> list[str]:
-    """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
+    """A note on the lengths whose test examples occur in training; [] if there are none."""
     shares = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
     note = f"eval.lengths seen in training: {shares} of the test examples: there are too few to hold any out"
     return [note] if shares else []
 
 
 def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
-    """Test a trained model at these lengths and add the metrics to the run's evaluation.json.
+    """Evaluate a trained model at these lengths and add the metrics to the run's evaluation.json.
 
-    Eagerly, whether it was compiled or not: each length would be compiled anew, and kept weights are tested so, too.
+    Always in eager mode: each length would be compiled anew, and saved weights are evaluated in eager mode, too.
     """
     found = at_lengths(copy.deepcopy(model), task, setting, lengths)
     whose = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)

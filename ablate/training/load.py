@@ -1,4 +1,4 @@
-"""A run read from disk, with its trained model: `ablate.load("results/runs/<cell>/s<seed>-<key>").model()`."""
+"""Runs loaded from disk, with their trained models: `ablate.load("results/runs/<cell>/s<seed>-<key>").model()`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class LoadedRun(NamedTuple):
-    """One run: its resolved configuration, its logged steps, and its result (None while it has not ended).
+    """A run: its resolved configuration, its logged steps, and its result (None if it has not ended).
 
-    The final metrics of the result include those that came after it, at other lengths say.
+    The final metrics of the result include those computed later, such as metrics at other lengths.
     """
 
     run: Run
@@ -38,9 +38,9 @@ class LoadedRun(NamedTuple):
         return f"<run {self.run.path}: {status}, {len(self.metrics)} logged steps>"
 
     def model(self) -> nn.Module:
-        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when it has no weights,
-        `Corrupt` when they are damaged, ValueError when they do not fit the code, or the text has changed since, and
-        its tokens with it.
+        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError if no weights were saved,
+        `Corrupt` if they are damaged, and ValueError if they do not match the code, or the text, and thus its tokens,
+        has changed since.
         """
         import torch
 
@@ -51,7 +51,7 @@ class LoadedRun(NamedTuple):
                 f"{self.run.path} has no weights: {why_without(self.result, self.run.weights_file)}"
             )
         task = self.task()
-        with torch.device("cpu"):  # whatever the caller's default is
+        with torch.device("cpu"):  # even if the caller has set another default
             model = build_model(self.config, task)
         state, kept = model.state_dict(), self.weights()
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
@@ -64,7 +64,7 @@ class LoadedRun(NamedTuple):
         return model.eval()
 
     def weights(self) -> dict[str, Tensor]:
-        """The tensors that were kept, as training wrote them.  Raises `Corrupt`."""
+        """The saved tensors, as training wrote them.  Raises `Corrupt`."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -81,8 +81,8 @@ class LoadedRun(NamedTuple):
             raise damaged from None
 
     def task(self) -> Task:
-        """The task that it was trained on.  Raises ValueError when the data have changed since, and
-        ModuleNotFoundError when parts of the run come from a package that is not found here.
+        """The task that it was trained on.  Raises ValueError if the data have changed since, and
+        ModuleNotFoundError if a package of the run's user components cannot be imported.
         """
         from ablate.results.stored_targets import not_found, targets_of
 
@@ -100,7 +100,7 @@ class LoadedRun(NamedTuple):
 
 
 def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
-    """What is wrong with kept tensors for a model that wants others, in a few words; "" where they fit."""
+    """How saved tensors differ from those that a model needs; "" if they match."""
     for name, tensor in wanted.items():
         if name not in kept:
             return f"has no {name}, which the model needs"
@@ -111,8 +111,8 @@ def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
 
 
 def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
-    """Read a run's folder.  Raises FileNotFoundError when it holds no run, `Corrupt` when it is damaged, and
-    ValueError for what can be no package of the user's.
+    """Load a run's folder.  Raises FileNotFoundError if it holds no run, `Corrupt` if it is damaged, and ValueError for
+    an invalid package in `user`.
     """
     folder, packages = folder.resolve(), allowed_packages(user)
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
@@ -133,7 +133,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
 
 
 def read_config(file: Path) -> Config:
-    """A run's configuration.  Raises `Corrupt`."""
+    """Read a run's configuration.  Raises `Corrupt`."""
     try:
         config = stored(read_plain(file))
     except Corrupt as error:

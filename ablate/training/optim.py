@@ -15,13 +15,13 @@ from ablate.model.build import base_of
 from ablate.model.init import CONVOLUTIONS, role_of
 from ablate.training.devices import TooLarge, is_out_of_memory
 
-OFFERED = ("model", "params", "lr", "betas", "weight_decay")  # what an optimiser may ask for by name
+OFFERED = ("model", "params", "lr", "betas", "weight_decay")  # arguments that an optimiser's signature may name
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's own, without the wrappers that import its compiler at the first call, which takes as long as torch."""
+    """torch's AdamW without the wrappers that import its compiler at the first call, which takes as long as torch."""
 
-    rule = "adam"  # by which parametrization=mup sets rates
+    rule = "adam"  # how parametrization=mup scales the learning rate
 
     add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
     zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
@@ -33,7 +33,7 @@ class AdamW(torch.optim.AdamW):
 class Lion(torch.optim.Optimizer):
     """θ ← θ − lr (sign(β₁ m + (1 − β₁) g) + λ θ), then m ← β₂ m + (1 − β₂) g (Chen 2023, arXiv 2302.06675)."""
 
-    rule = "adam"  # of steps whose size gradients do not change
+    rule = "adam"  # the size of a step does not depend on that of the gradient
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float]):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
@@ -77,10 +77,10 @@ class SGD(torch.optim.Optimizer):
 class Adafactor(torch.optim.Optimizer):
     """θ ← θ − lr (max(ε, RMS(θ)) U / max(1, RMS(U) / d) + λ θ), U = g / √V (Shazeer & Stern 2018, arXiv 1804.04235).
 
-    V ← β V + (1 − β) g² with β = 1 − t^−decay at step t; of a matrix the means R of its rows and C of its columns alone
-    are kept, and V = R C / mean(R).  Of many matrices in one parameter each is taken by itself; the kernel of
-    a convolution has one RMS, and R and C over its last two axes, as in torch's own.  That takes min(lr, 1 / √t) for
-    the rate, which would not be that of the schedule.
+    V ← β V + (1 − β) g² with β = 1 − t^−decay at step t.  Of a matrix only the means R of its rows and C of its columns
+    are stored, and V = R C / mean(R).  Stacked matrices in one parameter are treated separately.  The kernel of a
+    convolution has one RMS, and R and C over its last two axes, as in torch.  Unlike torch, which uses the rate
+    min(lr, 1 / √t), this follows the schedule.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
@@ -103,7 +103,7 @@ class Adafactor(torch.optim.Optimizer):
                 parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])
 
     def scaled(self, parameter: nn.Parameter, decay: float) -> torch.Tensor:
-        """U of one parameter, whose averages go on."""
+        """U of one parameter; updates its averages."""
         state, g = self.state[parameter], parameter.grad
         assert g is not None
         state["step"] = state.get("step", 0) + 1
@@ -118,7 +118,7 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def rms(x: torch.Tensor, axes: int) -> torch.Tensor:
-    """√mean(x²) over the last axes, as numbers that broadcast over it."""
+    """√mean(x²) over the last `axes` axes, which are kept."""
     return x.square().mean(tuple(range(-axes, 0)), keepdim=True).sqrt()
 
 
@@ -126,7 +126,7 @@ Stacks = Sequence[tuple[nn.Parameter, list[nn.Parameter]]]
 
 
 class SideBySide(torch.optim.Optimizer):
-    """Several optimisers as one, each of parameters of its own; groups keep their rates as shares of optim.lr."""
+    """Several optimisers as one, each with its own parameters; groups keep their share of optim.lr."""
 
     def __init__(self, *parts: torch.optim.Optimizer):
         self.parts = parts
@@ -134,11 +134,11 @@ class SideBySide(torch.optim.Optimizer):
         self.share_groups()
 
     def share_groups(self) -> None:
-        """Make the groups those of the parts: a rate that is written into one is the part's."""
+        """Use the parts' own groups, so that a learning rate written into one reaches the part."""
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
     def step(self, closure: Any = None) -> None:
-        """Take the step of each part."""
+        """Step each part."""
         for part in self.parts:
             part.step()
 
@@ -147,16 +147,16 @@ class SideBySide(torch.optim.Optimizer):
         return {"parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the states of all parts."""
+        """Restore the states of all parts."""
         for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
         self.share_groups()
 
 
 class MuonBesideAdamW(SideBySide):
-    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser: see `muon`.
+    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser; see `muon`.
 
-    `stacks` are parameters of many matrices, (n, in, out), with a view of each that Muon has in their place.
+    `stacks` are parameters (n, in, out) that hold many matrices, with the views of these that Muon updates instead.
     """
 
     def __init__(self, matrices: torch.optim.Muon, others: AdamW, stacks: Stacks = ()):
@@ -164,21 +164,21 @@ class MuonBesideAdamW(SideBySide):
         super().__init__(matrices, others)
 
     def step(self, closure: Any = None) -> None:
-        """Take the step of each part."""
+        """Step each part."""
         for stack, views in self.stacks:
             for view, grad in zip(views, [None] * len(views) if stack.grad is None else stack.grad, strict=True):
                 view.grad = grad
         super().step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, those of stacks among them."""
+        """Reset the gradients, also those of stacks."""
         super().zero_grad(set_to_none)
         for stack, _ in self.stacks:
             stack.grad = None
 
 
 def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """Groups of parameters: matrices decay, vectors and scalars do not."""
+    """Parameter groups: matrices have weight decay, vectors and scalars do not."""
     parameters = list(parameters)
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
@@ -188,17 +188,17 @@ def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[di
 
 
 def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> AdamW:
-    """AdamW (Loshchilov & Hutter 2017), fused; matrices decay, vectors and scalars do not."""
+    """AdamW (Loshchilov & Hutter 2017), fused; only matrices have weight decay."""
     return AdamW(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]), fused=True)
 
 
 def lion(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> Lion:
-    """Lion (Chen 2023, arXiv 2302.06675); matrices decay, vectors and scalars do not."""
+    """Lion (Chen 2023, arXiv 2302.06675); only matrices have weight decay."""
     return Lion(decaying(model.parameters(), weight_decay), lr=lr, betas=(betas[0], betas[1]))
 
 
 def sgd(model: nn.Module, lr: float, weight_decay: float, momentum: float, nesterov: bool) -> SGD:
-    """Stochastic gradient descent with momentum (Sutskever 2013); matrices decay, vectors and scalars do not."""
+    """Stochastic gradient descent with momentum (Sutskever 2013); only matrices have weight decay."""
     within("optim.momentum", momentum, 0, 1, "[)")
     if nesterov and not momentum:
         raise ValueError("optim.nesterov=true needs optim.momentum > 0")
@@ -208,19 +208,19 @@ def sgd(model: nn.Module, lr: float, weight_decay: float, momentum: float, neste
 def adafactor(
     model: nn.Module, lr: float, weight_decay: float, decay: float, threshold: float, eps: float
 ) -> torch.optim.Optimizer:
-    """Adafactor (Shazeer & Stern 2018, arXiv 1804.04235); matrices decay, vectors and scalars do not."""
+    """Adafactor (Shazeer & Stern 2018, arXiv 1804.04235); only matrices have weight decay."""
     given = (above("optim.decay", decay, 0), above("optim.threshold", threshold, 0), above("optim.eps", eps, 0))
     return Adafactor(decaying(model.parameters(), weight_decay), lr, *given, kernels=kernels_of(model))
 
 
 def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
-    """Muon for hidden matrices, those of each expert too, AdamW for all other parameters (Jordan 2024).
+    """Muon for hidden matrices, including those of experts, and AdamW for all other parameters (Jordan 2024).
 
-    M ← 0.95 M + 0.05 G; W ← W − lr · 0.2 √max(n, m) · NewtonSchulz(0.95 M + 0.05 G) − lr λ W.  By the factor an update
-    is as large as AdamW's, so that one rate suits both (Liu 2025, arXiv 2502.16982).  `betas` are those of AdamW.
+    M ← 0.95 M + 0.05 G; W ← W − lr · 0.2 √max(n, m) · NewtonSchulz(0.95 M + 0.05 G) − lr λ W.  The factor makes an
+    update as large as AdamW's, so that one rate suits both (Liu 2025, arXiv 2502.16982).  `betas` are those of AdamW.
     """
-    # Matrices, and stacks of them, that read features of the model's own: neither kernels nor the map of its inputs,
-    # which Muon's author leaves to AdamW.
+    # Matrices, and stacks of them, that read hidden features: not kernels, and not the map of the model's inputs, which
+    # Muon's author leaves to AdamW.
     excluded = {id(kernel) for kernel in kernels_of(model)}
     excluded |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
     inner = [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out")]
@@ -236,14 +236,14 @@ def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
 
 
 def kernels_of(model: nn.Module) -> list[torch.Tensor]:
-    """The kernels of convolutions."""
+    """The kernels of a model's convolutions."""
     return [module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)]
 
 
 def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of a resolved configuration for a model; each group has its `lr_share` of optim.lr.
+    """The optimiser of a resolved configuration; each parameter group gets its `lr_share` of optim.lr.
 
-    A group with a rate of its own, as muP or Muon beside Adam give them, keeps its share in the schedule.
+    Groups with another rate, as muP and Muon have them, keep their share throughout the schedule.
     """
     optim = config.optim
     target = resolve("optim", optim._target_, config.user)
@@ -258,9 +258,9 @@ def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
 def make_optimiser(
     target: Callable[..., torch.optim.Optimizer], model: nn.Module, optim: Optim, own: dict[str, Any]
 ) -> torch.optim.Optimizer:
-    """An optimiser of a model, given what its signature names of `OFFERED`, and its own settings.
+    """Build an optimiser with its own settings and the arguments of `OFFERED` that its signature names.
 
-    `params` are the parameters that are trained, in groups of which vectors and scalars do not decay.
+    `params` are the trainable parameters, in groups without weight decay for vectors and scalars.
     """
     names, trained = parameters_of(target), [p for p in model.parameters() if p.requires_grad]
     offered = {"model": model, "lr": optim.lr, "weight_decay": optim.weight_decay}
@@ -270,14 +270,14 @@ def make_optimiser(
 
 
 def rule_of(target: Any) -> str | None:
-    """By which rule parametrization=mup sets the rates of an optimiser: the `rule` of the class that is made."""
+    """The rule by which parametrization=mup scales learning rates: the `rule` of the optimiser's class."""
     made = target if inspect.isclass(target) else annotation(target, "return")
     found: str | None = getattr(made, "rule", None)
     return found
 
 
 def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
-    """Split groups so that each parameter has its own share of the rate; rate · weight_decay stays."""
+    """Split groups so that each parameter has its muP learning rate; rate · weight_decay stays the same."""
     groups = []
     for group in optimiser.param_groups:
         shares: dict[float, list[Any]] = {}
@@ -291,9 +291,9 @@ def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
 
 
 def optimizer_step(optimiser: torch.optim.Optimizer) -> None:
-    """Take the optimiser's step.  Raises TooLarge where its state does not fit into memory beside the model.
+    """Take the optimiser's step.  Raises TooLarge if its state does not fit into memory beside the model.
 
-    What backward kept is gone by then, so that smaller parts of a batch would be no help.
+    The activations are already freed then, so that splitting the batch would not help.
     """
     try:
         optimiser.step()

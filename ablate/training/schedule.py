@@ -1,4 +1,4 @@
-"""Learning-rate schedules: what share of the peak each update has.  No torch."""
+"""Learning-rate schedules: the share of the peak learning rate at each update.  Imports no torch."""
 
 import math
 from typing import Literal
@@ -10,17 +10,17 @@ from ablate.config.schema import Config
 
 
 class Schedule:
-    """floor + (1 − floor) · left(x) of the peak, x the share of the updates after the warm-up that are done.
+    """floor + (1 − floor) · left(x) of the peak, where x goes from 0 to 1 over the updates after the warm-up.
 
-    A subclass says what is `left`, or the `share` itself.
+    A subclass defines `left`, or `share` itself.
     """
 
     def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
-        """Share of the peak that update `step` = `warmup` … `steps` − 1 has."""
+        """Share of the peak at update `step` = `warmup` … `steps` − 1."""
         return floor + (1 - floor) * self.left((step - warmup) / max(1, steps - 1 - warmup))
 
     def left(self, done: float) -> float:
-        """From 1 at the first update after the warm-up to 0 at the last, as `done` goes from 0 to 1."""
+        """1 at the first update after the warm-up, 0 at the last; `done` goes from 0 to 1."""
         raise NotImplementedError
 
 
@@ -41,7 +41,7 @@ class Linear(Schedule):
 
 
 class Constant(Schedule):
-    """The peak to the end, whatever the floor."""
+    """The peak until the end, regardless of the floor."""
 
     def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
         """See Schedule."""
@@ -49,17 +49,17 @@ class Constant(Schedule):
 
 
 class WSD(Schedule):
-    """Warm-up, stable, decay: the peak, and over the last `decay` of all steps to the floor (Hu 2024, 2404.06395).
+    """Warm-up, stable, decay: constant, then down to the floor in the last `decay` of all steps (Hu 2024, 2404.06395).
 
-    With y from 0 to 1 over the decay `form` is linear, 1 − y, cosine, (1 + cos πy) / 2, or sqrt, 1 − √y, of what is
-    above the floor (Hägele 2024, arXiv 2405.18392), or exponential, floor^y of the peak.
+    With y from 0 to 1 in the decay, the part above the floor falls as `form`: linear, 1 − y; cosine, (1 + cos πy) / 2;
+    sqrt, 1 − √y (Hägele 2024, arXiv 2405.18392).  With exponential the share of the peak is floor^y.
     """
 
     def __init__(self, decay: float, form: Literal["linear", "cosine", "sqrt", "exponential"]):
         self.decay, self.form = within("schedule.decay", decay, 0, 1, "(]"), form
 
     def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
-        """See Schedule; a decay that would begin before the warm-up is over begins there."""
+        """See Schedule; a decay that would begin during the warm-up begins at its end."""
         if self.form == "exponential" and floor == 0:
             raise ValueError("schedule.form=exponential falls to optim.min_lr_ratio by equal factors; write one > 0")
         last = steps - 1
@@ -68,7 +68,7 @@ class WSD(Schedule):
         return floor**done if self.form == "exponential" else floor + (1 - floor) * self.left(done)
 
     def left(self, done: float) -> float:
-        """See Schedule, of the decay."""
+        """See Schedule; `done` counts from the start of the decay."""
         if self.form == "cosine":
             return (1 + math.cos(math.pi * done)) / 2
         return 1 - math.sqrt(done) if self.form == "sqrt" else 1 - done
@@ -81,14 +81,14 @@ def build_schedule(config: Config) -> Schedule:
 
 
 def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: Schedule, floor: float) -> float:
-    """Learning rate of update `step` = 0 … steps − 1: lr · (step + 1) / warmup at first, then the schedule's share."""
+    """Learning rate of update `step` = 0 … steps − 1: lr · (step + 1) / warmup, then as the schedule says."""
     if step < warmup:
         return lr * (step + 1) / warmup
     return lr * schedule.share(step, steps, warmup, floor)
 
 
 def schedule_problems(config: Config) -> list[Problem]:
-    """What is wrong with a configuration's learning rates, at the first, middle and last update after the warm-up.
+    """Problems of a configuration's learning rates at the first, middle and last update after the warm-up.
 
     Raises BadComponent.
     """

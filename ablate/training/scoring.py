@@ -1,4 +1,4 @@
-"""Held-out targets scored: the loss of each and whether it was predicted, summed up by the metrics of `ablate.data`."""
+"""Scores of held-out targets: the loss of each and whether it was predicted, summarised by metrics of `ablate.data`."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
 from ablate.training.devices import is_out_of_memory, make_room, moved
 
-CHUNK = 4096  # positions of one forward pass on the CPU
+CHUNK = 4096  # positions per forward pass on the CPU
 T = TypeVar("T")
 
 
@@ -29,14 +29,14 @@ def score(
     chunk: int = CHUNK,
     rows: int | None = None,
 ) -> Scores:
-    """Scores of held-out examples in evaluation mode, `chunk` positions at a time; the model is left as it was.
+    """Scores of held-out examples in evaluation mode, `chunk` positions at a time; leaves the model unchanged.
 
-    With `batch_statistics`, norms that keep running statistics use those of each chunk of examples instead.  With
-    `rows` a compiled model takes as many examples at a time as in training, by the graph that it has from there.
+    With `batch_statistics`, norms with running statistics use those of each chunk of examples instead.  `rows` is the
+    batch size of a compiled model, whose training graph is used again.
     """
 
     def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        # The graph of training keeps what a backward pass would need; one for inference would be compiled anew.
+        # With gradients disabled a compiled model would need another graph, for inference.
         with autocast(device, precision), torch.set_grad_enabled(rows is not None):
             logits = model(**inputs)
         logits = logits.detach().float()
@@ -51,7 +51,7 @@ def score(
 
 
 def positions_at_once(device: str, batch: int, context: int) -> int:
-    """Positions of one forward pass in evaluation: on a GPU as many as a step trains, which fit and keep it busy."""
+    """Positions per forward pass in evaluation: on a GPU as many as in a training step, which fit and keep it busy."""
     return max(CHUNK, batch * context) if device == "cuda" else CHUNK
 
 
@@ -63,10 +63,10 @@ def in_chunks(
     whole: bool = False,
     alike: int | None = None,
 ) -> list[T]:
-    """What is computed of inputs and targets on a device, as many examples at a time as have `chunk` positions.
+    """Apply `compute` to inputs and targets on a device, in chunks of about `chunk` positions; returns the results.
 
-    Out of memory, half as many are taken from there on; not with `whole`, where chunks have a meaning.  Where chunks
-    must be `alike`, each has so many examples, the last one its own last example again and again.
+    When out of memory, later chunks have half as many examples, except with `whole`, where chunks must not be split.
+    With `alike` each chunk has exactly that many examples; the last one is padded with its last example.
     """
     rows, start = alike or max(1, chunk // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
     count = len(held_out.targets)
@@ -85,13 +85,13 @@ def in_chunks(
         else:
             start += rows
             continue
-        make_room(device)  # here, where the error no longer holds on to what it was raised in
+        make_room(device)  # not in the except block, where the error keeps its tensors alive
     return found
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module, batch_statistics: bool = False) -> Iterator[None]:
-    """The model in evaluation mode, its running norms on request in training mode and frozen; put back at the end."""
+    """The model in evaluation mode, on request with running norms in training mode and frozen; restored at the end."""
     modes = {module: module.training for module in model.modules()}
     norms = running_norms(model) if batch_statistics else []
     frozen = [norm.frozen for norm in norms]
@@ -109,7 +109,7 @@ def evaluation_mode(model: nn.Module, batch_statistics: bool = False) -> Iterato
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """bf16 autocast where the precision asks for it, else nothing."""
+    """bf16 autocast if the precision is bf16, else a context that does nothing."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
@@ -120,9 +120,9 @@ def summarise(
     bytes_per_token: float | None = None,
     length: int | None = None,
 ) -> dict[str, float]:
-    """`split/metric` of metrics by name, at a length `split/metric@length`.
+    """Metrics by name `split/metric`, or `split/metric@length` at a given length.
 
-    Beside the loss, where targets stand for bytes: bits per byte.  Raises ValueError where nothing is scored.
+    Adds bits per byte if `bytes_per_token` is known.  Raises ValueError if nothing is scored.
     """
     if not scores.scored.any():
         raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
@@ -132,12 +132,12 @@ def summarise(
 
 
 def at_length(metric: str, length: int | None) -> str:
-    """The name of a metric at a length, or at the training length."""
+    """The name of a metric at a length; None is the training length."""
     return metric if length is None else f"{metric}@{length}"
 
 
 class DocumentLosses(NamedTuple):
-    """Scored targets and mean loss of held-out documents, by their names."""
+    """Number of scored targets and mean loss of held-out documents, with their names."""
 
     name: Sequence[str] = ()
     tokens: Sequence[int] = ()
@@ -145,7 +145,7 @@ class DocumentLosses(NamedTuple):
 
 
 def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> DocumentLosses:
-    """Scored targets and mean loss of each held-out document that has any; nothing for a task without documents."""
+    """Scored targets and mean loss of each held-out document that has any; empty for a task without documents."""
     if not names:
         return DocumentLosses()
     here = documents[scores.scored]

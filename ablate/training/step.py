@@ -1,4 +1,4 @@
-"""One training step: from a batch and a learning rate to other parameters."""
+"""One training step: updates the parameters from a batch and a learning rate."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,9 @@ Gradients = Callable[[Batch], Losses]
 
 
 class Step:
-    """θ ← optimiser(θ, clip(∇L(θ))); a subclass has its own `update`, and the state that this needs.
+    """θ ← optimiser(θ, clip(∇L(θ))).  A subclass overrides `update`, and saves its own state, if it has any.
 
-    `generator` is a CPU generator that is seeded for each step by the run's seed, for what a step draws.
+    `generator` is a CPU generator for a step's random numbers, seeded at each step from the run's seed.
     """
 
     def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float):
@@ -27,17 +27,17 @@ class Step:
         self.generator = torch.Generator()
 
     def update(self, batch: Batch, lr: float, gradients: Gradients) -> tuple[Losses, Tensor]:
-        """Train on a batch at a learning rate: the losses by name, and the gradient's norm before clipping.
+        """Train on a batch; returns the losses by name, and the norm of the gradient before clipping.
 
-        `gradients(batch)` replaces the gradients of the parameters by those of a batch, or of a part of one, and
-        returns its losses: L as `objective`, where it is not `loss`, the cross-entropy, alone.  Every call within a
-        step draws the same dropout masks.
+        `gradients(batch)` replaces the gradients of the parameters by those of a batch, or part of one, and returns its
+        losses: the cross-entropy as `loss`, and L as `objective` if they differ.  All calls within a step draw the same
+        dropout masks.
         """
         losses = gradients(batch)
         return losses, self.clip_and_step(lr)
 
     def clip_and_step(self, lr: float) -> Tensor:
-        """Clip the gradients and take the optimiser's step at a rate: the norm before clipping."""
+        """Clip the gradients and take the optimiser's step; returns the norm before clipping."""
         for group in self.optimiser.param_groups:
             group["lr"] = lr * group["lr_share"]
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip)
@@ -45,11 +45,11 @@ class Step:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint has to hold beside model and optimiser: tensors, numbers, text, and lists or dicts."""
+        """State to save besides model and optimiser: tensors, numbers, text, and lists or dicts of these."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint."""
+        """Restore from a checkpoint."""
 
 
 class SAM(Step):
@@ -60,7 +60,7 @@ class SAM(Step):
         self.rho = above("step.rho", rho, 0)
 
     def update(self, batch: Batch, lr: float, gradients: Gradients) -> tuple[Losses, Tensor]:
-        """See Step; the losses are those at θ."""
+        """See Step; returns the losses at θ."""
         losses = gradients(batch)
         moved = [p for p in self.model.parameters() if p.grad is not None]
         before, slopes = [p.detach().clone() for p in moved], [p.grad for p in moved]

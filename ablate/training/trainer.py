@@ -1,4 +1,4 @@
-"""The loop: one run from its configuration to its result, with every logged step on disk and exact resumption."""
+"""The training loop: one run from its configuration to its result, with metrics on disk and exact resumption."""
 
 import math
 import sys
@@ -38,7 +38,7 @@ class Interrupted(Exception):
 
 
 class Trainer:
-    """One run: a model, a task and an optimiser, stepping from the checkpoint, or the start, to the end."""
+    """One run: a model, a task and an optimiser, trained from the last checkpoint, or from the start, to the end."""
 
     def __init__(self, run: Run, config: Config, seed: int):
         self.clock, self.documents = Clock(), DocumentLosses()
@@ -48,7 +48,7 @@ class Trainer:
             init_seed, self.data_seed = initial_seed(config, seed), data_seed(config.seed, seed)
             self.device, self.setting = torch.device(self.loop.device), setting_of(config)
             if self.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
+                torch.cuda.reset_peak_memory_stats()  # the worker's earlier runs must not count
             self.task = build_task(config)
             self.model = initialised_model(config, self.task, init_seed)
             self.vectors_seconds = begin_with_vectors(self.model, config, self.task, init_seed)
@@ -81,7 +81,7 @@ class Trainer:
                 saved = time.monotonic()
             losses, norm, lr = self.update(progress.step)
             progress.step += 1
-            # Reading a loss waits for the device: only where something is logged, or is to be timed from.
+            # Reading a loss waits for the device, so read it only for logging or to start a measurement of time.
             found: Row = {}
             with self.clock.timed("wait"):
                 if progress.step == 1:
@@ -94,7 +94,7 @@ class Trainer:
             self.clock.count_step(progress.step > warm)
             if found or progress.step % loop.eval_every == 0:
                 row = self.log(found)
-        if not row:  # continued from the checkpoint of the last step, which keep=all keeps
+        if not row:  # resumed from the checkpoint of the last step, which keep=all saves
             row = self.evaluate(loop.steps, loop.steps) | self.run.metrics()[0][-1]
         if self.keep_checkpoint:
             self.save()
@@ -102,7 +102,7 @@ class Trainer:
         return {key: value for key, value in row.items() if "/" in key}
 
     def update(self, step: int) -> tuple[dict[str, Tensor], Tensor, float]:
-        """One training step: losses by name, gradient norm before clipping, learning rate."""
+        """One training step; returns losses by name, the gradient norm before clipping, and the learning rate."""
         optim = self.optim
         with self.clock.timed("data"):
             self.gradients.begin(step)
@@ -117,14 +117,14 @@ class Trainer:
         return losses, norm, lr
 
     def timed_gradients(self, batch: Batch) -> dict[str, Tensor]:
-        """What a step is given: the gradients of a batch, whose time is no part of the optimiser's."""
+        """Gradients of a batch, for the step; their time does not count as the optimiser's."""
         with self.clock.timed("forward_backward"):
             return self.gradients(batch)
 
     def log(self, update: Row) -> Row:
-        """Write one row for this step, with the evaluations that are due.  Raises Diverged."""
+        """Log a row for this step, with the evaluations that are due.  Raises Diverged."""
         step, steps, evaluated = self.progress.step, self.loop.steps, dict[str, float]()
-        # A loss that is no number ends the run below; evaluating such a model would only cost time.
+        # A loss that is not finite ends the run below; do not spend time on evaluating the model.
         if all(math.isfinite(value) for value in update.values()) or step == 0:
             evaluated = self.evaluate(step, steps)
         seconds = round(sum(self.clock.seconds.values()), 3)
@@ -135,7 +135,7 @@ class Trainer:
         return row
 
     def evaluate(self, step: int, steps: int) -> dict[str, float]:
-        """Validation metrics and diagnostics where they are due, and test metrics at the last step."""
+        """Validation metrics and diagnostics when due, and test metrics at the last step."""
         found: dict[str, float] = {}
         with self.clock.timed("evaluate"):
             if step % self.loop.eval_every == 0 or step == steps:
@@ -152,7 +152,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write the checkpoint."""
-        if self.device.type == "cuda":  # or what its steps still take would count as writing
+        if self.device.type == "cuda":  # so that pending GPU work does not count as writing
             with self.clock.timed("wait"):
                 torch.cuda.synchronize()
         with self.clock.timed("checkpoint"):
@@ -160,12 +160,12 @@ class Trainer:
 
 
 def say(run: Run, sentence: str) -> None:
-    """Print a sentence on a run."""
+    """Print a message about a run to stderr."""
     print(f"ablate: {run.path}: {sentence}", file=sys.stderr, flush=True)
 
 
 def new_trainer(run: Run, config: Config, seed: int) -> Trainer:
-    """A trainer that continues from the run's checkpoint, or starts again where that is damaged, saying so."""
+    """A trainer that resumes from the run's checkpoint, or starts over with a message if that is damaged."""
     try:
         return Trainer(run, config, seed)
     except checkpoint.DamagedCheckpoint as error:

@@ -1,4 +1,4 @@
-"""The vectors that embeddings begin with: trained once for each text, setting and seed, and kept beside the corpora."""
+"""Pretrained vectors for embeddings: trained once per text, settings and seed, and cached next to the corpora."""
 
 from __future__ import annotations
 
@@ -29,23 +29,21 @@ from ablate.results.versions import library_versions, torch_version
 if TYPE_CHECKING:
     from ablate.model.vectors.pretrained import Pretrained
 
-FORMAT = 1  # raised when what is kept of vectors changes
-SHARED = "shared"  # in place of a seed, where all seeds have one set
-ANEW = ("init", "embedding")  # placebos whose vectors come from another stream
-UNUSED = ("frozen", "shared", "width", "_target_", "_partial_")  # settings that training vectors does not use
+FORMAT = 1  # raise it when the format of the cache changes
+SHARED = "shared"  # replaces the seed if all seeds use the same vectors
+ANEW = ("init", "embedding")  # placebos that draw these vectors from another stream
+UNUSED = ("frozen", "shared", "width", "_target_", "_partial_")  # settings that do not affect the vectors
 
 
 class Vectors(NamedTuple):
-    """Rows (vocab, width), NaN where an id has none, and the CPU-seconds that training them took."""
+    """Rows (vocab, width), NaN for ids without a vector, and the CPU seconds of their training."""
 
     rows: np.ndarray
     cpu_seconds: float
 
 
 def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -> float | None:
-    """Put the vectors of a seed of initial draws into a model: the CPU-seconds that they took, None where none belong
-    there.
-    """
+    """Load pretrained vectors into a model; returns the CPU seconds of their training, None if the model uses none."""
     tables = tables_of(model)
     if not tables:
         return None
@@ -58,7 +56,7 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
 
 
 def tables_of(model: nn.Module) -> dict[str, Pretrained]:
-    """The embeddings of a model that begin with vectors, by the names of their matrices."""
+    """The embeddings of a model that start from pretrained vectors, by the names of their weights."""
     named: Any = model.named_modules()
     return {f"{name}.weight": part for name, part in named if hasattr(part, "begin_with")}
 
@@ -69,13 +67,13 @@ def initial_seed(config: Config, seed: int) -> int:
 
 
 def is_pretrained(config: Config) -> bool:
-    """Whether the embedding of a configuration begins with vectors."""
+    """Whether a configuration's embedding starts from pretrained vectors."""
     target = resolve("embedding", config.embedding["_target_"], config.user)
-    return isinstance(target, type) and hasattr(target, "begin_with")  # a Pretrained, which runs without need not reach
+    return isinstance(target, type) and hasattr(target, "begin_with")  # a Pretrained, without importing it
 
 
 def without_vectors(config: Config) -> Config:
-    """A configuration whose steps take as long, without vectors that would have to be trained first."""
+    """The same configuration without pretrained vectors, which need training; its steps take as long."""
     if not is_pretrained(config):
         return config
     kept = {name: config.embedding[name] for name in ("width", "frozen") if name in config.embedding}
@@ -83,8 +81,8 @@ def without_vectors(config: Config) -> Config:
 
 
 def stream(table: Pretrained, config: Config, seed: int) -> int:
-    """The seed, of 32 bits, that vectors are trained with: part of the initial draws, which a placebo draws anew; one
-    for all seeds, and placebos, where their set is shared.
+    """The 32-bit seed of training vectors.  A placebo of the initial draws changes it; shared vectors have one for all
+    seeds and placebos.
     """
     own = SHARED if table.shared else f"{'placebo/' * (config.seed.placebo in ANEW)}{seed}"
     digest = hashlib.sha256(f"vectors/{own}".encode()).digest()
@@ -92,9 +90,7 @@ def stream(table: Pretrained, config: Config, seed: int) -> int:
 
 
 def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
-    """Where vectors are kept: by the text's digest, and all settings, the seed, the code and the versions that they
-    depend on.
-    """
+    """The cache file of vectors, named by a hash of the text, settings, seed, code and versions they depend on."""
     node = config.embedding
     settings: dict[str, Any] = {key: value for key, value in node.items() if key not in UNUSED}
     settings |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, config, seed)}
@@ -105,7 +101,7 @@ def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
 
 
 def digest_of(text: Sequence[np.ndarray]) -> str:
-    """A digest of documents of ids."""
+    """A digest of documents of token ids."""
     found = hashlib.sha256(json.dumps([[len(part), str(part.dtype)] for part in text]).encode())
     for part in text:
         found.update(np.ascontiguousarray(part).tobytes())
@@ -113,12 +109,12 @@ def digest_of(text: Sequence[np.ndarray]) -> str:
 
 
 def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: int) -> Vectors:
-    """The vectors of a file of the cache; trained, by one process alone, where it is not there or damaged."""
+    """The vectors of a cache file; trained under a lock if it is missing or damaged."""
     if found := kept(file):
         return found
     file.parent.mkdir(parents=True, exist_ok=True)
     with alone(file.with_suffix(".lock")):
-        if found := kept(file):  # whoever was alone before may have made it
+        if found := kept(file):  # another process may have written it meanwhile
             return found
         begun = time.process_time()
         rows = table.vectors(text, seed)
@@ -130,7 +126,7 @@ def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: 
 
 
 def kept(file: Path) -> Vectors | None:
-    """The vectors of a file; None where there is none, or what there is is damaged."""
+    """The vectors of a cache file; None if it is missing or damaged."""
     with contextlib.suppress(*DAMAGED), np.load(io.BytesIO(unsealed_archive(read_regular(file)))) as archive:
         return Vectors(archive["rows"], float(archive["cpu_seconds"]))
     return None
