@@ -1,12 +1,12 @@
-"""Looks at growing numbers of seeds: how much each may spend, so that all of them together err as often as one would.
+"""Sequential tests at growing numbers of seeds, with the nominal level that keeps the overall error rate.
 
-A study with `seeds=auto` tests at every look and stops once all is decided.  Repeated intervals (Jennison & Turnbull
-1984) use one nominal level a' at every look, so much smaller than a that P(any look's p <= a') = a without an effect
-(Pocock 1977, here for Student's t).  They hold at whatever look a study stops.
+A study with `seeds=auto` tests at every look and stops once everything is decided.  Repeated intervals (Jennison &
+Turnbull 1984) use one nominal level a' at every look, chosen so that P(any look's p <= a') = a without an effect
+(Pocock 1977, here for Student's t).  They are valid at whichever look a study stops.
 
-Unpaired rows take the same levels on Welch's degrees of freedom.  That is an approximation, and no worse than Welch's t
-itself: by simulation all looks together err in 4.5 % of studies, with spreads of 1 to 3 in 5.2 %; one look at 5 seeds
-errs in 4.4 and 5.3 %.
+Unpaired rows use the same levels with Welch's degrees of freedom.  This approximation is no worse than Welch's t
+itself: in simulations the error rate over all looks is 4.5 %, with SDs of 1 and 3 5.2 %; for one look at 5 seeds it is
+4.4 and 5.3 %.
 """
 
 import functools
@@ -21,27 +21,27 @@ from ablate.formatting import counted
 from ablate.results.records import Look, Manifest
 from ablate.results.study import Study
 
-DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # verdicts that are one
+DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # conclusive verdicts
 LOOKS = (5, 8, 12, 20)  # seeds
 PATHS = 2**13  # simulated per look and level
 GRID = np.concatenate([np.geomspace(1e-9, 0.01, 22), np.geomspace(0.014, 1, 16)])  # nominal levels
 
 
 def looks_until(most: int) -> list[int]:
-    """Numbers of seeds at which a study of at most `most` seeds looks; `most` itself is the last."""
+    """The numbers of seeds at which a study of at most `most` seeds looks; the last is `most`."""
     return [n for n in LOOKS if n < most] + [most]
 
 
 def planned(look: Look, looks: list[int]) -> bool:
-    """Whether a look of a manifest was one of this sequence: at its numbers of seeds, counted from 0."""
+    """Whether a look belongs to this planned sequence: the same plan, and the first seeds up to one of its numbers."""
     seeds = look.seeds
     return look.planned == looks and seeds == list(range(len(seeds))) and len(seeds) in looks
 
 
 def sizes(manifest: Manifest, complete: list[list[int]]) -> tuple[int, ...]:
-    """How many seeds give a row a value at each look, had and to come; `complete` lists those of each of its groups.
+    """The number of seeds with a value at each past and future look; `complete` lists the seeds of each group.
 
-    Runs without a number make a row's looks smaller than the plan's; one look where the number of seeds is fixed.
+    Runs without a number make a row's looks smaller than planned.  With a fixed number of seeds there is one look.
     """
     sequence, seeds = manifest.sequential, sorted(manifest.seeds)
     if not sequence:
@@ -54,12 +54,12 @@ def sizes(manifest: Manifest, complete: list[list[int]]) -> tuple[int, ...]:
 
 
 def planned_looks(manifest: Manifest) -> int:
-    """How many looks a study has: what a level is divided by where no statistic is Student's t (Bonferroni)."""
+    """The number of looks: the Bonferroni divisor for statistics that are not Student's t."""
     return len(manifest.sequential.looks) if manifest.sequential else 1
 
 
 def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str:
-    """Where a study with `seeds=auto` stands, in one line, given its effects and claims; nothing of other studies."""
+    """The state of a study with `seeds=auto` in one line, given its effects and claims; "" for other studies."""
     sequence = study.manifest.sequential
     if not sequence:
         return ""
@@ -87,9 +87,8 @@ def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | N
 def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
     """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict.
 
-    An interval inside the study's margin has decided once it leaves room for the seeds that may collapse.  A verdict
-    withheld for a divergence is not waited for, which no number of seeds takes back; one withheld for skew is: an alarm
-    must not be what ends a study.
+    An interval inside the margin is decided once it leaves room for the seeds that may collapse.  A verdict withheld
+    for divergence never comes with more seeds; one withheld for non-normality may, and must not end a study.
     """
     if "waits" in table:
         waits = table["waits"]
@@ -99,20 +98,20 @@ def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def overall(looks: tuple[int, ...], p: float) -> float:
-    """P(any look's two-sided p-value <= p) without an effect; of a p-value: the repeated p, good at any look.
+    """P(any look's two-sided p-value <= p) without an effect; for an observed p, the repeated p-value.
 
-    It is the smallest overall level whose repeated interval leaves out zero.
+    It is the smallest overall level whose repeated interval excludes zero.
     """
     if len(looks) < 2 or not p > 0:
         return p
     levels, chances = _table(looks)
     if p <= levels[0]:
-        return len(looks) * p  # Bonferroni's bound, which tiny levels nearly reach
+        return len(looks) * p  # Bonferroni's bound, nearly exact at tiny levels
     return float(np.exp(np.interp(math.log(p), np.log(levels), np.log(chances))))
 
 
 def nominal(looks: tuple[int, ...], level: float) -> float:
-    """The level a' of every look for which P(any look's p <= a') = `level` without an effect: `overall` inverted."""
+    """The nominal level a' with P(any look's p <= a') = `level` without an effect: the inverse of `overall`."""
     if len(looks) < 2 or not level > 0:
         return level
     levels, chances = _table(looks)
@@ -123,11 +122,11 @@ def nominal(looks: tuple[int, ...], level: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _table(looks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Nominal levels, rising, and the chance of each that any look falls below it, three standard errors upwards."""
+    """Rising nominal levels, and the probability that any look's p is below each, plus three standard errors."""
     rng = np.random.default_rng(looks)  # the same numbers for every level, so that the chance grows with it
     blocks = [_blocks(rng, looks) for _ in looks]
     found = [min(1.0, len(looks) * level * _overlap(looks, level, blocks)) for level in GRID]
-    # Continues Bonferroni's bound below the grid without a step.
+    # Below the grid, continue with Bonferroni's bound without a jump.
     levels = np.concatenate([GRID[:1] / 1e3, GRID])
     return levels, np.maximum.accumulate([len(looks) * levels[0], *found])
 
@@ -135,32 +134,32 @@ def _table(looks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 def _overlap(looks: tuple[int, ...], level: float, blocks: list[tuple[np.ndarray, np.ndarray]]) -> float:
     """Mean of 1 / (number of looks with p <= level) over paths on which a random look has p <= level.
 
-    Times looks · level it is the chance of any (Owen, Maximov & Chertkov 2019, arXiv 1710.06965): no rare event has to
-    be waited for, so that the relative error is small at any level.  Three standard errors are added to the mean.
+    Times looks · level it is the probability of any such look (Owen, Maximov & Chertkov 2019, arXiv 1710.06965).  No
+    rare event is simulated, so the relative error is small at any level.  Three standard errors are added to the mean.
     """
     limits = t_limit(level / 2, np.array(looks) - 1)
     mean, variance = 0.0, 0.0
     for k, (sums, squares) in enumerate(blocks):
         t = _paths(looks, level, k, sums, squares)
         hits = t >= limits
-        hits[:, k] = True  # by construction; rounding must not say otherwise
+        hits[:, k] = True  # true by construction, but perhaps not after rounding
         shares = 1 / hits.sum(1)
         mean, variance = mean + shares.mean() / len(looks), variance + shares.var() / len(shares) / len(looks) ** 2
     return min(1.0, mean + 3 * math.sqrt(variance))
 
 
 def _blocks(rng: np.random.Generator, looks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Sum, and sum of squares about their mean, of the normal values that each look adds (PATHS, looks)."""
+    """The sum, and the sum of squares about the mean, of the normal values that each look adds (PATHS, looks)."""
     added = np.diff(looks, prepend=0)
     sums = rng.normal(size=(PATHS, len(looks))) * np.sqrt(added)
     return sums, 2 * rng.standard_gamma((added - 1) / 2, (PATHS, len(looks)))
 
 
 def _paths(looks: tuple[int, ...], level: float, k: int, sums: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """|t| at every look (PATHS, looks), of paths of normal values without an effect whose p at look k is <= level.
+    """|t| at every look (PATHS, looks), for paths of normal values without an effect whose p at look k is <= level.
 
-    With r the norm of the first n values and θ their angle to (1, ..., 1): t = √(n − 1)·cot θ, and r, the direction of
-    the residuals and the values still to come do not depend on θ; so that p is drawn, and all else kept.
+    With r the norm of the first n values and θ their angle to (1, ..., 1), t = √(n − 1)·cot θ.  As r, the direction of
+    the residuals and later values are independent of θ, only θ is replaced, by that of a drawn p.
     """
     n, added = looks[k], np.diff(looks, prepend=0)
     sums, squares = sums.copy(), squares.copy()

@@ -1,10 +1,10 @@
-"""Tasks that a run solves or does not: the share of runs that do, with exact intervals of its differences.
+"""Tasks that a run either solves or does not: exact intervals for differences of the share of runs that solve them.
 
-Differences of shares are not normal, and of two clumps a t interval of few seeds says nothing.  Within a seed the
-difference D of a contrast takes few values v₀ < … < v_K, which its weights alone decide, and
+Differences of shares are not normal, and with two clumps a t interval from few seeds is not valid.  Within a seed the
+difference D of a contrast takes few values v₀ < … < v_K, which depend on its weights only, and
 E[D] = v₀ + Σ (vⱼ − vⱼ₋₁)·P(D ≥ vⱼ).  Each P has Clopper & Pearson's bounds (1934), with the level split evenly among
-them.  Of two cells these are the two discordant counts, E[D] = p₁₀ − p₀₁, of independent sides the two shares.  Where
-there would be more than MOST values for each cell, E[D] = Σ w·p has the bounds of each cell's share p.
+them.  For two cells these are the two discordant counts, E[D] = p₁₀ − p₀₁; for independent sides the two shares.  With
+more than MOST values per cell, E[D] = Σ w·p is bounded through each cell's share p instead.
 """
 
 import functools
@@ -19,7 +19,7 @@ from scipy import special
 from ablate.config.claim_relations import plain_metric
 from ablate.results.records import SOLVED
 
-MOST = 4  # bounds a cell; each cell by itself takes one, and loses what seeds have in common
+MOST = 4  # bounds per cell; bounding cells separately takes one each, but ignores the pairing by seed
 
 
 def is_solved(metric: str) -> bool:
@@ -28,7 +28,7 @@ def is_solved(metric: str) -> bool:
 
 
 def interval_kind(metrics: Iterable[str]) -> str:
-    """What simultaneous intervals of effects by these metrics are."""
+    """The kind of simultaneous intervals that effects by these metrics have."""
     exact = {is_solved(metric) for metric in metrics}
     if len(exact) > 1:
         return "Bonferroni-t, exact of shares of runs solved"
@@ -36,10 +36,10 @@ def interval_kind(metrics: Iterable[str]) -> str:
 
 
 class Counted(NamedTuple):
-    """A sum of independent groups, as counts: of each, its seeds, and (step, seeds at or above it) of each value.
+    """A sum over independent groups, each as its number of seeds and (step, seeds at or above it) for each value.
 
-    least   what the sum is at least
-    looks   how often it is looked at, among which a level is shared
+    least   the smallest possible sum
+    looks   the number of looks among which a level is split
     """
 
     least: float
@@ -48,12 +48,12 @@ class Counted(NamedTuple):
 
 
 def counted(parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]], looks: int) -> Counted:
-    """What exact intervals are made of, from each group's values (seeds, cells) and the weights of its cells."""
+    """The counts behind exact intervals, from each group's values (seeds, cells) and the weights of its cells."""
     least, groups = 0.0, []
     for values, weight, levels in _bounded(parts, weights):
         least += levels[0]
         sums = values @ np.array(weight)
-        # Halfway below each value, so that rounding decides nothing.
+        # Thresholds lie halfway between values, so that rounding has no influence.
         steps = itertools.pairwise(levels)
         groups.append((len(sums), tuple((b - a, int((sums > (a + b) / 2).sum())) for a, b in steps)))
     return Counted(least, tuple(groups), looks)
@@ -62,7 +62,7 @@ def counted(parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]], loo
 def _bounded(
     parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]]
 ) -> Iterator[tuple[np.ndarray, tuple[float, ...], tuple[float, ...]]]:
-    """The complete seeds of each group with weights and values; cell by cell where uneven weights make too many."""
+    """The complete seeds of each group, its weights and possible values; cell by cell if there are too many values."""
     for values, own in zip(parts, map(tuple, weights), strict=True):
         complete = values[~np.isnan(values).any(axis=1)]
         levels = _levels(own)
@@ -72,9 +72,9 @@ def _bounded(
 
 @functools.cache
 def _levels(weights: tuple[float, ...]) -> tuple[float, ...]:
-    """The values that a weighted sum of zeros and ones can have, rising; none where they are too many.
+    """The possible values of a weighted sum of zeros and ones, rising; empty if there are too many.
 
-    Weights of a trend over uneven settings make 2^cells of them, which leave nothing of a level for each.
+    The weights of a trend over uneven settings give up to 2^cells values, too many to split a level among.
     """
     found = np.zeros(1)
     for weight in weights:
@@ -96,12 +96,12 @@ def exact_interval(found: Counted, alpha: float) -> tuple[float, float]:
 
 
 def exact_p(found: Counted) -> float:
-    """The least level at which the exact interval leaves out zero; 1 where none does."""
+    """The smallest level at which the exact interval excludes zero; 1 if none does."""
     return least_level(lambda alpha: np.prod(exact_interval(found, alpha)) > 0)
 
 
 def least_level(decides: Callable[[float], object]) -> float:
-    """The p-value of an interval: the least level at which it decides, by halving on a logarithmic scale; else 1."""
+    """The p-value of an interval: the smallest level at which it decides, by bisection in the logarithm; else 1."""
     low, high = math.log(1e-12), math.log(1 - 1e-9)
     if not decides(math.exp(high)):
         return 1.0
@@ -113,5 +113,5 @@ def least_level(decides: Callable[[float], object]) -> float:
 
 @functools.cache
 def bound(count: int, n: int, level: float) -> float:
-    """The largest share of which count or fewer of n are seen with probability `level` (Clopper & Pearson 1934)."""
+    """The largest share p with P(at most `count` of n) = `level`: the upper bound of Clopper & Pearson (1934)."""
     return float(special.betainccinv(count + 1, n - count, level)) if count < n else 1.0

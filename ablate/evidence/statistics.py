@@ -1,6 +1,6 @@
 """Estimates, corrections and power for a handful of seeds: arrays in, numbers out.
 
-Student's t and χ² are as `scipy.stats` has them to the last bit, without the half second that loading it takes.
+Student's t and χ² equal those of `scipy.stats` to the last bit, without the half second that importing it takes.
 """
 
 import functools
@@ -13,7 +13,7 @@ from scipy import optimize, special
 
 from ablate.evidence.solved import Counted, exact_interval, exact_p
 
-POWER = 0.8  # of a test: four times in five
+POWER = 0.8
 
 
 def t_above(x: Any, df: Any) -> Any:
@@ -32,9 +32,9 @@ def chi2_quantile(p: Any, df: Any) -> Any:
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds with what its t statistic needs: SD, number of seeds, standard error, degrees of freedom.
+    """A mean over seeds with the parts of its t statistic: SD, number of seeds, standard error, degrees of freedom.
 
-    `exact`: of a share solved the counts, whose interval and p are exact and no t's.
+    `exact`: for the share solved, the counts that give an exact interval and p instead of Student's t.
     """
 
     mean: float
@@ -46,12 +46,12 @@ class Estimate(NamedTuple):
 
 
 def paired(values: np.ndarray) -> Estimate:
-    """Mean of the n values that the seeds give: error = sd / √n, df = n − 1 (Student 1908), in the values' own unit."""
+    """Mean of the values of n seeds: error = sd / √n, df = n − 1 (Student 1908), in the unit of the values."""
     n = len(values)
     mean = float(np.mean(values)) if n else math.nan
     if n < 2:
         return Estimate(mean, math.nan, n, math.nan, math.nan)
-    # Equal numbers have no spread; their computed SD is rounding, which would pass for a significant difference.
+    # The computed SD of equal numbers can be a rounding error, which would give a significant difference.
     sd = float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
     return Estimate(mean, sd, n, sd / math.sqrt(n), n - 1)
 
@@ -91,10 +91,10 @@ def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
 
 
 def holm(p: np.ndarray, alpha: float) -> np.ndarray:
-    """Holm's step-down p, max over ranks j ≤ i of (m − j + 1)·p₍ⱼ₎ (Holm 1979), kept from contradicting the intervals.
+    """Holm's step-down p, max over ranks j ≤ i of (m − j + 1)·p₍ⱼ₎ (Holm 1979), made consistent with the intervals.
 
-    Holm can reject at `alpha` what a simultaneous Bonferroni interval leaves open.  Intervals decide here, so such a p
-    is replaced by its Bonferroni value m·p, which is above `alpha`.  NaN stays NaN and counts in m.
+    Holm can reject at `alpha` where a simultaneous Bonferroni interval contains zero.  Intervals decide here, so such a
+    p is replaced by its Bonferroni value m·p, which is above `alpha`.  NaN stays NaN and counts in m.
     """
     order, m = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable"), len(p)
     ordered = p[order]
@@ -130,7 +130,7 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     return middle / scale - delta if count else 0.0, middle / scale + delta if count < n else 1.0
 
 
-FEW = 3  # values of a side; of fewer a correlation or a share of pairs says nothing
+FEW = 3  # values per side that a correlation or a share of pairs needs
 
 
 def correlated(one: np.ndarray, other: np.ndarray) -> float:
@@ -143,7 +143,7 @@ def correlated(one: np.ndarray, other: np.ndarray) -> float:
 def superiority(better: np.ndarray, than: np.ndarray) -> float:
     """P(A > B) + P(A = B)/2 over all pairs of a value of each side: Mann & Whitney's U over n·m (1947).
 
-    NaN where a side has fewer than three values: of one seed it is 0 or 1, whatever the variants are.
+    NaN where a side has fewer than three values: with one seed it is always 0 or 1.
     """
     if min(len(better), len(than)) < FEW:
         return math.nan
@@ -159,7 +159,7 @@ def power(d: float, n: int, alpha: float) -> float:
 def found_with(shift: float, df: float, alpha: float) -> float:
     """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t.
 
-    Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s): SciPy's own is NaN for some shifts.
+    Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts.
     """
     spread = _spread(df) * t_limit(alpha / 2, df)
     return float(np.mean(special.ndtr(shift - spread) + special.ndtr(-shift - spread)))
@@ -172,14 +172,14 @@ def _spread(df: float, count: int = 2000) -> np.ndarray:
 
 
 def findable(sd: float, n: int, alpha: float) -> float:
-    """The mean of n paired differences of a known SD that is found with 80 % power at a two-sided level."""
+    """The mean of n paired differences with a known SD that is detected with 80 % power at a two-sided level."""
     top = 8 * (float(t_limit(alpha / 2, n - 1)) + 1)
     shift = optimize.brentq(lambda shift: found_with(shift, n - 1, alpha) - POWER, 0, top, xtol=1e-4)
     return sd / math.sqrt(n) * float(shift)
 
 
 def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float:
-    """P(the 1 − alpha interval of n paired differences of mean zero stays inside ±margin, or, not `both`, below it).
+    """P(the 1 − alpha interval of n paired differences of mean zero lies inside ±margin; without `both`, below it).
 
     E over s² ~ σ²χ²_ν/ν, ν = n − 1, of max(0, 2Φ(z) − 1), or Φ(z), z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ.
     """
@@ -188,9 +188,9 @@ def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float
 
 
 def found_afresh(factor: float, df: float, alpha: float) -> float:
-    """P(a fresh study finds `factor` standard errors), the error being an estimate of df degrees of freedom itself.
+    """P(a new study detects `factor` standard errors), the standard error being an estimate with df degrees of freedom.
 
-    Power of the noncentral t at the shift factor·r, as the mean over what the estimate may be, r² ~ χ²_df/df.
+    It is the power of the noncentral t at the shift factor·r, averaged over the error of the estimate, r² ~ χ²_df/df.
     """
     shift = factor * _spread(df, 200)[:, None]
     limit = _spread(df, 200) * t_limit(alpha / 2, df)
@@ -199,10 +199,10 @@ def found_afresh(factor: float, df: float, alpha: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def detectable_factor(df: float, alpha: float) -> float:
-    """How many estimated standard errors a fresh study of as many seeds finds with 80 % power at a two-sided level.
+    """How many estimated standard errors a new study of the same size detects with 80 % power at a two-sided level.
 
-    Were the error known, fewer would do: of one paired contrast at 5 % this is 1.55, 1.24, 1.13 and 1.05 times as much
-    for 3, 5, 8 and 20 seeds.
+    For one paired contrast at 5 % and 3, 5, 8 and 20 seeds this is 1.55, 1.24, 1.13 and 1.05 times as many as with a
+    known standard error.
     """
     top = 8 * (float(t_limit(alpha / 2, df)) + 1)
     while found_afresh(top, df, alpha) < POWER:
@@ -211,9 +211,9 @@ def detectable_factor(df: float, alpha: float) -> float:
 
 
 def detectable(estimate: Estimate, alpha: float) -> float:
-    """The difference that a fresh study of as many seeds finds four times in five: error · `detectable_factor`.
+    """The difference that a new study of the same size detects with 80 % power: error · `detectable_factor`.
 
-    Paired or not; NaN without any spread, and of a share solved.
+    NaN without any spread, and for the share solved.
     """
     if estimate.n < 2 or not estimate.error or estimate.exact:
         return math.nan

@@ -1,4 +1,4 @@
-"""What tuning adds to the scored effects: the difference at each value that all cells were tried at."""
+"""Effects at each tuned value that all cells were tried at, and the condition that tuning adds to verdicts."""
 
 import math
 import operator
@@ -10,10 +10,10 @@ from ablate.results.records import Cell, Manifest, Tuning
 
 
 def given(manifest: Manifest) -> str:
-    """The condition of every verdict after tuning that was not repeated for each seed; "" without one.
+    """The condition of every verdict if tuning was not repeated for each seed; else "".
 
-    Intervals cover scored seeds: that other tuning seeds could have chosen other values is in none of them, and more
-    scored seeds only make them narrower around the difference of these choices.
+    Intervals cover the scored seeds only.  They ignore that other tuning seeds could have chosen other values, and more
+    scored seeds only narrow them around the difference between these choices.
     """
     tuning = manifest.tuning
     each = "learning rate" if tuning and tuning.key == "optim.lr" else tuning.key if tuning else ""
@@ -21,13 +21,13 @@ def given(manifest: Manifest) -> str:
 
 
 def tuning_seeds(tuning: Tuning) -> int:
-    """How many tuning seeds there are in all: with tuning anew for each scored seed as often as many."""
+    """The total number of tuning seeds, over all repetitions if tuning is repeated for each scored seed."""
     shares = max((len(cell.values) for cell in tuning.cells.values()), default=0)
     return int(tuning.seeds * max(1, shares))
 
 
 def tuned(manifest: Manifest, cell: Cell) -> dict[str, Any]:
-    """What tuning chose for a cell; nothing of a study that was not tuned."""
+    """What tuning chose for a cell; empty if the study was not tuned."""
     tuning = manifest.tuning
     if not tuning:
         return {}
@@ -36,10 +36,10 @@ def tuned(manifest: Manifest, cell: Cell) -> dict[str, Any]:
 
 
 def common(manifest: Manifest) -> dict[str, list[float]]:
-    """Of each main effect and interaction, the difference at each of the tuned values, all cells at the same one.
+    """For each main effect and interaction, the difference at each tuned value, with all cells at the same value.
 
-    Σ w · mean over tuning seeds of the validation metric; NaN where a run of any of the cells diverged.  Effects over
-    cells of several tasks have none.
+    It is Σ w · mean over tuning seeds of the validation metric; NaN where a run of one of the cells diverged.  Effects
+    over several tasks are left out.
     """
     tuning, found = manifest.tuning, dict[str, list[float]]()
     if not tuning:
@@ -54,7 +54,7 @@ def common(manifest: Manifest) -> dict[str, list[float]]:
 
 
 def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
-    """A heading, and a row of texts per effect: its name, then the difference at each value, the smallest first."""
+    """A heading, and a row of texts per effect: its name, then the difference at each value, in rising order."""
     tuning = manifest.tuning
     if not tuning:
         return "", []

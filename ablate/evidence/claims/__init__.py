@@ -1,4 +1,4 @@
-"""Claims of a study file against its results: supported, contradicted or undecided, corrected for their number."""
+"""Tests of a study file's claims: supported, contradicted or undecided, corrected for their number."""
 
 from typing import Any
 
@@ -28,18 +28,18 @@ COLUMNS = [
 def claims(study: Study) -> pandas.DataFrame:
     """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
 
-    Registered claims are the family: intervals of level 1 − 0.05/m, Bonferroni-t, over all m that were registered,
-    Holm p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all
-    that there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides;
-    `less` and `greater` are about the number itself, whether or not less is better, by more than their margin if
-    they have one.  With `seeds=auto` all levels allow for the looks; `waits` marks what more seeds may decide.
-    `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs judge no claims.
-    An interval inside the margin supports `equivalent` "among solved seeds" (of a loss: "among seeds that trained")
-    only, where too many may collapse: see evidence.collapse.
+    Registered claims are the family: intervals of level 1 − 0.05/m, Bonferroni-t, over all m that were ever registered,
+    and Holm p.  Claims written or edited after results are exploratory: p after Benjamini & Hochberg over all of them,
+    intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides.  `less` and `greater`
+    compare the numbers, whether or not less is better, by more than their margin if they have one.  With `seeds=auto`
+    all levels allow for the looks; `waits` marks claims that more seeds may decide.  `says` is the finding, `sentence`
+    adds name, verdict and grounds.  Tuning, placebo and exchange runs are not used.  Where too many seeds may collapse,
+    an interval inside the margin supports `equivalent` only "among solved seeds" (for a loss "among seeds that
+    trained"): see evidence.collapse.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.claims or {}
     found = {
-        # The same numbers for a claim of the same name, whatever other claims there are.
+        # Seeded by the claim's name, so that other claims do not change its random numbers.
         name: FINDERS[entry.claim.relation](study, entry.claim, np.random.default_rng([*name.encode()]))
         for name, entry in entries.items()
     }
@@ -59,7 +59,7 @@ def claims(study: Study) -> pandas.DataFrame:
 
 
 def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
-    """Interval, verdict and its reasons at the level that is left for one claim."""
+    """The columns of one claim at its corrected level."""
     low, high = finding.span(level)
     outcome = finding.outcome(level)
     worth = finding.worth(level) if finding.worth else Worth()

@@ -1,4 +1,4 @@
-"""Whether levels rank as published numbers do."""
+"""Rank correlation of levels' scores with published numbers."""
 
 import itertools
 from typing import NamedTuple
@@ -7,15 +7,15 @@ import numpy as np
 
 from ablate.evidence.statistics import paired, t_above
 
-EXACT = 8  # levels; the orders of more are drawn
-DRAWN = 99_999
+EXACT = 8  # levels up to which all orders are enumerated
+DRAWN = 99_999  # random orders otherwise
 
 
 class Ranked(NamedTuple):
-    """Spearman's correlation with published numbers: by seed, its mean, and p of "the mean is zero" both ways.
+    """Spearman's correlation with published numbers: by seed, its mean, and two p-values of "the mean is zero".
 
-    p_seeds: Student's t over the seeds, "they do not agree on a sign"; p_orders: over the orders that the levels could
-    have, "any order of the published numbers would fit as well"; without: the mean when each level is left out.
+    p_seeds: Student's t over the seeds; p_orders: permutation test over the orders of the published numbers; without:
+    the mean when each level is left out.
     """
 
     by_seed: np.ndarray
@@ -28,14 +28,14 @@ class Ranked(NamedTuple):
 def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.Generator) -> Ranked:
     """Spearman's ρ of each seed's scores (seeds, levels) with the published numbers (levels,), ties by mean ranks.
 
-    ρ_s = z_s · w with z_s, w the ranks, centred and of length 1; their mean is z̄ · w, so that the orders to compare it
-    with are those of w (Spearman 1904; Pitman 1937).  All orders of up to 8 levels, 99,999 drawn ones of more.
+    ρ_s = z_s · w with z_s, w the ranks, centred and of length 1.  Their mean is z̄ · w, which is compared with all
+    orders of w for up to 8 levels, and with 99,999 random ones for more (Spearman 1904; Pitman 1937).
     """
     z, w = _standard(values), _standard(published[None])[0]
     by_seed, mean_ranks = z @ w, z.mean(0)
     mean = float(by_seed.mean())
     t = paired(by_seed)
-    # Ranks can agree in every seed, unlike losses: no spread is the best there is, and the orders alone decide.
+    # Unlike losses, ranks can agree in every seed: without spread the test over orders alone decides.
     p_seeds = float(2 * t_above(abs(t.mean) / t.error, t.df)) if t.error else float(mean == 0)
     everything = range(len(w))
     without = [
@@ -46,12 +46,12 @@ def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.G
         orders = w[np.array(list(itertools.permutations(everything)))]
     else:
         orders = np.vstack([w, rng.permuted(np.tile(w, (DRAWN, 1)), axis=1)])
-    as_far = orders @ mean_ranks * (1 if mean >= 0 else -1) >= abs(mean) - 1e-9  # to the side of the one that was found
+    as_far = orders @ mean_ranks * (1 if mean >= 0 else -1) >= abs(mean) - 1e-9  # in the direction of the mean
     return Ranked(by_seed, mean, p_seeds, min(1.0, 2 * float(as_far.mean())), np.array(without))
 
 
 def _standard(values: np.ndarray) -> np.ndarray:
-    """Ranks along rows, centred and of length 1; zeros where all are tied, which rank nothing."""
+    """Ranks along rows, centred and of length 1; zeros where all are tied."""
     from scipy import stats
 
     ranks = stats.rankdata(values, axis=-1)

@@ -1,4 +1,4 @@
-"""What the runs say of one claim, for each relation that a claim can state."""
+"""The test of one claim, for each relation that a claim can state."""
 
 import math
 from collections.abc import Callable
@@ -28,8 +28,8 @@ from ablate.formatting import counted, metric_name, number, p_words, ranks
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 
-RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and checked by nothing
-# What too few seeds cannot show, by the relation that claims it.
+RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and normality is not tested
+# What too few seeds cannot show, by relation.
 WITHIN = {"equivalent": "equivalence", "not_greater": "that it is not greater", "not_less": "that it is not less"}
 Span = tuple[float, float]
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
@@ -37,16 +37,16 @@ Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Finding:
-    """What the runs say of one claim, before anything is corrected for the number of claims.
+    """The result of one claim, before the correction for the number of claims.
 
-    columns   n, mean, sd and what else a row of `claims` shows
-    p         of "neither supported nor contradicted", good at any look; NaN without a verdict
+    columns   n, mean, sd and other columns of a row of `claims`
+    p         of "neither supported nor contradicted", valid at any look; NaN without a verdict
     span      the interval at a level; (NaN, NaN) where there is none
     outcome   at a level: 1 supported, −1 contradicted, 0 neither
-    reason    why there is no verdict; `final` if no more seeds would change that
+    reason    why there is no verdict; `final` if more seeds cannot change that
     worth     the difference in training steps at a level; None without exchange runs
-    unless    at a level: for whom alone it is supported, and why ("", "": for all); None of other relations
-    assumes   what a verdict takes for granted
+    unless    at a level: the only seeds that support it, and why ("", "" for all seeds); None for other relations
+    assumes   the assumption of the verdict
     """
 
     columns: dict[str, Any]
@@ -62,11 +62,11 @@ class Finding:
 
 
 def rule_of(relation: str, margin: float) -> Rule:
-    """From interval and n to 1 (supported), −1 (contradicted) or 0: entirely on the claimed side, or on the other.
+    """The rule from interval and n to 1 (supported: all on the claimed side), −1 (contradicted: all on the other) or 0.
 
-    `less` and `greater` are about side one − side two beyond −margin and margin, beyond zero where there is none;
-    `equivalent`: inside ±margin with n >= 5, or all outside; `not_greater`, `not_less`: below margin, above −margin,
-    with n >= 5, or entirely beyond.  Works on arrays; an interval of NaN says nothing.
+    `less` and `greater`: side one − side two is below −margin or above margin (zero without a margin);
+    `equivalent`: it is inside ±margin, with n >= 5; `not_greater`, `not_less`: it is below margin or above −margin,
+    with n >= 5.  Works on arrays; an interval of NaN gives 0.
     """
     beyond = 0.0 if math.isnan(margin) else margin
     return {
@@ -83,9 +83,9 @@ def rule_of(relation: str, margin: float) -> Rule:
 def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """The `DIFFERENCES`: mean of side one − mean of side two, each by its metric, within seeds or by Welch.
 
-    p is that of the interval: the largest level at which it decides nothing.  For `equivalent` it is twice Student's
-    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each, of which `not_greater`
-    and `not_less` are one; `less` and `greater` with a margin test Δ against it instead of zero.
+    p is that of the interval: the largest level at which it is undecided.  For `equivalent` it is twice Student's
+    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987) at half the level each; `not_greater` and
+    `not_less` are one of these; `less` and `greater` with a margin test Δ against it instead of zero.
     """
     contrast = contrast_of(claim, study.manifest)
     all_scores = (scored_by_two if len(claim.metrics) > 1 else scored)(study, *claim.metrics)
@@ -98,14 +98,14 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     estimate, relation = row.estimate, claim.relation
     tested = estimate._replace(mean=distance_from(estimate.mean, relation, margin))
     rule = rule_of(relation, margin)
-    # Of differences that hold collapsed seeds no interval says that they are small.
+    # With collapsed seeds, no interval can show that a difference is small.
     most = 0 if relation in BOUNDED and collapse.seen else 1
 
     def span(level: float) -> Span:
         if barred(row):
             return math.nan, math.nan
         low, high = interval(estimate, nominal(row.looks, level))
-        return max(low, -row.reach), min(high, row.reach)  # shares differ by 1 at most, as in effects
+        return max(low, -row.reach), min(high, row.reach)  # shares differ by at most 1, as in effects
 
     in_steps = fits_in_steps(study, contrast, all_scores, row, share, curves) if share is not None and worth else None
 
@@ -125,7 +125,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         return condition(collapse, nominal(row.looks, level), fits, row.lower_is_better)
 
     halved = outcome_in_steps if in_steps else outcome if estimate.exact else None
-    # Seeds that collapsed, or are too few, bar the only verdict that there could be.
+    # Collapsed or too few seeds rule out "supported", the only verdict possible inside the margin.
     barring = not most or (row.n < SEEDS and not halved)
     p = least_level(halved) if halved else p_value(tested)
     p = 1.0 if relation in BOUNDED and tested.mean < 0 and barring else p
@@ -145,13 +145,13 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
     names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
-    # A mean of sides that lost unequally many runs would be taken for a finding.
+    # If the sides lost unequally many runs, their mean difference could be mistaken for an effect.
     unknown = {"mean": math.nan, "sd": math.nan} if withheld(row) else {}
     return {name: getattr(row, name) for name in names} | unknown
 
 
 def distance_from(mean: float, relation: str, margin: float) -> float:
-    """How far a mean difference lies from where the verdict turns; below zero inside the margin of those `BOUNDED`."""
+    """The distance of a mean difference from the verdict's threshold; for `BOUNDED`, negative inside the margin."""
     if math.isnan(margin):
         return mean
     if relation in BOUNDED:
@@ -160,19 +160,19 @@ def distance_from(mean: float, relation: str, margin: float) -> float:
 
 
 def reach(span: Span, relation: str) -> float:
-    """How far an interval goes towards the margin of a relation: below zero where it lies on zero's other side."""
+    """The far end of an interval in the direction of a relation's margin, signed so that this direction is positive."""
     low, high = span
     return {"equivalent": max(-low, high), "not_greater": high, "not_less": -low}[relation]
 
 
-def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, bool]:
-    """Why there is no verdict on a difference, and whether more seeds cannot change that."""
+def _blocked(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str, bool]:
+    """Why there is no verdict on a difference, and whether that is final, however many seeds follow."""
     reason = barred(row)
     if reason and row.uneven:
         return f"{reason[1]}; diverged ranked worst: {ranks(row)}", True
     if reason:
         return reason[1], bool(row.different or row.clumps)
-    if untold and fraction_of(claim.margin) is not None:
+    if no_worth and fraction_of(claim.margin) is not None:
         return f"what {claim.margin} of the steps are worth is not known; step_equivalents=true measures it", True
     return "", False
 
@@ -191,7 +191,7 @@ def _notes(row: SimpleNamespace, relation: str, collapse: Collapse, contrast: Co
 
 
 def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
-    """The difference that a claim is about."""
+    """The contrast between the sides of a claim."""
     one, other = weighed(claim, manifest.cells)
     sides = [side_words(manifest, side) for side in claim.sides]
     if len(claim.metrics) > 1:
@@ -207,7 +207,7 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
 
 
 def way(metric: str) -> str:
-    """How one of two metrics was measured: "length 512", "batch statistics", "running statistics"."""
+    """How a metric was measured, to tell two apart: "length 512", "batch statistics", "running statistics"."""
     name, _, length = metric.partition("@")
     statistics = name.removeprefix(plain_metric(metric)).removeprefix("_") or "running"
     return f"length {length}" if length else f"{statistics} statistics" if "loss" in name else "the training length"
@@ -240,10 +240,10 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`rank_correlates`: Spearman's ρ of the levels' scores with the published numbers, within each seed.
 
-    Supported (contradicted): the t interval of the seeds' ρ lies above (below) zero, so that seeds agree, *and* so few
-    orders of the levels would do as well that p, twice the exact tail over all orders, is below the level: with four
-    levels none is (2/24 > 0.05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
-    with higher numbers: published scores for which more is better stand with a minus against a loss.
+    Supported (contradicted): the t interval of the seeds' ρ lies above (below) zero, so that seeds agree, *and* the
+    permutation p, twice the exact tail over all orders of the levels, is below the level.  With four levels no order
+    reaches that (2/24 > 0.05), with five only nearly perfect ones.  p is the larger of the two.  ρ is of the numbers as
+    given: published scores for which more is better need a minus sign when compared with a loss.
     """
     sides = weighed(claim, study.manifest.cells)
     all_scores = scored(study, *claim.metrics)
@@ -285,7 +285,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 
 
 def _leaning(found: Ranked, levels: list[str]) -> list[str]:
-    """How much of a correlation hangs on one level, since three coarse groups can make most of it, and on chance."""
+    """Notes on how much a correlation depends on one level, since a few coarse groups can cause it, and on chance."""
     i = int(np.argmin(found.without * (1 if found.mean >= 0 else -1)))
     chance = [f"as good an order by chance: {p_words(found.p_orders)}"] * (found.p_orders > found.p_seeds)
     return [f"Spearman without {levels[i]} {number(float(found.without[i]), 2)}", *chance]

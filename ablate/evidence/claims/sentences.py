@@ -1,4 +1,4 @@
-"""Claims in sentences, as the summary, the tables and the report say them."""
+"""Sentences on claims for the summary, the tables and the report."""
 
 import math
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from ablate.results.naming import named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
 from ablate.results.tables import named_rows
 
-OPPOSITE, UNEQUAL = "opposite sign here", "not so at this scale"  # of a difference, and of the lack of one
+OPPOSITE, UNEQUAL = "opposite sign here", "not so at this scale"  # for contradicted claims
 
 
 def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
-    """The overall verdict, a sentence per claim with the texts that it had before, the claims that were taken out."""
+    """The overall verdict, a sentence per claim with its earlier versions, and the withdrawn claims."""
     if no_evidence(manifest):
         return []
     overall = replication(manifest, table)
@@ -74,7 +74,7 @@ def at_words(manifest: Manifest, claim: Claim) -> str:
 
 
 def _pairs(call: Callable[[Any], str], side: Side) -> list[str]:
-    """Factors with their levels, by what people call them: "ffn=mlp, gelu"."""
+    """Factors with their levels, as `call` displays them: "ffn=mlp, gelu"."""
     return [f"{call(key)}={_levels(call, levels)}" for key, levels in side.items()]
 
 
@@ -96,7 +96,7 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 
 
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
-    """What was found of a claim, without what it rests on."""
+    """The finding of a claim, without its grounds."""
     other = UNEQUAL if row.relation in BOUNDED or claim.margin is not None else OPPOSITE
     fixed = f"at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
     other = other * (leaning(row.verdict) == "contradicted")
@@ -119,7 +119,7 @@ def sized(manifest: Manifest, row: Any) -> str:
 
 
 def spread(manifest: Manifest, row: Any) -> str:
-    """A difference as it is: "test loss −0.053 [−0.079, −0.027] nats per byte", alone where there is no interval."""
+    """A signed difference: "test loss −0.053 [−0.079, −0.027] nats per byte", with its interval, if any."""
     return f"{metric_name(row.metric)} {_signed(manifest, row)}"
 
 
@@ -136,9 +136,7 @@ def _unit(manifest: Manifest, row: Any) -> str:
 
 
 def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
-    """`less`, `greater`, and their like: by how much side one is better or worse, or the interval; with a margin the
-    criterion, which says how far an undecided one is from it.
-    """
+    """Directed relations: how much better or worse side one is, or the signed difference, with the criterion."""
     interval = math.isfinite(row.low) and not row.low <= 0 <= row.high
     open_ = row.verdict == "undecided" and (claim.margin is None or claim.relation in BOUNDED)
     if len(claim.metrics) > 1 or not interval or open_:
@@ -152,15 +150,15 @@ def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
 
 
 def ways(manifest: Manifest, metric: str, difference: float) -> tuple[str, str]:
-    """What a difference in a metric is, and what its opposite is: better and worse; of a speed faster and slower."""
+    """The words for a difference in a metric and for its opposite: better and worse, or faster and slower."""
     good, bad = ("faster", "slower") if metric in SPEED else ("better", "worse")
     return (good, bad) if (difference < 0) == lower_is_better(manifest, metric) else (bad, good)
 
 
 def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
-    """What a margin asks of a difference, and which bound of an undecided one misses it: " (criterion > +0.3)".
+    """The criterion that a margin sets, and the bound that misses it if undecided: " (criterion > +0.3)".
 
-    After a difference without its sign the criterion has none, too; one of the `opposite` sign is in words.
+    With `opposite`, the criterion has no sign, like the difference before it; the other direction is put in words.
     """
     if claim.margin is None:
         return ""
@@ -175,7 +173,7 @@ def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
     if leaning(row.verdict) != "undecided" or not math.isfinite(low):
         return f" (criterion{limit})"
     if (high < edge) if side == "below" else (low > edge):
-        return f" (criterion{limit}, met by the interval alone: inconclusive)"  # seeds are too few, or some collapsed
+        return f" (criterion{limit}, met by the interval alone: inconclusive)"  # too few seeds, or some collapsed
     which, misses, end = ("upper", "exceeds", high) if side == "below" else ("lower", "is below", low)
     bound = f"{which} bound {number(end, _places(row), signed=not opposite)} {misses} it"
     return f" (criterion{limit}; {bound}: inconclusive)"
@@ -183,9 +181,9 @@ def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
 
 def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
     between = f"{row.side} against {row.against}"
-    if not math.isfinite(row.low):  # withheld, or of one seed: a number alone would be taken for a finding
+    if not math.isfinite(row.low):  # withheld, or one seed: a bare number could be mistaken for a finding
         return between
-    of_two = len(claim.metrics) > 1  # which its sides name
+    of_two = len(claim.metrics) > 1  # then the sides name their metrics
     between = f"{row.side} {formatting.MINUS} {row.against}" if of_two and claim.sides[0] == claim.sides[1] else between
     return f"{between}: {_signed(manifest, row) if of_two else spread(manifest, row)}"
 
@@ -195,7 +193,7 @@ def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
     share = f"{margin} of the training steps" if fraction_of(margin) is not None else ""
     known = formatting.bounds(float(f"{row.margin:.3g}"), math.nan)
     within = f"{known} ({share})" if known and share else known or f"±{share}"
-    held = leaning(row.verdict).partition(" ")[0]  # without the seeds that it holds for
+    held = leaning(row.verdict).partition(" ")[0]  # without "among …"
     if held == "supported" and len(claim.metrics) < 2:
         verb = "are" if row.verdict == leaning(row.verdict) else "seem"
         return f"{row.side} and {row.against} {verb} equivalent within {within}: {spread(manifest, row)}"
@@ -218,7 +216,7 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
     return f"{ranked}: Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if known else ranked
 
 
-# The sign of the margin that a relation is about, and on which side of it the difference is claimed to lie.
+# The sign of a relation's margin, and the side of it on which the difference is claimed to lie.
 EDGES = {"less": (-1, "below"), "greater": (1, "above"), "not_greater": (1, "below"), "not_less": (-1, "above")}
 SENTENCES: dict[str, Callable[[Manifest, Claim, Any], str]] = {
     **dict.fromkeys(EDGES, _directed),
@@ -229,7 +227,7 @@ SENTENCES: dict[str, Callable[[Manifest, Claim, Any], str]] = {
 
 
 class Replication(NamedTuple):
-    """What became of a study's criterion: met, partly met or not met, why, and both in a sentence."""
+    """The result of a study's criterion: met, partly met or not met, the reason, and both in a sentence."""
 
     verdict: str
     why: str
@@ -237,10 +235,10 @@ class Replication(NamedTuple):
 
 
 def replication(manifest: Manifest, claims: pandas.DataFrame) -> Replication | None:
-    """The overall verdict of a study by its claims; None of a study without a criterion, or that is no evidence.
+    """The overall verdict of a study by its claims; None without a criterion, or if the study is no evidence.
 
-    With s of the claims supported and k needed: met where s ≥ k, not met where s = 0, else partly met.  A criterion, or
-    a claim of it, that was written after results makes the verdict exploratory.
+    With s of the claims supported and k needed: met if s ≥ k, not met if s = 0, else partly met.  The verdict is
+    exploratory if the criterion, or one of its claims, was written after results.
     """
     entry = manifest.replicated
     if entry is None or no_evidence(manifest):
@@ -259,7 +257,7 @@ def replication(manifest: Manifest, claims: pandas.DataFrame) -> Replication | N
 
 
 def _basis(criterion: Criterion, yes: int, found: dict[str, tuple[str, str, str]]) -> str:
-    """How many claims are supported, which are not, and which only of some seeds."""
+    """How many claims are supported, which are not, and which only among some seeds."""
     if len(found) == 1:
         ((name, (word, _, whom)),) = found.items()
         return f"the claim that it rests on, {name}, is {word} {whom}".rstrip()
