@@ -65,11 +65,11 @@ def test_the_nadam_of_the_how_to_page_goes_on_exactly(own: Any) -> None:
 
 
 def test_two_optimisers_for_two_groups_of_parameters(own: Any) -> None:
-    settings = {"_target_": "MINE.split", "betas": [0.9, 0.99], "weight_decay": 0.1, "table_lr": 10.0}
+    settings = {"_target_": "MINE.split", "betas": [0.9, 0.99], "weight_decay": 0.1, "embedding_lr": 10.0}
     plan = own(settings)
     whole = rows_of(trained_anew(plan))
     assert rows_of(trained_anew(plan, 3)) == whole
-    assert rows_of(trained_anew(own(settings | {"table_lr": 5.0})))[-1]["test/loss"] != whole[-1]["test/loss"]
+    assert rows_of(trained_anew(own(settings | {"embedding_lr": 5.0})))[-1]["test/loss"] != whole[-1]["test/loss"]
 
 
 @pytest.mark.parametrize(
