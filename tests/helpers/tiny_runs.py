@@ -21,6 +21,7 @@ import torch
 from conftest import latest
 from fake_studies import TASK, fabricate, plain_score
 from test_components import component
+from test_presets import preset_as_words
 
 from ablate.cli.summary import summary
 from ablate.config.components import resolve
@@ -28,7 +29,6 @@ from ablate.config.compose import Composer
 from ablate.config.groups import groups, read_groups
 from ablate.config.schema import COMPONENTS, Config
 from ablate.planning.checks.validate import Validator
-from ablate.planning.plan import check_study
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from ablate.training.trainer import Trainer
@@ -107,8 +107,19 @@ def configuration(text: Path, *words: str) -> Config:
     """The resolved configuration of one cell; without words about data it reads a text."""
     given = list(words) if any(word.startswith("data=") for word in words) else ["data=text", *words]
     read = [f"data.path={text}", "data.context=16"] if {*TEXTS} & {*given} else []
-    with patch("ablate.planning.plan.try_out", return_value=[]):  # by which no configuration changes
-        return check_study(latest(*TINY, *read, *given), None).cells.checked[0].config
+    return resolved(latest(*TINY, *read, *given))
+
+
+def resolved(words: list[str], **sections: Any) -> Config:
+    """A command line's one cell, checked but not counted, with other sections in place of its own."""
+    with Composer(read_groups()) as composer:
+        composed = composer.compose(words).config
+    for name, section in sections.items():
+        composed = composed.with_value(name, section)
+    with patch.object(Validator, "_budget", return_value=SimpleNamespace(hidden=None)):
+        [checked], problems = Validator().validate([composed])
+    assert not problems
+    return checked.config
 
 
 def configurations(text: Path) -> Iterator[tuple[str, Config]]:
@@ -128,19 +139,9 @@ def configurations(text: Path) -> Iterator[tuple[str, Config]]:
         yield f"data={task}", configuration(text, f"data={task}", *words)
     sources = {"lm": causal, "mlm": configuration(text, *FORMS["bert"]), "seq2seq": crossing}
     for name in sorted(groups()["preset"]):
-        yield f"preset={name}", of_preset(name, sources[PRESETS.get(name, "lm")])
+        yield f"preset={name}", resolved([*TINY, *preset_as_words(name)], data=sources[PRESETS.get(name, "lm")].data)
     for name, words in SETTINGS.items():
         yield name, configuration(text, *words)
-
-
-def of_preset(name: str, source: Config) -> Config:
-    """A preset on the data of another configuration, composed once for all tests of presets."""
-    with Composer(read_groups()) as composer:
-        composed = composer.compose([f"+preset={name}", *TINY[:-1]]).config.with_value("data", source.data)
-    with patch.object(Validator, "_budget", return_value=SimpleNamespace(hidden=None)):
-        [checked], problems = Validator().validate([composed])
-    assert not problems
-    return checked.config
 
 
 def choosing(config: Config, group: str, chosen: dict[str, Any]) -> Config:
