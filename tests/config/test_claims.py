@@ -153,6 +153,21 @@ def test_what_a_file_fixes_holds_for_each_claim_that_does_not_compare_it():
     assert not problems and fixed["a"].at == {"norm": "ln"} and fixed["b"].at == {"norm": "rms"}
 
 
+def test_claims_without_cells_or_without_their_metric_are_not_applicable():
+    def why(claim: dict[str, Any], cells: list[Cell], *scored: Any) -> list[str]:
+        return [str(found) for found in applicable({"a": typed(claim)}, cells, (), *scored)[1]]
+
+    few = [cell for cell in CELLS if cell.levels["ffn"] != "gelu"]
+    assert why(GOOD, few) == ["claims.a: ffn=gelu has no cell in this study"]
+    assert "both sides hold swiglu + rms" in why({"less": [{"ffn": "swiglu"}, {"norm": "rms"}]}, CELLS)[0]
+    tasks = [f"{cell.levels['norm']} task" for cell in CELLS]
+    scored = {"ln task": ["solved", "accuracy"], "rms task": ["accuracy"]}
+    for norm, metric, lacks in (("rms", "test/solved", 1), ("ln", "test/solved", 0), ("rms", "test/accuracy@8", 0)):
+        found = why({"greater": GOOD["less"], "metric": metric, "at": {"norm": norm}}, CELLS, tasks, scored)
+        message = "claims.a: metric: the task of its cells has no test/solved; there are test/accuracy"
+        assert found == [message] * lacks
+
+
 def test_scores_of_several_tasks_are_not_compared():
     tasks = [f"{cell.levels['norm']} task" for cell in CELLS]
 

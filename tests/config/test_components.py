@@ -24,6 +24,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, PACKAGE
 from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, typed
 from ablate.data.build import build_task
+from ablate.data.copying import Copy
 from ablate.model.build import build_init, build_model, offered, shape
 from ablate.model.shape import ModelShape
 from ablate.planning.plan import check_study
@@ -111,6 +112,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / name / "__init__.py").write_text("")
     (tmp_path / name / "parts.py").write_text(
         "from torch import nn\n"
+        "from ablate.model.attention import GQA\n"
         "from ablate.model.residual import Block\n"
         "class Scale(nn.Module):\n"
         "    def __init__(self, dim: int, gain: float, kind: str = 'a'):\n"
@@ -134,6 +136,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "        super().__init__()\n"
         "def make(dim: int, gain: float = 2.0):\n"
         "    return Scale(dim, gain)\n"
+        "class Wider(GQA):\n"
+        "    def __init__(self, shape, kv_heads: int | None, bias: bool, scale: float | None, more: int):\n"
+        "        super().__init__(shape, kv_heads, bias, scale)\n"
+        "class Halved(Block):\n"
+        "    final_norm = True\n"
+        "    def __init__(self, shape, sublayers, share: float = 0.5):\n"
+        "        super().__init__(shape, sublayers)\n"
         "class OldBlock(Block):\n"
         "    def __init__(self, attention, ffn, norm, dropout: float, cross_attention=None):\n"
         "        super().__init__(attention, ffn, norm, dropout, cross_attention)\n"
@@ -150,6 +159,10 @@ def test_components_of_the_users_own(package: str) -> None:
     assert bind("norm", {"_target_": f"{package}.parts.make"}, OFFERED, [package])().gain == 2.0
     assert bind("norm", {"_target_": f"{package}.parts.Plain", "_partial_": True}, OFFERED, [package])()
     assert bind("norm", {"_target_": f"{package}.parts.Unhinted", "gain": "any"}, OFFERED, [package])().gain == "any"
+    own = {"attention": component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1}}
+    own |= {"residual": {"_target_": f"{package}.parts.Halved", "share": 0.25}, "user": [package]}
+    block = build_model(typed(CONFIG | own), Blank(VOCAB)).blocks[0]  # whose constructors pass the shape on
+    assert block.attention.groups == 1 and len(block.norms) == 2
 
 
 def test_a_constructor_that_cannot_hand_on_what_its_base_takes_is_told_what_to_write(package: str) -> None:
@@ -340,6 +353,34 @@ def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Pat
     for name, keys in read.items():
         fields = {field.name for field in dataclasses.fields(SECTIONS[name])} - PLANNED.get(name, set())
         assert fields <= keys, f"{name}: {fields - keys} are read by nothing"
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "tied"), [("mlm", None, True), ("mlm", 5, False), ("classification", VOCAB, False)]
+)
+def test_an_encoder_ties_where_targets_are_tokens(kind: str, outputs: int | None, tied: bool) -> None:
+    """Where the model leaves it open; as many classes as tokens are other things."""
+    frame = component("model", "encoder") | {"layers": 1, "heads": 2, "dim": 16}
+    task = Blank(VOCAB, 12, kind, outputs)
+    for requested in (None, False, True):
+        config = typed(CONFIG | {"model": frame | {"tie_embeddings": requested}})
+        if requested and not tied:
+            with pytest.raises(ValueError, match=r"model\.tie_embeddings=true needs"):
+                build_model(config, task)
+            continue
+        model = build_model(config, task)
+        assert (model.head.weight is model.embed.weight) == (tied if requested is None else requested)
+
+
+def test_the_model_form_decides_what_kind_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = component("data", "copy") | {"context": 64}
+    monkeypatch.setattr(Copy, "kinds", ("mlm", "lm", "seq2seq"))
+    for name, kind in {"decoder": "lm", "encoder": "mlm", "bert": "mlm", "encoder_decoder": "seq2seq"}.items():
+        assert build_task(typed({"model": component("model", name), "data": data})).kind == kind
+    monkeypatch.setattr(Copy, "kinds", ("seq2seq",))
+    with pytest.raises(BadComponent, match=r"Copy is a task from sequence to sequence, and Encoder does") as caught:
+        build_task(typed({"model": component("model", "encoder"), "data": data}))
+    assert caught.value.key == "data"
 
 
 def test_building_says_which_component_is_wrong() -> None:

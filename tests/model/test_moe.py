@@ -16,7 +16,7 @@ from ablate.model.build import initialised_model
 from ablate.model.cost import count
 from ablate.model.ffn import MoE
 from ablate.model.init import Torch, Xavier, draw, initialise, shared_draws
-from ablate.model.objective import auxiliary
+from ablate.model.objective import auxiliary, terms_of
 from ablate.training.gradients import backward
 
 DIM = 6
@@ -181,6 +181,22 @@ def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
 def test_what_cannot_be_is_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         made(**changed)
+
+
+def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
+    model = initialised_model(configured(), Blank(VOCAB, CONTEXT), 0)
+    eager, graphs = copy.deepcopy(model), list[Any]()
+    torch._dynamo.reset()
+    model.compile(backend=lambda graph, inputs: (graphs.append(graph), graph.forward)[1], fullgraph=True)
+    for seed in range(2):
+        tokens = some_tokens(seed=seed)
+        found = [
+            terms_of(one, Objectives.plain, one.train()(tokens), tokens, {}, tokens.numel(), 1.0)
+            for one in (model, eager)
+        ]
+        torch.testing.assert_close(found[0], found[1])
+        torch.testing.assert_close(model.eval()(tokens), eager.eval()(tokens))
+    assert len(graphs) == 2
 
 
 def test_routing_is_in_float32_whatever_products_are_in() -> None:

@@ -277,6 +277,17 @@ def test_rezero_starts_as_the_identity(name: str) -> None:
     assert not torch.allclose(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
 
 
+@pytest.mark.parametrize("start", [0.1, 1e-5])
+def test_layerscale_starts_small(start: float) -> None:
+    config = configuration({"residual": "layerscale"}).with_value("residual.init", start)
+    model: Any = initialised_model(config, Blank(VOCAB, CONTEXT), 0).double()
+    scales = [scale for block in model.blocks for scale in block.scales]
+    assert len({id(scale) for scale in scales}) == len(scales) == 4
+    assert all(torch.equal(scale.float(), torch.full((16,), start)) for scale in scales)
+    x = some(2, 4, 16)
+    assert 0 < float((passed(model.blocks[0], x, Places(), True) - x).norm()) < start * float(x.norm())
+
+
 # ---- whole models
 
 

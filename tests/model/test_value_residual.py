@@ -10,10 +10,12 @@ from empty_task import Blank
 from test_variants import (
     CONTEXT,
     VOCAB,
+    check_padding,
     check_side_by_side,
     configuration,
     jitter,
     loss_of,
+    padded,
     read,
     some_inputs,
 )
@@ -29,6 +31,7 @@ FORMS = [("decoder", "lm"), ("encoder", "mlm"), ("encoder_decoder", "seq2seq")]
 each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form[0])
 each_kind = pytest.mark.parametrize("kind", ["identity", "learned"])
 LM = FORMS[0]
+EVERY = {"qk_norm": "ln", "window": 5, "gate": "head", "sink": "learned", "soft_cap": 5.0, "value_bias": True}
 
 
 def chosen(kind: str | None, cell: dict[str, str] | None = None, form: tuple[str, str] = LM, **more: Any) -> Config:
@@ -84,6 +87,8 @@ def test_whole_models_are_the_paper_s_formula(kind: str, form: tuple[str, str], 
     else:
         found = by_hand(model, inputs["tokens"], form[1] == "lm")
     torch.testing.assert_close(model(**some_inputs(form)), F.linear(found, model.head.weight), rtol=1e-11, atol=1e-11)
+    inputs = some_inputs(form, 7)
+    check_padding(made(chosen(kind, form=form, **EVERY), form), inputs, padded(inputs))
 
 
 @each_form
@@ -98,9 +103,6 @@ def test_two_numbers_of_each_later_layer_are_learned(form: tuple[str, str]) -> N
     assert all(learned.shapes[name] == ("constant", (2,)) for name in new)
     models = [initialised_model(chosen(kind, form=form), task, 0).double() for kind in ("identity", "learned")]
     assert torch.equal(*(model(**some_inputs(form)) for model in models)), "they start alike"
-
-
-EVERY = {"qk_norm": "ln", "window": 5, "gate": "head", "sink": "learned", "soft_cap": 5.0, "value_bias": True}
 
 
 def test_compiled_stacked_and_in_bf16_it_computes_the_same() -> None:

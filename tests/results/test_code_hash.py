@@ -319,6 +319,23 @@ def test_two_parts_of_one_name_that_change_places_are_other_code(package):
     parts = {"norm": "mine.left.Part", "ffn": "mine.right.Part"}
     swapped = {"norm": parts["ffn"], "ffn": parts["norm"]}
     assert sources.code(parts).content != sources.code(swapped).content
+    text = (  # two definitions of one name, each used by another function; then each by the other
+        "from mine import left, right\ndef one(x):\n    return left.d4(x)\n"
+        "def two(x):\n    return 2 * right.d4(x)\ndef both(x):\n    return one(x) + two(x)\n"
+    )
+    other = text.replace("left.", "other.").replace("right.", "left.").replace("other.", "right.")
+    found = [content(package, "mine.new.both", {"new": each}) for each in (text, other)]
+    assert found[0] != found[1]
+
+
+def test_local_names_lead_nowhere(package):
+    text = (
+        "from mine.deep.more import helper, twice\nSIZE = 1\nclass Plain:\n    SIZE = 2\n"
+        "    def forward(self, helper, *twice):\n        return [SIZE for SIZE in helper(twice)]\n"
+    )
+    assert set(own(package, "mine.new.Plain", {"new": text})) == {"mine.new.Plain"}
+    used = text.replace("helper, *twice", "x").replace("SIZE for SIZE in", "SIZE + y for y in")
+    assert set(own(package, "mine.new.Plain", {"new": used})) >= {"mine.new.SIZE", "mine.deep.more.twice"}
 
 
 def test_a_users_sources_count_where_they_are_used(package):
@@ -328,6 +345,8 @@ def test_a_users_sources_count_where_they_are_used(package):
     after = own(package, "mine.Scaled", {"tools": tools.replace("+= 1", "+= 2")})
     assert {name for name in before if before[name] != after[name]} == {"mine.tools.SIZE"}
     assert own(package, "mine.Scaled", {"norms": OWN["mine/norms.py"].replace("math as m", "cmath as m")}) == before
+    cmath = {"norms": OWN["mine/norms.py"].replace("math as m", "cmath as m")}
+    assert own(package, "mine.norms.Beside", cmath) != own(package, "mine.norms.Beside"), "another import, one name"
     other = OWN["mine/norms.py"].replace("twice as double, unused", "unused as double")
     swapped = own(package, "mine.Shown", {"norms": other})
     assert "mine.deep.more.unused" in swapped and "mine.deep.more.twice" not in swapped

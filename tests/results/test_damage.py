@@ -11,11 +11,13 @@ import torch
 from conftest import SHAPE, STEPS
 from fake_studies import fabricate
 from one_run import rows_of, train, write_plan
+from safetensors.torch import load_file, save_file
 
 from ablate import load
 from ablate.cli import clean, diff, evaluate, status
 from ablate.config.errors import Corrupt
 from ablate.data.corpus import Document, cache_folder, load_corpus
+from ablate.execution.tracking import mirror
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import sealed_archive, unsealed_archive, write_json
 from ablate.results.manifest import read_manifest, study_folder
@@ -191,6 +193,41 @@ def test_what_came_after_a_result_replaces_nothing_and_has_its_own_checksum(tmp_
         edit(run.evaluation_file, lambda told: told.pop("sha256"))
     study = load_study(tmp_path, name)
     assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
+
+
+def test_a_missing_tensor_is_reported_and_edited_lengths_are_measured_again(results, planned):
+    run = only(results)
+    before = run.evaluation()
+    edit(run.evaluation_file, lambda written: written["metrics"].update({"test/loss@8": 1.0}))
+    study = load_study(results, STUDY)
+    assert "test/loss@8" not in study.runs and any("evaluation.json is damaged" in note for note in study.notes)
+    again = planned()
+    assert again.statuses == {run.path: "untested"}
+    assert train(again)[0] == "done" and run.evaluation() == before
+    tensors = load_file(run.weights_file)
+    del tensors["blocks.0.ffn.up.weight"]
+    save_file(tensors, run.weights_file)
+    result = json.loads(run.result_file.read_text())
+    del result["files"], result["sha256"]
+    write_json(run.result_file, result)
+    missing = rf"{run.weights_file} has no blocks\.0\.ffn\.up\.weight, which the model needs.*command again"
+    with pytest.raises(ValueError, match=missing):
+        load(run.folder).model()
+
+
+def test_a_damaged_result_is_not_mirrored(tmp_path, capsys, monkeypatch):
+    name, shown = fabricate(tmp_path, {"norm": ["ln", "rms"]}), []
+    run = Run(tmp_path, read_manifest(tmp_path, name).runs[0].path)
+    edit(run.result_file, lambda written: written["final"].update({"test/loss": 1.0}))
+
+    class Sink:
+        name, mode = "recorder", "online"
+        finish = staticmethod(lambda card, rows, status, summary: shown.append(card.name))
+        log = staticmethod(lambda card, rows: None)
+
+    monkeypatch.setattr(mirror, "make_sink", lambda *track: Sink())
+    assert mirror.Mirror(tmp_path, name).replay() == 5 and "ln/s0" not in shown
+    assert "result.json is damaged" in capsys.readouterr().err
 
 
 def test_damaged_tokens_in_the_cache_are_made_again():

@@ -370,6 +370,23 @@ def test_a_run_of_muon_with_experts_and_later_tokens_goes_on_exactly(small: list
         assert not torch.equal(p, before[name]) or p.ndim < 2, name
 
 
+def test_each_group_of_an_optimiser_keeps_its_own_rate_in_the_schedule(small, tmp_path, monkeypatch) -> None:
+    (tmp_path / "two_rates.py").write_text(
+        "import torch\n\n\ndef two_rates(model, lr, betas, weight_decay):\n"
+        "    vectors = [p for p in model.parameters() if p.ndim < 2]\n"
+        "    matrices = [p for p in model.parameters() if p.ndim > 1]\n"
+        "    groups = [{'params': matrices, 'lr': 0.25 * lr}, {'params': vectors}]\n"
+        "    return torch.optim.AdamW(groups, lr=lr, betas=tuple(betas), weight_decay=weight_decay)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    config = configured(small, "user=[two_rates]", "optim._target_=two_rates.two_rates")
+    trainer = trainer_of(config, tmp_path)
+    for step in range(STEPS):
+        lr = rate(step, "Cosine")
+        assert trainer.update(step)[2] == pytest.approx(lr)
+        assert [group["lr"] for group in trainer.optimiser.param_groups] == pytest.approx([0.25 * lr, lr])
+
+
 NOISY = """
 import torch
 from torch import nn

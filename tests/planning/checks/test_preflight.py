@@ -1,7 +1,9 @@
 """Cells that are tried out before training: seeded mistakes are found, and nothing that ships is accused."""
 
+import dataclasses
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import faulty_package
@@ -13,8 +15,8 @@ from model.test_variants import ALONE, CONTEXT, IN_FORMS, LM, SETTINGS, VOCAB, c
 from ablate.config.groups import defaults, groups
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import cache, examine, preflight, small_models, validate
-from ablate.planning.checks.duplicate_cells import Signature, alike
-from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
+from ablate.planning.plan import Plan, PlanError, check_study, plan_study
 from ablate.results.code_hash import Code
 from ablate.training.vectors import is_pretrained
 
@@ -213,6 +215,33 @@ def test_scaling_beyond_the_context_is_compared_where_lengths_are(small: list[st
     [line] = refused(small, None, *sweep, "eval.lengths=[8,16]")
     assert SAME in line and "position.scaling" in line and "eval.lengths=[32]" in line
     assert len(planned(small, None, *sweep, "eval.lengths=[8,32]").manifest.cells) == 2
+
+
+def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
+    """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
+    found = check_study(small, None).cells
+    config, row = found.checked[0].config, found.rows[0]
+    nodes = [config.norm | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
+    cells = [found.checked[0]._replace(config=config.with_value("norm", node)) for node in nodes]
+    rows = [dataclasses.replace(row, label=label) for label in ("left", "right")]
+    with pytest.raises(PlanError, match="left are classes of one name"):
+        refuse_equal(rows, cells, False)
+    assert refuse_equal([rows[0], dataclasses.replace(rows[1], id="c1")], cells, False) == []
+
+
+def test_small_copies_are_large_enough_to_bite() -> None:
+    """A swept key is never made smaller, and batches are longer than any window."""
+    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6).with_value("eval.lengths", [8192])
+    config.attention["window"], config.ffn["hidden"] = 100, 1024
+    cell: Any = SimpleNamespace(config=config, task=Blank(50_000, 4096), budget=SimpleNamespace(core=10**6))
+    assert small_models.reach([cell]) == 101
+    made = small_models.small(cell, set(), 101)
+    assert made.config.model == dataclasses.replace(config.model, dim=64, layers=2, heads=4)
+    assert made.config.ffn["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
+    for key, value in {"model.dim": 256, "model.layers": 6, "ffn.hidden": 1024}.items():
+        whole = small_models.small(cell, {key}, 101).config.as_json()
+        assert whole[key.split(".")[0]][key.split(".")[1]] == value
+    assert made.beyond == 0, "a context of 4096 is tried out at 1024 positions, and no more are where it is tested"
 
 
 @pytest.mark.parametrize("group", ALONE)
