@@ -1,16 +1,19 @@
 """Tokens are counted from the batches: in logs, results, plans and budgets, of the curriculum of the how-to page."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from conftest import latest
-from one_run import rows_of, train, train_runs, write_plan
+from one_run import after, rows_of, train_runs, write_plan
 from test_docs import code
 
 from ablate.config.errors import PlanError
+from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
+from ablate.results.run import Run
 from ablate.results.study import load_study
 
 ROWS, LONG = 4, 16  # of the small study: rows of a batch, and data.context
@@ -40,30 +43,8 @@ def planned(own: list[str], tmp_path: Path, *words: str) -> Any:
 
 
 def test_tokens_are_those_that_were_seen_also_when_continued(own: list[str], tmp_path: Path) -> None:
-    found = []
-    for stops in ([], [3]):
-        plan = planned(own, tmp_path, "data=growing", "seeds=1", "train.checkpoint_seconds=0", "train.log_every=1",
-                       f"results_dir={tmp_path / f'results{len(stops)}'}")  # fmt: skip
-        write_plan(plan)
-        for asked in stops:
-            left = iter(range(asked))
-            assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
-        status, run = train(plan)
-        assert status == "done"
-        found.append(rows_of(run))
-        seen = {row["step"]: row["tokens"] for row in found[-1]}
-        assert seen == {step: ROWS * sum(LENGTHS[:step]) for step in range(7)}
-        result = run.result()
-        assert result.tokens == ROWS * sum(LENGTHS)
-        assert result.tokens_per_second == pytest.approx(result.tokens / 6 / result.step_seconds)
-    assert found[0] == found[1]
-    [cell] = plan.manifest.cells
-    assert cell.tokens_per_step == pytest.approx(ROWS * sum(LENGTHS) / 6)
-
-
-def test_a_curriculum_is_compared_with_the_whole_windows(own: list[str], tmp_path: Path) -> None:
-    words = [*own, "data=text,growing", "seeds=[0,1]", "study=grown"]
-    plan = planned(words, tmp_path)
+    plan = planned(own, tmp_path, "data=text,growing", "seeds=[0,1]", "study=grown", "train.checkpoint_seconds=0",
+                   "train.log_every=1")  # fmt: skip
     write_plan(plan)
     train_runs(plan)
     study = load_study(tmp_path / "results", "grown")
@@ -72,6 +53,15 @@ def test_a_curriculum_is_compared_with_the_whole_windows(own: list[str], tmp_pat
     assert (text.tokens_per_step, growing.tokens_per_step) == (ROWS * LONG, pytest.approx(ROWS * sum(LENGTHS) / 6))
     ends = study.curves.groupby("cell")["tokens"].max()
     assert ends[text.id] == 6 * ROWS * LONG and ends[growing.id] == ROWS * sum(LENGTHS)
+    order = next(order for order in plan.orders() if order.cell.id == growing.id and order.seed == 0)
+    run = Run(plan.results, order.path)
+    whole, result = rows_of(run), run.result()
+    assert {row["step"]: row["tokens"] for row in whole} == {n: ROWS * sum(LENGTHS[:n]) for n in range(7)}
+    assert result.tokens == ROWS * sum(LENGTHS)
+    assert result.tokens_per_second == pytest.approx(result.tokens / 6 / result.step_seconds)
+    shutil.rmtree(run.folder)
+    assert [train_run(order, after(stops)) for stops in (3, 99)] == ["interrupted", "done"]
+    assert rows_of(run) == whole and run.result().tokens == result.tokens
 
 
 def test_equal_flops_are_counted_over_the_batches(own: list[str], tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ablate.planning.plan import plan_study
 from ablate.results.atomic import unsealed_archive
 from ablate.results.code_hash import code_of
 from ablate.results.run import Run
+from ablate.training.trainer import Trainer
 
 PAGE = "\n".join(["import torch", *code("own-step.md", "python")[3:5]])
 MORE = """
@@ -102,12 +103,11 @@ def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
 def test_a_loss_over_all_layers_trains_compiled_or_not(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
     compiling, found = torch.nn.Module.compile, []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model, options: compiling(model, backend="eager"))
-    for compiled in ("true", "false"):
-        plan = own("objective=activations", f"train.compile={compiled}", f"results_dir={tmp_path / compiled}")
-        write_plan(plan)
-        status, run = train(plan)
-        assert status == "done"
-        found.append([row["train/activations"] for row in rows_of(run) if "train/activations" in row])
+    config = own("objective=activations").manifest.cells[0].config
+    for compiled in (True, False):
+        trainer = Trainer(Run(tmp_path, f"a/{compiled}"), config.with_value("train.compile", compiled), 0)
+        trainer.train(lambda: False)
+        found.append([row["train/activations"] for row in rows_of(trainer.run) if "train/activations" in row])
     assert found[0] == pytest.approx(found[1], rel=1e-5) and found[0][0] > 0
 
 

@@ -6,14 +6,15 @@ import io
 import json
 import os
 import pickle
+import shutil
 import signal
 import zipfile
 
 import pytest
 import torch
-from conftest import latest
+from conftest import SHAPE, STEPS, latest
 from crashing_norm import hazard, session_is_gone, start, training, wait_for, workers
-from one_run import after, rows_of, train, write_plan
+from one_run import after, rows_of, train, trained_anew, write_plan
 
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.train_run import train_run
@@ -21,32 +22,32 @@ from ablate.planning.plan import plan_study
 from ablate.results.atomic import sealed_archive, unsealed_archive
 from ablate.results.run import Run
 
-LONG = ["train.steps=24", "train.eval_every=8", "train.log_every=4", "train.checkpoint_seconds=0", "seeds=1"]
+LONG = ["train.steps=12", "train.eval_every=4", "train.log_every=2", "train.checkpoint_seconds=0", "seeds=1"]
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory):
+    """A study of one run with batch statistics, dropout and a learned table, its rows and its final metrics."""
+    more = ["data=text", f"data.path={text}", f"results_dir={tmp_path_factory.mktemp('trained')}"]
+    cell = ["norm=bn", "position=learned", "model.dropout=0.1"]
+    plan = plan_study(tuple(latest(*cell, *SHAPE, *STEPS, *more, *LONG)))
+    run = trained_anew(plan)
+    return plan, (rows_of(run), run.result().final)
 
 
 @pytest.fixture
-def planned(small, tmp_path):
-    """A study of one run with batch statistics, dropout and a learned table, recorded but not trained."""
-    torch.set_num_threads(1)
-    plan = plan_study(tuple(latest("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG)))
+def planned(trained):
+    """The same study, recorded but not trained."""
+    plan, _ = trained
+    shutil.rmtree(plan.results, ignore_errors=True)
     write_plan(plan)
     return plan
 
 
-@pytest.fixture(scope="module")
-def undisturbed(text, tmp_path_factory):
+@pytest.fixture
+def undisturbed(trained):
     """Rows and final metrics of the planned run, trained in one go."""
-    from conftest import SHAPE, STEPS
-
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("undisturbed")
-    more = ["data=text", f"data.path={text}", f"results_dir={folder}"]
-    cell = ["norm=bn", "position=learned", "model.dropout=0.1"]
-    plan = plan_study(tuple(latest(*cell, *SHAPE, *STEPS, *more, *LONG)))
-    write_plan(plan)
-    status, run = train(plan)
-    assert status == "done"
-    return rows_of(run), run.result().final
+    return trained[1]
 
 
 @pytest.mark.parametrize("average", ["none", "ema"])
@@ -67,7 +68,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     assert (again.final, again.documents) == (first.final, first.documents)
 
 
-@pytest.mark.parametrize("steps", [0, 9, 24])
+@pytest.mark.parametrize("steps", [0, 5, 12])
 def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps):
     status, run = train(planned, after(steps))
     assert status == "interrupted" and run.result() is None and run.checkpoint_file.exists() == (steps > 0)
@@ -77,7 +78,7 @@ def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps
 
 
 def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbed):
-    _, run = train(planned, after(12))
+    _, run = train(planned, after(6))
     with open(run.metrics_file, "ab") as file:
         rows = b'{"step": 999, "train/loss": 1.0}\n' * 1000  # more than what is still to be written covers
         file.write(rows + b'{"step": 1000, "tra')
@@ -88,7 +89,7 @@ def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbe
 
 @pytest.mark.parametrize("damage", ["cut", "metrics gone", "a bit", "a logged bit"])
 def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
-    _, run = train(planned, after(12))
+    _, run = train(planned, after(6))
     data = run.checkpoint_file.read_bytes()
     if damage == "metrics gone":
         run.metrics_file.unlink()
@@ -111,7 +112,7 @@ def test_a_checkpoint_that_unpacks_to_more_than_it_holds_is_set_aside_before_it_
     planned, undisturbed, capfd
 ):
     """64 MiB of zeros, packed to 64 KiB by who can write the digest, too."""
-    _, run = train(planned, after(12))
+    _, run = train(planned, after(6))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("archive/data/0", bytes(2**26))
@@ -217,7 +218,7 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
 
 
 def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
-    _, run = train(planned, after(12))
+    _, run = train(planned, after(6))
     moved = tmp_path / "elsewhere"
     planned.results.rename(moved)
     [order] = planned.orders()

@@ -128,16 +128,23 @@ def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statisti
     assert taken()[0] != loss and not all(map(torch.equal, model.buffers(), running))
 
 
-def test_steps_of_the_how_to_page_train_and_go_on_exactly(own: list[str], tmp_path: Path) -> None:
-    words = ("step=noise,alternating,sharp,sam", "seeds=[0]", "train.checkpoint_seconds=0", "model.dropout=0.1")
-    plan = planned(own, tmp_path, *words, "allow_duplicates=true")
+def test_steps_of_the_how_to_page_train_and_go_on_exactly_and_passes_are_measured(
+    own: list[str], tmp_path: Path
+) -> None:
+    names, words = ["noise", "alternating", "sharp", "sam"], ("seeds=[0]", "train.checkpoint_seconds=0")
+    steps = f"step=default,{','.join(names)},half,fourth"
+    plan = planned(own, tmp_path, steps, *words, "model.dropout=0.1", "allow_duplicates=true")
     write_plan(plan)
+    cells = {cell.label: cell for cell in plan.manifest.cells}
+    for name, passes in {"half": 0.5, "fourth": 1.5}.items():
+        assert cells[name].flops_per_token / cells["default"].flops_per_token == pytest.approx(passes)
+        assert any(f"takes {passes:.3g} gradients of a batch in a step" in note for note in cells[name].notes)
+    orders = {order.cell.label: dataclasses.replace(order, wait=True) for order in plan.orders()}
     found = []
-    for stops in (3, 99):
-        orders = [dataclasses.replace(order, wait=True) for order in plan.orders()]
-        statuses = [train_run(order, after(steps)) for order in orders for steps in (stops, 99)[: 1 + (stops < 9)]]
-        assert statuses[:2] == (["interrupted", "done"] if stops < 9 else ["done", "done"])
-        found.append([rows_of(Run(plan.results, run.path)) for run in plan.manifest.runs])
+    for stops in ([3, 99], [99]):
+        statuses = [[train_run(orders[name], after(stop)) for stop in stops] for name in names]
+        assert statuses == [["interrupted", "done"][-len(stops) :]] * 4
+        found.append([rows_of(Run(plan.results, orders[name].path)) for name in names])
         shutil.rmtree(plan.results / "runs")
     assert found[0] == found[1], "stopped after three steps or not"
     sharp, sam = found[0][2:]
@@ -165,18 +172,9 @@ def test_equal_training_flops_give_sam_half_the_steps(plan: Any) -> None:
     assert (plain.config.train.steps, sam.config.train.steps) == (300, 150)
 
 
-def test_passes_are_measured_and_steps_that_move_a_copy_alike_are_one_network(own: list[str], tmp_path: Path) -> None:
-    passes = {"half": 0.5, "fourth": 1.5}
-    plain, *cells = planned(own, tmp_path, f"step=default,{','.join(passes)}", "seeds=1").manifest.cells
-    for cell, taken in zip(cells, passes.values(), strict=True):
-        assert cell.flops_per_token / plain.flops_per_token == pytest.approx(taken)
-        message = f"takes {taken:.3g} gradients of a batch in a step"
-        assert any(message in note for note in cell.notes)
+def test_steps_that_move_a_copy_alike_or_not_at_all_are_refused(own: list[str], tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="step=default and step=plain make the same network"):
         planned(own, tmp_path, "step=default,plain", "seeds=1")
-
-
-def test_a_step_that_cannot_run_is_refused(own: list[str], tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"step: cannot be run on a small copy of the model \(.*nothing"):
         planned(own, tmp_path, "step=broken", "seeds=1")
 

@@ -19,7 +19,7 @@ from ablate.training.divergence import Diverged
 from ablate.training.scoring import score
 from ablate.training.trainer import Trainer
 
-LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
+LONG = ["train.steps=20", "train.eval_every=10", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
 PARTS = ["norm=bn", "position=learned", "model.dropout=0.1"]
 
 
@@ -45,10 +45,10 @@ def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
     live, own = run.model.state_dict(), run.average.model.state_dict()
     assert all(torch.equal(live[name], own[name]) for name in live), "before training there is nothing to average"
     expected: dict[str, torch.Tensor] = {}
-    for step in range(40):
+    for step in range(20):
         run.update(step)
         now = {name: tensor.double().clone() for name, tensor in run.model.state_dict().items()}
-        share = 1 / min(0.2 * 40, 1 + (step + 1) / 2) if step else 1.0
+        share = 1 / min(0.2 * 20, 1 + (step + 1) / 2) if step else 1.0
         expected = {name: (1 - share) * expected.get(name, now[name]) + share * now[name] for name in now}
     own = run.average.model.state_dict()
     counts = [name for name in own if not own[name].is_floating_point()]
@@ -90,7 +90,7 @@ def test_what_is_kept_is_what_was_scored(kind, runs):
 
 
 def test_a_stopped_run_continues_to_the_same_numbers(runs, small):
-    whole, stops = runs["ema"], (21, 10)
+    whole, stops = runs["ema"], (11, 5)
     words = ["train.average=ema", "model.tie_embeddings=true", "eval.lengths=[8]"]
     run = trained_anew(planned(small, *words), *stops)
     assert run.result().resumed == len(stops)

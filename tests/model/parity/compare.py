@@ -14,6 +14,7 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
+from test_presets import preset_as_words
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -51,7 +52,10 @@ class Outcome(NamedTuple):
 
 def build(composer: Composer, family: Family, *overrides: str) -> nn.Module:
     """Our model in float64, through Hydra, from the preset on disk."""
-    config = composer.compose([f"+preset={family.preset}", *SIZES, *family.overrides, *overrides]).config
+    overrides = (*family.overrides, *overrides)
+    of_keys = all("." in text.partition("=")[0] for text in overrides)  # to choose a variant is left to Hydra
+    preset = preset_as_words(family.preset) if of_keys else [f"+preset={family.preset}"]
+    config = composer.compose([*preset, *SIZES, *overrides]).config
     return build_model(over_layers(config)[0], Blank(VOCAB, CONTEXT, family.kind)).double().eval()
 
 
