@@ -2,14 +2,14 @@
 
 study = ablate.load("NAME")
 analysis.plot(study, "effects")     # a Matplotlib figure, as `ablate analyse` draws it
-analysis.report(study)              # all that `ablate analyse` writes; the path of the page
+analysis.report(study)              # writes everything that `ablate analyse` does; returns the path of report.html
 """
 
 from __future__ import annotations
 
 import sys
 
-if sys.argv[:1] == ["-m"]:  # Python has put the current folder first
+if sys.argv[:1] == ["-m"]:  # `python -m` puts the current folder first on the import path
     from ablate.config.import_path import leave_current_folder
 
     leave_current_folder()
@@ -28,9 +28,9 @@ __all__ = ["plot", "report"]
 
 
 def plot(study: Study, figure: str, to: Path | str | None = None) -> Figure:
-    """One figure of a study, by its kind, as the figures.yaml in the folder of its figures edits it.
+    """One figure of a study by its kind, with the user's changes in the folder's figures.yaml.
 
-    `to` is that folder, RESULTS/figures/STUDY unless it is given.  Raises `Refused`, which says which kinds there are.
+    `to` is that folder, by default RESULTS/figures/STUDY.  Raises `Refused`, which lists the kinds, for an unknown one.
     """
     from analysis import figures
 
@@ -38,9 +38,9 @@ def plot(study: Study, figure: str, to: Path | str | None = None) -> Figure:
 
 
 def report(study: Study, to: Path | str | None = None) -> Path:
-    """Write figures, tables and report.html of a study, as `ablate analyse` does; the path of the page.
+    """Write figures, tables and report.html of a study, as `ablate analyse` does; returns the path of the page.
 
-    `to` is the folder that they go to, RESULTS/figures/STUDY unless it is given.  Raises `Refused`.
+    `to` is the output folder, by default RESULTS/figures/STUDY.  Raises `Refused`.
     """
     from analysis.cli.output import write
     from analysis.webpage import NAME

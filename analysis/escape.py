@@ -1,4 +1,4 @@
-"""Texts of others that do nothing where they are shown: in spreadsheets, which run formulas, terminals and LaTeX."""
+"""Escaping of user text, so that it does nothing in spreadsheets, which run formulas, in terminals and in LaTeX."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ablate.results.atomic import write_atomic
 
 
 def written(table: pandas.DataFrame, file: Path) -> Path:
-    """Write a table as CSV with every digit of its numbers; the file."""
+    """Write a table as CSV with every digit of its numbers; returns the file."""
     write_atomic(file, csv_text(table).encode())
     return file
 

@@ -1,4 +1,4 @@
-"""A study with everything that is computed from it once and shown many times."""
+"""A study with all tables that are computed from it, once."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from analysis.case.figures_yaml import FILE, edits_of, relabelled
 
 
 class Case(NamedTuple):
-    """A study, its tables as `ablate.evidence` makes them, and the folder where figures go.
+    """A study, its tables from `ablate.evidence`, and the folder for figures.
 
-    `further` has the tables of `analysis.stats` that there are, `drawn` those of the written figures, by name.  With
-    labels of the user in figures.yaml all are as they are shown, and `plain` is the case without labels, for machines.
+    `further` holds the tables of `analysis.stats`, `drawn` those of the written figures, by name.  If figures.yaml has
+    labels, all of these use them, and `plain` is the case without labels, for machine-readable output.
     """
 
     study: Study
@@ -34,9 +34,9 @@ class Case(NamedTuple):
 
 
 def case_of(study: Study, folder: Path) -> Case:
-    """The case of a study whose figures go to `folder`.
+    """The case of a study whose figures go to `folder`, with the labels of that folder's figures.yaml.
 
-    The labels in the folder's figures.yaml are put in place of names.  Raises `Refused` where that is none.
+    Raises `Refused` if that file is invalid.
     """
     labels = edits_of(folder / FILE, study.manifest).labels
     plain = _computed(study, folder)

@@ -1,4 +1,4 @@
-"""What runs logged of their metric while they trained, and its mean over seeds."""
+"""Learning curves: each run's metric during training, and the mean over seeds."""
 
 import numpy as np
 import pandas
@@ -12,17 +12,17 @@ AXES = ("step", "tokens", "seconds")
 
 
 def metrics_of(study: Study) -> dict[str, str]:
-    """Of each cell the validation metric, or its endpoint where that alone was logged."""
+    """The metric of each cell's curve: on the validation split, or the endpoint if only that was logged."""
     own, names = evidence.endpoints(study.manifest), evidence.validated(study.manifest)
     there = set(study.curves)
     return {cell: own[cell] if name not in there and own[cell] in there else name for cell, name in names.items()}
 
 
 def logged(study: Study) -> pandas.DataFrame:
-    """What done and diverged runs logged of the metric of their cell: cell, seed, status, value, and axes.
+    """The logged values of their cell's metric of done and diverged runs: cell, seed, status, value, and axes.
 
-    Axes are step and tokens, where they were logged, and of runs that were timed the seconds that their training steps
-    took, without evaluations and compiling.
+    Axes are step and tokens, if they were logged, and for timed runs the seconds of their training steps, without
+    evaluation and compilation.
     """
     curves, metrics = study.curves, metrics_of(study)
     axes = [axis for axis in AXES if axis in curves and curves[axis].notna().any()]
@@ -37,7 +37,7 @@ def logged(study: Study) -> pandas.DataFrame:
         rows["seconds"] = rows["step"] * rows.pop("train/step_seconds").astype(float)
     rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
     known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
-    # A diverged run's last row may hold no finite loss; it still says where the run ended.
+    # A diverged run's last row may have no finite loss, but it marks where the run ended.
     ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
     return rows[known | ends]
 
@@ -45,7 +45,7 @@ def logged(study: Study) -> pandas.DataFrame:
 def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()) -> pandas.DataFrame:
     """Mean of `value` with `low` and `high` one SD away, and the means of `also`; SD is 0 for one seed.
 
-    A row for each group where all of a cell's seeds have a value.
+    It has a row for each group in which all of a cell's seeds have a value.
     """
     means = {name: (name, "mean") for name in also}
     found = rows.groupby(by, sort=False).agg(mean=("value", "mean"), sd=("value", "std"), n=("value", "count"), **means)
@@ -55,7 +55,7 @@ def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()
 
 
 def end_at_shares(found: pandas.DataFrame, manifest: Manifest, metrics: dict[str, str]) -> pandas.DataFrame:
-    """Means over seeds whose bands end at 0 and 1 where the metric is a share, but for one in per cent."""
+    """Means over seeds with the bands of shares clipped to [0, 1], unless the values are in per cent."""
     found = found.copy()
     for metric, own in found.groupby(found["cell"].map(metrics)):
         if any(evidence.is_share(task, str(metric)) for task in manifest.tasks.values()) and own["mean"].max() <= 1:

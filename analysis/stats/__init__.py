@@ -13,7 +13,7 @@ __all__ = ["aggregate", "documents", "interactions", "ranks", "solved", "tables"
 
 
 def tables(study: Study, effects: pandas.DataFrame, rng: np.random.Generator) -> dict[str, pandas.DataFrame]:
-    """Those tables for which the study has anything; `rng` draws the bootstrap of the aggregate over tasks."""
+    """The tables that the study has data for; `rng` is for the bootstrap of the aggregate over tasks."""
     found = {
         "documents": documents(study, effects),
         "tasks": interactions(study),

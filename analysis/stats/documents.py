@@ -1,4 +1,4 @@
-"""Effects with an interval over held-out documents: what they say of other text, where seeds speak of other runs."""
+"""Effects with an interval over held-out documents, which is about other text; intervals over seeds are about runs."""
 
 import math
 from collections import Counter
@@ -12,14 +12,14 @@ from ablate import evidence
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 
-METRIC = "test/loss"  # the only one that is kept by document
-LEAST = 2  # documents
+METRIC = "test/loss"  # the only metric that is saved per document
+LEAST = 2  # documents that an interval needs
 
 
 def documents(study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | None:
     """Each effect with an interval over documents, at the level of its interval over seeds.
 
-    Columns label, documents, tokens, mean, low, high.  None of a study without documents.
+    Columns label, documents, tokens, mean, low, high.  None for a study without documents.
     """
     wanted = effects[(effects["metric"] == METRIC) & effects["low"].notna()]
     if wanted.empty or study.documents.empty:
@@ -40,18 +40,18 @@ def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[flo
     """The difference per token, mean = Σ_d T_d / N, with its 1 − alpha interval over documents as clusters.
 
     T_d (G,) is a document's summed difference, N_d (G,) its tokens, N their sum, w_d = N_d/N.  With residuals
-    r_d = T_d − mean·N_d, φ_d the variance that a working model gives T_d, and C the residuals', c_de = δ_de·φ_d −
-    w_d·φ_e − w_e·φ_d + w_d·w_e·Σφ: error² = Σ (φ_d / c_dd)·r_d² / N², unbiased where the model is true (CR2: Bell &
-    McCaffrey 2002), and t with Satterthwaite's degrees of freedom.  φ_d = N_d^1.5, between tokens that are independent
-    (N_d) and documents that are one observation each (N_d²): with the 34 sizes of stdlib 3.3 to 4.4 % of 95 % intervals
-    miss over that range; with error² by G/(G − 1) and G − 1 degrees of freedom 6.4 to 8.1 % did.
+    r_d = T_d − mean·N_d, working-model variances φ_d of T_d and residual covariances c_de = δ_de·φ_d − w_d·φ_e −
+    w_e·φ_d + w_d·w_e·Σφ: error² = Σ (φ_d / c_dd)·r_d² / N², unbiased under the model (CR2: Bell & McCaffrey 2002), and
+    t with Satterthwaite's degrees of freedom.  φ_d = N_d^1.5 lies between independent tokens (N_d) and documents that
+    are one observation each (N_d²).  With the 34 sizes of stdlib, 3.3 to 4.4 % of 95 % intervals miss the truth over
+    that range; with the factor G/(G − 1) and G − 1 degrees of freedom 6.4 to 8.1 % did.
     """
     size = float(tokens.sum())
     mean, model, share = float(totals.sum() / size), tokens**1.5, tokens / size
     residual = model - 2 * share * model + share**2 * model.sum()  # c_dd
     scale = model / residual
     error = math.sqrt(float(np.sum(scale * (totals - mean * tokens) ** 2))) / size
-    # tr(P)² / tr(P²), P_de = c_de·√(s_d·s_e), in sums over documents: C − diag(φ) is B·M·Bᵀ with B = (w, φ).
+    # df = tr(P)² / tr(P²) with P_de = c_de·√(s_d·s_e), as sums over documents: C − diag(φ) = B·M·Bᵀ with B = (w, φ).
     both, middle = np.stack([share, model], axis=1), np.array([[model.sum(), -1.0], [-1.0, 0.0]])
     product = both.T @ (scale[:, None] * both) @ middle
     own = scale**2 * model * (2 * residual - model)
@@ -61,19 +61,19 @@ def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[flo
 
 
 class TextLosses(NamedTuple):
-    """Losses on one set of documents: `losses` (cells, seeds, documents), NaN where a run gave none."""
+    """Losses on one set of documents: `losses` (cells, seeds, documents), NaN where a run has none."""
 
     tokens: np.ndarray
-    cells: dict[str, int]  # places in `losses`
+    cells: dict[str, int]  # index in `losses`
     losses: np.ndarray
 
 
 def by_document(
     texts: list[TextLosses], weights: dict[str, float], paired: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """T_d, the contrast's summed loss of each document as a mean over seeds, and N_d; None where cells differ in text.
+    """T_d, the contrast's summed loss of each document, averaged over seeds, and N_d; None if cells differ in text.
 
-    Paired: over the seeds that all cells have; else each cell over its own.
+    If paired, over the seeds that all cells have; else over each cell's own seeds.
     """
     one = next((each for each in texts if weights.keys() <= each.cells.keys()), None)
     if one is None:

@@ -1,8 +1,8 @@
-"""Several tasks in one study: whether an effect depends on the task, ranks, and one number over all of them.
+"""Several tasks in one study: whether an effect depends on the task, ranks, and one number over all tasks.
 
-Scores of different metrics are put on one scale, the share of the way from guessing to perfect, with c the loss of
-guessing uniformly: of a loss (c − loss) / c, of an accuracy (score − e^−c) / (1 − e^−c).  Both ends are constants of
-the task, so that nothing of the runs goes into the scale.
+Scores are put on a common scale from 0, guessing, to 1, perfect.  With c the loss of a uniform guess, this is
+(c − loss) / c for a loss and (score − e^−c) / (1 − e^−c) for an accuracy.  Both ends are constants of the task, so the
+scale does not depend on the runs.
 """
 
 import math
@@ -19,11 +19,11 @@ from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 
 RESAMPLES = 2000
-LEAST = 3  # tasks that are worth a mean
+LEAST = 3  # tasks that an aggregate needs
 
 
 class Crossed(NamedTuple):
-    """Variants by tasks: names of both, ids of their cells, scores (seeds by cells), better is higher, runs lost."""
+    """Variants by tasks: names of both, ids of cells, scaled scores (seeds by cells), number of diverged runs."""
 
     variants: list[str]
     tasks: list[str]
@@ -34,7 +34,7 @@ class Crossed(NamedTuple):
 
 
 def crossed(study: Study) -> Crossed | None:
-    """The study as variants by tasks, scores on the common scale; None of fewer than two of either, or no yardstick."""
+    """The study as variants by tasks, with scaled scores; None with fewer than two of either, or without yardsticks."""
     manifest = study.manifest
     by_task = task_factors(manifest)
     if not by_task:
@@ -58,7 +58,7 @@ def crossed(study: Study) -> Crossed | None:
 
 
 def task_factors(manifest: Manifest) -> list[str]:
-    """The factors that change the task: between cells that differ in nothing else the task is another."""
+    """The factors that change the task between cells that differ in nothing else."""
     found = []
     for name in manifest.factors:
         tasks: dict[str, set[str]] = {}
@@ -71,7 +71,7 @@ def task_factors(manifest: Manifest) -> list[str]:
 
 
 def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
-    """Slope and offset that bring a cell's scores to 0 for guessing and 1 for perfect; None without a yardstick."""
+    """Slope and offset that map a cell's scores to 0 for guessing and 1 for perfect; None without a yardstick."""
     yardsticks = manifest.tasks[cell.task].yardsticks
     chance = yardsticks.get("chance", yardsticks.get("uniform"))
     if not chance:
@@ -85,11 +85,11 @@ def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
 def interactions(study: Study) -> pandas.DataFrame | None:
     """Whether a variant gains more on a task than on the others: the difference of differences, exploratory.
 
-    With D_t the gain over the reference variant on task t, paired over seeds and scaled: D_t − mean of D on the other
-    tasks, whose runs are independent: Welch's t over the tasks' groups, simultaneous 95 % intervals over the rows
-    (Bonferroni), Holm p that agree with them; neither below five seeds, which Welch's t needs.  A gain is NaN, and what
-    is made of it, where the two variants lost different numbers of runs to divergence.
-    Columns variant, task, n, gain, others, mean, low, high, p, p_holm.  None of a study with a single task.
+    With D_t the scaled gain over the reference variant on task t, paired by seed, it is D_t − mean of D on the other
+    tasks, whose runs are independent: Welch's t, simultaneous 95 % intervals over the rows (Bonferroni) and Holm p that
+    agree with them; neither below five seeds, which Welch's t needs.  A gain is NaN if the two variants lost different
+    numbers of runs to divergence.
+    Columns variant, task, n, gain, others, mean, low, high, p, p_holm.  None for a study with a single task.
     """
     found = crossed(study)
     if found is None:
@@ -115,7 +115,7 @@ def interactions(study: Study) -> pandas.DataFrame | None:
 
 
 def _gain(found: Crossed, variant: str, task: str) -> np.ndarray:
-    """A variant's scaled gain over the reference variant, seeds that have both; empty where they diverged unequally."""
+    """A variant's scaled gain over the reference variant by seed; empty if they lost different numbers of runs."""
     one, other = found.cells[variant, task], found.cells[found.reference, task]
     if found.diverged[one] != found.diverged[other]:
         return np.array([])
@@ -125,8 +125,8 @@ def _gain(found: Crossed, variant: str, task: str) -> np.ndarray:
 def ranks(study: Study) -> pandas.DataFrame | None:
     """Each variant's rank by mean score on every task, 1 the best, ties shared, and its mean rank, best first.
 
-    Variants with more diverged runs on a task rank behind those with fewer, those without any number last.  None of a
-    study with a single task.
+    Variants with more diverged runs on a task rank behind those with fewer; those without any score rank last.  None
+    for a study with a single task.
     """
     found = crossed(study)
     if found is None:
@@ -144,8 +144,8 @@ def ranks(study: Study) -> pandas.DataFrame | None:
 def aggregate(study: Study, rng: np.random.Generator) -> pandas.DataFrame | None:
     """Interquartile mean of each variant's scaled scores over all tasks and seeds (Agarwal 2021, arXiv 2108.13264).
 
-    The mean of the middle half of its runs, with a 95 % interval of a bootstrap that draws runs within each task.
-    Columns variant, tasks, runs, iqm, low, high, diverged.  None of fewer than three tasks.
+    It is the mean of the middle half of the runs, with a 95 % interval from a bootstrap of the runs within each task.
+    Columns variant, tasks, runs, iqm, low, high, diverged.  None with fewer than three tasks.
     """
     found = crossed(study)
     if found is None or len(found.tasks) < LEAST:
@@ -165,11 +165,11 @@ def aggregate(study: Study, rng: np.random.Generator) -> pandas.DataFrame | None
 
 
 def bootstrap(groups: list[np.ndarray], rng: np.random.Generator) -> tuple[float, float]:
-    """95 % percentile interval of the interquartile mean, runs drawn anew within each task, widened for their number.
+    """95 % percentile interval of the interquartile mean, resampling runs within each task, widened for few runs.
 
-    Runs drawn from n vary by √((n − 1)/n) less than new ones, and percentiles are a normal's, not t's: with 3 to 8 runs
-    of 3 tasks the plain interval holds the truth in 82 to 93 % of studies.  Its ends are moved off the mean by
-    √(n/(n − 1)) · t / z, n of the smallest task and t of Σ (nᵢ − 1) degrees of freedom.
+    Resampled runs have an SD √((n − 1)/n) times that of new ones, and percentiles follow a normal, not t: with 3 to 8
+    runs of 3 tasks the plain interval covers the truth in 82 to 93 % of studies.  So the distance of its ends from the
+    mean is scaled by √(n/(n − 1)) · t / z, with n of the smallest task and t of Σ (nᵢ − 1) degrees of freedom.
     """
     drawn = [group[rng.integers(len(group), size=(RESAMPLES, len(group)))] for group in groups]
     means = stats.trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)

@@ -1,4 +1,4 @@
-"""Tasks that are solved or not: how many runs get there, and after how many steps, with those that did not censored."""
+"""Tasks that are either solved or not: how many runs solve them, and after how many steps, with the rest censored."""
 
 import itertools
 import math
@@ -12,23 +12,23 @@ from ablate import evidence
 from ablate.results.records import Cell
 from ablate.results.study import Study
 
-SOLVED = 0.99  # of a metric whose best is 1, where the task names no `solved_at`
-EXACT = 20  # seeds; 2^20 signs
-CHOICES = math.comb(20, 10)  # of one side's runs among all
+SOLVED = 0.99  # threshold if the task has no `solved_at`; the metric's best is 1
+EXACT = 20  # seeds up to which all 2^20 signs are enumerated
+CHOICES = math.comb(20, 10)  # up to which all choices of one side's runs are enumerated
 
 
 def solved(study: Study) -> pandas.DataFrame | None:
     """A row per cell of a task that is scored between 0 and 1: the share of runs that solved it, and when; exploratory.
 
-    A run has solved its task at the first evaluation on the validation split with at least `solved_at` (0.99
-    where its task names none) of the metric that its task measures first.  One that has not is censored at the end of
-    the schedule, a diverged one, too: it never will.  Failed and missing runs are left out.
+    A run has solved its task at the first evaluation on the validation split at which the task's first metric is at
+    least `solved_at` (0.99 if the task has none).  Other runs are censored at the end of the schedule, including
+    diverged ones, which will never solve it.  Failed and missing runs are left out.
 
-    Columns: label, stratum, n, solved, share with Wilson's 95 % interval (share_low,
-    share_high), median (steps, Kaplan-Meier; NaN where fewer than half got there), restricted (mean steps up to the end
-    of the shortest schedule of the stratum, `within`), and against the reference: logrank, its p, p_bh, and saved, mean
-    over seeds of the restricted steps saved, with its 95 % interval (saved_low, saved_high); both are paired where the
-    batches are the same.  None where no run of such a task solved it.
+    Columns: label, stratum, n, solved, share with Wilson's 95 % interval (share_low, share_high), median (steps,
+    Kaplan-Meier; NaN if fewer than half solved it), restricted (mean steps up to the end of the stratum's shortest
+    schedule, `within`), and against the reference: logrank, its p, p_bh, and saved, mean over seeds of the restricted
+    steps saved, with its 95 % interval (saved_low, saved_high); both are paired if the batches are the same.  None if
+    no run solved such a task.
     """
     manifest, curves = study.manifest, study.curves
     metrics = {cell: metric for cell, metric in evidence.validated(manifest).items() if metric in curves}
@@ -56,7 +56,7 @@ def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
     """By seed, the step at which a run solved its task, or at which its schedule ends, and which of the two."""
     ended = study.runs[(study.runs["cell"] == cell) & study.runs["status"].isin(["done", "diverged"])]
     curve = study.curves[study.curves["cell"] == cell]
-    end = float(curve["step"].max())  # a study of another trainer says nothing of its schedule
+    end = float(curve["step"].max())  # for imported runs, whose schedule is unknown
     for each in study.manifest.cells:
         if each.id == cell and each.config.known:
             end = float(each.config.train.steps)
@@ -66,7 +66,7 @@ def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
 
 
 def solved_at(study: Study, cell: str) -> float:
-    """From what value of its metric on a run of a cell has solved its task."""
+    """The value of its metric from which a run of a cell has solved its task."""
     task = next(each.task for each in study.manifest.cells if each.id == cell)
     known = study.manifest.tasks[task].solved_at
     return SOLVED if known is None else float(known)
@@ -101,12 +101,12 @@ def _against(times: dict[str, pandas.DataFrame], cell: Cell, reference: Cell | N
 
 
 def paired_logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
-    """Two-sided p of the log-rank statistic where the two runs of a seed belong together (Jung 1999).
+    """Two-sided p of the log-rank statistic for runs paired by seed (Jung 1999).
 
-    The statistic is Σ dₛ, d the difference of a seed's two log-rank scores, δ − Λ(t) with Λ that of Nelson and Aalen
-    over all runs (Peto & Peto 1972).  Where the cell does not matter, the runs of a seed may change places: p is the
-    share of all signs with |Σ ±dₛ| >= |Σ dₛ|, exact up to 20 seeds that differ; of more by z = Σ dₛ / √Σ dₛ².
-    Schedules that differ are cut to the shorter.  NaN below two seeds, and where none differs.
+    The statistic is Σ dₛ, with d the difference of a seed's two log-rank scores δ − Λ(t) and Λ Nelson and Aalen's
+    estimate over all runs (Peto & Peto 1972).  Under the null hypothesis the runs of a seed are exchangeable: p is the
+    share of all signs with |Σ ±dₛ| >= |Σ dₛ|, exact up to 20 seeds that differ, beyond that from z = Σ dₛ / √Σ dₛ².
+    Schedules of different length are cut to the shorter.  NaN below two seeds, and if no seed differs.
     """
     seeds = own.index.intersection(base.index)
     scores = _scores(own.loc[seeds], base.loc[seeds])
@@ -123,12 +123,12 @@ def paired_logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
 
 
 def logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
-    """Two-sided p of the log-rank statistic of two sides whose runs do not belong together.
+    """Two-sided p of the log-rank statistic for unpaired runs.
 
-    The statistic is Σ of one side's log-rank scores, its events beyond those expected.  Where the cell does not matter,
-    any n of the N runs may be that side's: p is the share of all choices with a sum as far from zero (Peto & Peto
-    1972), exact up to 10 against 10 runs; of more by z = Σ / √(n·m/(N(N − 1))·Σ a²).  (Chi-squared errs in 7 to 8 % of
-    cases at three to ten runs.)  NaN where no two runs differ.
+    The statistic is Σ of one side's log-rank scores, its observed minus expected events.  Under the null hypothesis any
+    n of the N runs may be that side's: p is the share of all choices with a sum as far from zero (Peto & Peto 1972),
+    exact up to 10 against 10 runs, beyond that from z = Σ / √(n·m/(N(N − 1))·Σ a²).  (The chi-squared test has an
+    error rate of 7 to 8 % at three to ten runs.)  NaN if no two runs differ.
     """
     scores = _scores(own, base)
     if np.ptp(scores) < 1e-9:
@@ -143,7 +143,7 @@ def logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
 
 
 def _scores(own: pandas.DataFrame, base: pandas.DataFrame) -> np.ndarray:
-    """δ − Λ(t) of the runs of both sides in turn; schedules that differ are cut to the shorter."""
+    """Log-rank scores δ − Λ(t) of the runs of both sides in turn; the longer schedule is cut to the shorter."""
     sides = [side.to_numpy(float).T for side in (own, base)]
     end = min(side[2].min(initial=math.inf) for side in sides)
     step = np.concatenate([np.minimum(when, end) for when, _, _ in sides])
