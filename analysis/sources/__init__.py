@@ -1,7 +1,7 @@
-"""Which runs to analyse: a study's, a CSV's or a tracking service's; what cannot be read is refused in one line.
+"""Sources of the runs to analyse: a study, a CSV file or a tracking service; unreadable input is refused in one line.
 
-A study of our own is `read` here.  Runs of other programs become one: readers (`csv_file`, `wandb_*`) fill the two
-tables of `logged.Logged`, `columns` and `design` say what is in them.
+`read` loads a study of ablate.  For runs of other programs, readers (`csv_file`, `wandb_*`) fill the two tables of
+`logged.Logged`; `columns` and `design` infer their meaning, and `logged.study_of` makes them a study.
 """
 
 import dataclasses
@@ -14,21 +14,21 @@ from ablate.results.manifest import choose_study, refusing, studies, study_folde
 from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
 
-RECORDED = Path(__file__).parents[2] / "tests" / "recorded"  # of the checkout, whose sweep the README shows
+RECORDED = Path(__file__).parents[2] / "tests" / "recorded"  # in the checkout: the sweep that the README shows
 
 
 def is_kept(results: Path, name: str) -> bool:
-    """Whether `name` is a folder of kept tables, and no study of `results`."""
+    """Whether `name` is a folder of saved tables rather than a study in `results`."""
     return holds_tables(Path(name)) and name not in studies(results)
 
 
 def place_of(results: Path, name: str) -> Path:
-    """The folder of a study's manifest, of one in `results` or of a kept one."""
+    """The folder with a study's manifest: in `results`, or the folder of its saved tables."""
     return Path(name) if is_kept(results, name) else study_folder(results, name)
 
 
 def read(results: Path, name: str | None) -> Study:
-    """The study called `name`, or whose tables are kept in the folder `name`; the newest one without a name.
+    """The study called `name`, or the one whose tables are saved in the folder `name`; by default the newest.
 
     Raises `Refused`.
     """
@@ -37,19 +37,19 @@ def read(results: Path, name: str | None) -> Study:
     chosen = choose_study(results, name)
     with refusing(study_folder(results, chosen)):
         study = load_study(results, chosen)
-    notes = [note.replace(f"{results}/", "") for note in study.notes]  # reports are passed on
+    notes = [note.replace(f"{results}/", "") for note in study.notes]  # no local paths in reports
     return dataclasses.replace(study, notes=notes)
 
 
 def read_kept(folder: Path) -> Study:
-    """The study whose tables are kept in a folder.  Raises `Refused`."""
+    """The study whose tables are saved in a folder.  Raises `Refused`."""
     with refusing(folder):
         return read_tables(folder)
 
 
 def recorded_study(folder: Path = RECORDED) -> Study:
-    """The study that norm_ffn_tiny.csv is of, without curves: its manifest names cells, and no runs."""
-    import pandas  # a refusal of the command line needs none
+    """The study of norm_ffn_tiny.csv, without curves; its manifest lists cells but no runs."""
+    import pandas  # slow to import, and not needed for error messages
 
     manifest = parse(Manifest, read_json(folder / "norm_ffn_tiny.manifest.json"))
     table = pandas.read_csv(folder / "norm_ffn_tiny.csv")

@@ -1,4 +1,4 @@
-"""What the columns of a table of runs are: factors, metrics with their direction, or neither."""
+"""Classification of the columns of a table of runs: factors, metrics with their direction, or neither."""
 
 import re
 from collections.abc import Iterable
@@ -13,51 +13,51 @@ from ablate.formatting import instead, show
 from analysis.sources.request import Request
 
 SHAPE = ("params", "flops_per_token")
-RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
+RUNS = ("seed", "step", "status")  # identify a run or its end: never factors, even on request
 STEPS = {"step", "steps", "global_step", "trainer/global_step", "iteration", "epoch", "tokens"}
 KEYS = ("cell", *RUNS, "batches", *SHAPE, "label", "path", "error")
-# What goes on within a run, and what our own tables say beside factors: no factor unless it is asked for.
+# Columns that vary within a run, or that ablate's own tables have besides factors: factors only on request.
 NEITHER = {*STEPS, "seconds", "match", "chosen", "chosen_value", "match_difference", "overfits"}
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
-MOST = 50  # factors that are guessed; nobody crosses as many
-SHOWN = 20  # columns that are spelled out
-NAMED = 6  # runs that are
+MOST = 50  # inferred factors; more must be a mistake
+SHOWN = 20  # columns that a message lists
+NAMED = 6  # runs that a message lists
 WHOLE = re.compile(r"[+-]?\d{1,15}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 
 def some(names: Iterable[str]) -> str:
-    """The names of columns, the first of many, in a row."""
+    """A list of columns for a message, shortened if long."""
     return formatting.first_of(names, SHOWN) or "none"
 
 
 def few(names: Iterable[str]) -> str:
-    """The names of runs, the first of many, in a row."""
+    """A list of runs for a message, shortened if long."""
     return formatting.few(names, NAMED)
 
 
 def direction(metric: str) -> bool | None:
-    """Whether less of a metric is better, by the words of its name; None where they do not say."""
+    """Whether lower values of a metric are better, by the words in its name; None if these do not tell."""
     words = set(re.split(r"[^a-z0-9]+", metric.split("@")[0].lower()))
     low, high = bool(words & LOWER), bool(words & HIGHER)
     return low if low != high else None
 
 
 def is_neither(name: str) -> bool:
-    """Whether a column is no factor by its name, whatever its case and the marks around it: `_Step`, `overfits`."""
+    """Whether a column's name, without case and surrounding marks, rules out a factor: `_Step`, `overfits`."""
     return name not in KEYS and plain(name) in NEITHER
 
 
 def plain(name: str) -> str:
-    """A column's name without case and the marks around it: `_Step` as `step`."""
+    """A column's name without case and surrounding marks: `_Step` as `step`."""
     return name.casefold().strip("_ ")
 
 
 def levels(texts: Iterable[str]) -> list[Any]:
-    """A factor's levels: all whole numbers, all numbers, all true or false, else texts; an empty one is null.
+    """A factor's levels: all integers, all floats, all booleans, else texts; an empty one is None.
 
-    Numbers that would be the same once read, or shown, are texts: ids of 19 digits, say.
+    Numbers that would become equal when parsed or shown stay texts, as ids of 19 digits do.
     """
     column = list(texts)
     given = {text for text in column if text != ""}
@@ -77,9 +77,9 @@ def _is_true(text: str) -> bool:
 
 
 def choose_metrics(names: list[str], request: Request) -> list[str]:
-    """The metric columns, the endpoint first: those asked for, else the loss of the test split, else its first metric.
+    """The metric columns, the endpoint first: those of --metric, else the test loss, else the test split's first.
 
-    Columns that claims name are metrics, too.  Raises Refused where there is none.
+    Columns that claims name are metrics, too.  Raises Refused if there is none.
     """
     for name in request.metrics:
         if name not in names:
@@ -99,9 +99,9 @@ def choose_metrics(names: list[str], request: Request) -> list[str]:
 
 
 def choose_factors(runs: pandas.DataFrame, metrics: list[str], request: Request) -> tuple[list[str], list[str]]:
-    """The factors: those of the command line, else of the study file, else found; and a note on columns left out.
+    """The factors: those of the command line, else of the study file, else inferred; and a note on columns left out.
 
-    Raises Refused where a column can be none, or none is one.
+    Raises Refused if a named column cannot be a factor, or if no column is one.
     """
     names, described = list(runs), request.described
     there = [name for name in names if name == "cell" or name not in (*KEYS, *metrics)]
@@ -127,21 +127,21 @@ def choose_factors(runs: pandas.DataFrame, metrics: list[str], request: Request)
 
 
 def _found_factors(table: pandas.DataFrame, metrics: list[str]) -> tuple[list[str], list[str]]:
-    """The columns that are factors, and those that are neither factor nor metric although they vary.
+    """The columns that are factors, and those that vary but are neither factor nor metric.
 
-    A factor is a column with at least two values and no more than there are cells, the most rows that one seed has at
-    one step; of two columns that always change together the first.  Raises Refused.
+    A factor has at least two values, and no more values than there are cells (the largest number of rows with the same
+    seed and step).  Of columns that always change together the first counts.  Raises Refused.
     """
     names = list(table.columns)
     most = int(table.groupby([name for name in ("seed", "step") if name in names]).size().max())
-    most = most if most > 1 else len(table) // 2  # where each run has a seed of its own
+    most = most if most > 1 else len(table) // 2  # every run has a different seed
     found: dict[tuple[int, ...], str] = {}
     left = []
     for name in (name for name in names if name not in (*KEYS, *metrics)):
         codes = tuple(pandas.factorize(pandas.Series(levels(table[name]), dtype=object), use_na_sentinel=False)[0])
         count = len(set(codes))
         in_cells = "cell" not in table or len({*zip(table["cell"], codes, strict=True)}) == table["cell"].nunique()
-        if 2 <= count <= most and in_cells:  # one level in each cell, where cells are named
+        if 2 <= count <= most and in_cells:  # a named cell has one level
             found.setdefault(codes, name)
         if count > 1 and name not in found.values():
             left.append(name or "(unnamed)")

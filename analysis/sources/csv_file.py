@@ -1,8 +1,8 @@
 """Runs from a tidy CSV: a row per run, or per run and step.
 
-`seed` (a whole number), `cell` or a column per factor, and metrics; optionally `step`, `status` (done, diverged,
-failed, missing), `batches` (equal where two runs saw equal batches), `params`, `flops_per_token`, `tokens`, `seconds`,
-`label`, `path`, `error`.  UTF-8, names of columns in the first line; numbers with a decimal point and no other sign.
+Columns are `seed` (an integer), `cell` or a column per factor, and metrics; optionally `step`, `status` (done,
+diverged, failed, missing), `batches` (equal for runs with equal batches), `params`, `flops_per_token`, `tokens`,
+`seconds`, `label`, `path`, `error`.  UTF-8, column names in the first line, numbers with a decimal point.
 """
 
 import csv
@@ -32,7 +32,7 @@ GIVEN = {"": "done", **dict(zip(STATUSES, STATUSES, strict=True))}
 
 
 def read_csv(file: Path, request: Request) -> Study:
-    """The study that a CSV file holds.  Raises `Refused` in one line that says what to write."""
+    """The study of a CSV file.  Raises `Refused`, with one line that says how to fix it."""
     try:
         study, typed = request.described.study or file.stem, command("--runs", str(file), request)
         changed = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC)
@@ -45,7 +45,7 @@ def read_csv(file: Path, request: Request) -> Study:
 
 
 def _texts(file: Path) -> pandas.DataFrame:
-    """The table as texts; the index is the line of each row."""
+    """The table as texts, indexed by line."""
     try:
         table = pandas.read_csv(
             file,
@@ -77,7 +77,7 @@ def _texts(file: Path) -> pandas.DataFrame:
 
 
 def _logged(table: pandas.DataFrame, request: Request) -> Logged:
-    """The rows both as runs and as steps, with seeds, steps and sizes as numbers.  Raises Refused."""
+    """The rows as both runs and steps, with seeds, steps and sizes as numbers.  Raises Refused."""
     if "step" in table and (table["step"] == "").all():
         table = table.drop(columns="step")
     kinds: dict[str, tuple[Callable[[str], Any], str]] = {"seed": (_seed, "a whole number of 64 bits")}

@@ -1,4 +1,4 @@
-"""How the cells of foreign runs hang together: reference, design, order of levels, what cells are called."""
+"""The design of imported runs: reference, kind of design, order of levels, labels of cells."""
 
 import itertools
 import json
@@ -14,20 +14,20 @@ from analysis.sources.request import Described, Request
 from analysis.sources.study_file import level_of
 
 Levels = dict[str, Any]
-FEW = 4  # factors that the label of a reference spells out
-BASE = "base"  # its label where there are more
-AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells all differ from the reference in one factor
+FEW = 4  # factors up to which the label of a reference lists its levels
+BASE = "base"  # its label if there are more
+AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells differ from the reference in one factor
 
 
 def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
-    """A manifest of cells with these levels alone, in the design asked for, or else one that they show.
+    """A manifest that holds cells with these levels, in the design of the study file or an inferred one.
 
     Raises `Refused`.
     """
     described = request.described
     factors = _ordered(levels, described)
     reference = _reference(levels, factors, request)
-    if described.design in ("cumulative", "leave_one_out"):  # levels from the reference, or to it
+    if described.design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
     made = _manifest(levels, factors, reference, described.design or _shown(levels, reference))
@@ -37,7 +37,7 @@ def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
 
 
 def _ordered(levels: dict[str, Levels], described: Described) -> dict[str, list[Any]]:
-    """The levels of each factor, in the order of the study file, else in that of the runs."""
+    """The levels of each factor, in the order of the study file, or else of the runs."""
     found = {}
     for name in next(iter(levels.values())):
         known = list(dict.fromkeys(each[name] for each in levels.values()))
@@ -56,9 +56,9 @@ def _ordered(levels: dict[str, Levels], described: Described) -> dict[str, list[
 
 
 def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request: Request) -> Levels:
-    """The levels that differences are measured against: those of the first cell that has the levels asked for.
+    """The levels of the reference: of the first cell with the requested levels.
 
-    Where all cells are to differ from it in one factor, of the first such cell.
+    In designs around the reference, of the first such cell from which all others differ in one factor.
     """
     every = list(levels.values())
     if lost := [name for name in request.within if name not in every[0]]:
@@ -79,7 +79,7 @@ def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request
 
 
 def _wanted(factors: dict[str, list[Any]], request: Request) -> Levels:
-    """The levels of the reference that the command line asks for, and beside them those of the study file."""
+    """The requested levels of the reference, from the command line or else the study file."""
     found = {}
     for name, text in (dict(request.described.reference) | dict(request.reference)).items():
         where = _where(request, name)
@@ -93,14 +93,14 @@ def _wanted(factors: dict[str, list[Any]], request: Request) -> Levels:
 
 
 def _where(request: Request, name: str) -> str:
-    """Who says what the reference's level of a factor is, or of any."""
+    """The source of the reference's level of a factor, or of any factor, for messages."""
     typed = name in dict(request.reference) if name else request.reference
     return "--reference" if typed else f"{request.described.file}: reference"
 
 
 def _shown(levels: dict[str, Levels], reference: Levels) -> str:
-    """The design that cells show: `grid` where every combination of the compared levels is there in each stratum,
-    `one_at_a_time` where each cell differs from the reference in one factor; "" where they show none.
+    """The inferred design: `grid` if each stratum has every combination of the compared levels, `one_at_a_time` if each
+    cell differs from the reference in one factor, else "".
     """
     if _lacking(levels, reference) is None:
         return "grid"
@@ -110,12 +110,12 @@ def _shown(levels: dict[str, Levels], reference: Levels) -> str:
 
 
 def outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
-    """A cell's levels of the factors that are not compared, which the cells of a stratum share."""
+    """A cell's levels of the factors that are not compared; they identify its stratum."""
     return tuple(level for name, level in levels.items() if name not in reference)
 
 
 def _lacking(levels: dict[str, Levels], reference: Levels) -> Levels | None:
-    """A combination of the compared levels that a stratum lacks, although it has each of them; None in a grid."""
+    """A combination of the compared levels that a stratum lacks, although it has each level; None for a grid."""
     strata: dict[tuple[Any, ...], dict[tuple[Any, ...], None]] = {}
     for own in levels.values():
         strata.setdefault(outside(own, reference), {})[tuple(own[name] for name in reference)] = None
@@ -127,7 +127,7 @@ def _lacking(levels: dict[str, Levels], reference: Levels) -> Levels | None:
 
 
 def _contradiction(manifest: Manifest) -> str:
-    """Why the cells are not of the design that the study file says; nothing where they are."""
+    """Why the cells do not form the study file's design; "" if they do."""
     design, reference = manifest.design, manifest.reference
     if design == "grid":
         lost = _lacking({cell.id: cell.levels for cell in manifest.cells}, reference)
@@ -145,7 +145,7 @@ def _contradiction(manifest: Manifest) -> str:
 
 
 def _merged(manifest: Manifest) -> Manifest:
-    """All cells as levels of one factor, `variant`, so that each is compared with the reference."""
+    """The manifest with all cells as levels of one factor, `variant`, each compared with the reference."""
     cells, reference = manifest.cells, manifest.reference
     called = distinct([{name: cell.levels[name] for name in reference} for cell in cells])
     others = {name: known for name, known in manifest.factors.items() if name not in reference}
@@ -158,7 +158,7 @@ def _merged(manifest: Manifest) -> Manifest:
 
 
 def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], reference: Levels, design: str) -> Manifest:
-    """The manifest of cells of which no more than their levels is known: what contrasts are made of."""
+    """The manifest of cells of which only the levels are known, which is enough for contrasts."""
     sizes = ("params", "params_vs_reference", "flops_per_token", "shared_draws")
     unknown: dict[str, Any] = dict.fromkeys(sizes, math.nan)
     cells = [
@@ -188,7 +188,7 @@ def label_of(levels: Levels) -> str:
 
 
 def distinct(rows: list[Levels]) -> list[str]:
-    """The label of each row of levels; of rows that differ and would be called the same, with every key, as JSON."""
+    """The label of each row of levels; rows that differ but have the same label get every key, as JSON."""
     called: dict[str, set[tuple[Any, ...]]] = {}
     for row in rows:
         called.setdefault(label_of(row), set()).add(tuple(row.values()))
@@ -200,9 +200,9 @@ def distinct(rows: list[Levels]) -> list[str]:
 
 
 def labels_of(manifest: Manifest, given: dict[str, set[str]]) -> dict[str, str]:
-    """What cells are called: as `given`, where it gives each one label of its own; else by their levels.
+    """The labels of cells: the `given` ones, if each cell has exactly one and all differ; else their levels.
 
-    In designs that change one factor at a time a cell is called by its change, its reference by all levels.
+    In designs that change one factor at a time a cell's label is its change, the reference's all levels.
     """
     cells, factors = manifest.cells, manifest.factors
     alone = [next(iter(names)) for names in given.values() if len(names) == 1]

@@ -1,4 +1,4 @@
-"""Runs that no sweep of ours has left: as two tables, which any reader fills, and as the study that they make."""
+"""Imported runs: two tables, which every reader fills, and their conversion to a study."""
 
 import dataclasses
 import math
@@ -28,19 +28,19 @@ NAMED = 6  # columns
 LONGEST = 500  # characters of a name or a level
 Levels = dict[str, Any]
 CARRIED = ("status", "batches", *SHAPE, "path", "error")
-DENSE = 0.5  # of all pairs of cell and seed; where more have a row, one without is a run that is missing
+DENSE = 0.5  # if a larger share of the pairs of cell and seed has a row, the other pairs are missing runs
 
 
 class Logged(NamedTuple):
     """Runs as another program has logged them.
 
-    runs       a row per run, indexed by what messages call it: `seed` (int), settings as texts, "" where a run has
-               none; optionally `status` (one of STATUSES; without it all are done), `cell`, `label`, `batches`,
-               `params`, `flops_per_token`, `path`, `error`, None where not known.  Settings that vary are factors.
+    runs       a row per run, indexed by its name in messages: `seed` (int), settings as texts, "" where a run has
+               none; optionally `status` (one of STATUSES; by default done), `cell`, `label`, `batches`, `params`,
+               `flops_per_token`, `path`, `error`, None where unknown.  Settings that vary are factors.
     curves     a row per logged step, indexed by the row number of its run: metrics, optionally `step`, `tokens`,
                `seconds`; infinite where a number was not finite, NaN where nothing was logged.  A run's last row is
-               its end.  In a table with a row per run and step rows of equal factors and seed are one run.
-    created    when each run began, where runs may have been repeated: of equal factors and seed the newest counts
+               its end.  In a table with a row per run and step, rows with equal factors and seed are one run.
+    created    the start time of each run, if runs may be repeats: of equal factors and seed the newest counts
     notes      what was left out
     """
 
@@ -51,7 +51,7 @@ class Logged(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it."""
+    """The origin of runs: the study's name, the file or project, when it was written, the command that reads it."""
 
     study: str
     source: str
@@ -60,7 +60,7 @@ class Origin(NamedTuple):
 
 
 def command(flag: str, source: str, request: Request) -> str:
-    """The command line that reads these runs in this way."""
+    """The command line that repeats this analysis of these runs."""
     reference = ",".join(f"{name}={level}" for name, level in request.reference)
     options = {"--factors": ",".join(request.factors), "--metric": ",".join(request.metrics), "--reference": reference}
     given = [word for pair in (options | {"--within": ",".join(request.within)}).items() if pair[1] for word in pair]
@@ -72,7 +72,7 @@ def command(flag: str, source: str, request: Request) -> str:
 
 
 def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
-    """The study that logged runs make: the manifest that a plan would have written.  Raises Refused."""
+    """Convert logged runs to a study, with the manifest that a plan would have written.  Raises Refused."""
     metrics = choose_metrics(list(logged.curves), request)
     factors, left = choose_factors(logged.runs, metrics, request)
     own = {name: logged.runs[name] if name == "cell" else levels(logged.runs[name]) for name in factors}
@@ -90,7 +90,7 @@ def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
     table = table.assign(cell=[ids[row] for row in rows])
     called = table.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in table else {}
     table["label"] = table["cell"].map({name: label_of(each) for name, each in by_cell.items()})
-    table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
+    table["path"] = table["path"].fillna("") if "path" in table else table.index
     _refuse_repeated(table, logged.curves)
     plan = arrange(by_cell, request)
     labels = labels_of(plan, called)
@@ -108,7 +108,7 @@ def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
     better = f"{metrics[0]}, {'lower' if lower else 'higher'} is better"
     remarks = [f"runs from {origin.source}: {better}; reference {base}; {pairing}"]
     if len(factors) > 1 and not set(factors) & set(plan.factors) and not request.factors:
-        # Columns that nobody named became one factor: one of them may be a host, or a user.
+        # Inferred columns were merged into one factor: tell the user, as one may be a host name, say.
         whole = f"{first_of(factors, NAMED)} lay out no design, so that cells are compared whole"
         remarks.append(f"{whole}; --factors names those that are compared")
     manifest = dataclasses.replace(
@@ -119,7 +119,7 @@ def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
         updated=origin.created,
         command=origin.command,
         seeds=sorted({int(seed) for seed in runs["seed"]}),
-        # What a target stands for is not known, nor the unit of a loss.
+        # The meaning of targets and the unit of a loss are unknown.
         tasks={TASK: TaskFacts(name=origin.study, title=origin.source, kind="foreign", metrics=measured)},
         cells=cells,
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)],
@@ -134,7 +134,7 @@ def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
 
 
 def _newest(runs: pandas.DataFrame, created: Sequence[str], factors: list[str]) -> tuple[set[int], list[str]]:
-    """The row numbers of the runs that count, of a cell and seed the newest, done if any is; a note on the others."""
+    """The row numbers of the newest run of each cell and seed, done ones first, and a note on the other runs."""
     every = set(range(len(runs)))
     if not created:
         return every, []
@@ -150,7 +150,7 @@ def _newest(runs: pandas.DataFrame, created: Sequence[str], factors: list[str]) 
 def _joined(
     runs: pandas.DataFrame, curves: pandas.DataFrame, factors: list[str], metrics: list[str]
 ) -> pandas.DataFrame:
-    """Every logged step with what is known of its run, indexed by what messages call the run; metrics as numbers."""
+    """Every logged step with the columns of its run, indexed by the run's name in messages; metrics as numbers."""
     known = [name for name in ("cell", "label", "seed", *CARRIED, *factors) if name in runs]
     table = runs.iloc[curves.index][list(dict.fromkeys(known))]
     logged = [name for name in dict.fromkeys([*AXES, *metrics]) if name in curves and name not in factors]
@@ -158,7 +158,7 @@ def _joined(
 
 
 def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) -> pandas.Series:
-    """A column with every text as `read` takes it.  Raises Refused with the first that it does not take."""
+    """A column with every text converted by `read`.  Raises Refused at the first text that it rejects."""
     if pandas.api.types.is_numeric_dtype(column):
         return column
     found = []
@@ -171,15 +171,15 @@ def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) 
 
 
 def number(text: str) -> float:
-    """The number that a text is, infinite beyond 1e100, whose squares overflow, or not finite; NaN where nothing is."""
+    """A text as a number; infinite if not finite or beyond 1e100, where squares overflow; NaN for an empty text."""
     value = float(text or "nan")
     return value if not text or abs(value) < 1e100 else math.inf
 
 
 def _whole(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
-    """The runs with what is known of their cells, in the order of columns that studies of ours have.
+    """The runs with the columns of their cells, in the order that studies of ablate have.
 
-    Levels are those of the study's factors and, where all cells became levels of one, also those that were given.
+    Levels are those of the study's factors and, if all cells became levels of one factor, also the original ones.
     """
     by_id = {cell.id: cell for cell in cells}
     levels = {name: cell.levels | given[name] for name, cell in by_id.items()}
@@ -194,7 +194,7 @@ def _whole(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) 
 
 
 def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], str]:
-    """A name for each combination of levels: what the column `cell` calls it, where it calls no two the same."""
+    """An id for each combination of levels: its name in the column `cell`, if all names differ."""
     combinations = list(dict.fromkeys(rows))
     if "cell" in table:
         named: dict[tuple[Any, ...], list[str]] = {}
@@ -224,7 +224,7 @@ def _refuse_repeated(table: pandas.DataFrame, logged: Iterable[str]) -> None:
     if len(again):
         first = again.iloc[0]
         same = again[(again[keys] == first[keys]).all(axis=1)]
-        axis = next((name for name in logged if plain(name) in STEPS), "")  # rows may be steps of one run
+        axis = next((name for name in logged if plain(name) in STEPS), "")  # perhaps rows are steps of one run
         uncounted = f"; if {axis} counts what was trained, call it step" if axis and "step" not in keys else ""
         what = f"{first['label']}, seed {first['seed']}" + (f", step {first['step']:g}" if "step" in keys else "")
         raise Refused(
@@ -234,9 +234,9 @@ def _refuse_repeated(table: pandas.DataFrame, logged: Iterable[str]) -> None:
 
 
 def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:
-    """Of each cell what tells which saw equal batches, and how runs pair, in words.
+    """A key per cell that is equal for cells with equal batches, and a description of the pairing.
 
-    Runs pair by their seed: cells with equal `batches` in each seed that both have, all cells where none are given.
+    Runs pair by seed between cells with equal `batches` in each shared seed; between all cells without that column.
     """
     names = list(dict.fromkeys(runs["cell"]))
     if unpaired:
@@ -256,7 +256,7 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
 
 
 def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown: dict[str, str]) -> list[Cell]:
-    """The cells with their sizes, each against its reference's, and what tells which saw equal batches."""
+    """The cells with their labels, sizes (also relative to their reference's) and the keys of their batches."""
     known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan)
     sizes = known.groupby(runs["cell"]).first().to_dict("index")
     cells = []
@@ -273,9 +273,9 @@ def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown
 
 
 def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
-    """A row per run: what it logged last of every column; and notes that name each without a final endpoint.
+    """A row per run with the last logged value of every column, and notes on runs without a final endpoint.
 
-    A run that ended earlier than others of its cell has no final value: what it logged last is of mid-schedule.  One
+    A run that ended earlier than others of its cell has no final value, as its last one is from mid-schedule.  A run
     whose final endpoint is not finite has diverged.
     """
     known = [name for name in ("cell", "label", "seed", *CARRIED) if name in table]
@@ -289,7 +289,7 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
         runs = table[[*known, *metrics]].assign(ended=0.0).reset_index(drop=True)
     notes, value = list[str](), runs[metrics[0]]
     early = f"that stopped before the last step of their cell and so have no final {metrics[0]}"
-    # To leave these out would compare the luck of one side with all of the other.
+    # Leaving diverged runs out would compare the lucky runs of one side with all runs of the other.
     infinite = f"with a last {metrics[0]} that is not finite and a status that does not say diverged"
     for lost, why, counts_as in (
         (value.isna(), f"without {metrics[0]}", "missing"),
@@ -302,7 +302,7 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
             notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
             runs.loc[found.index, "status"] = counts_as
     last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
-    if last.nunique() > 1:  # what is compared was not trained equally long
+    if last.nunique() > 1:  # cells were not trained equally long
         named = few(f"{label} {step:.15g}" for label, step in last.items())
         notes.append(f"cells end at different steps, and are compared there: {named}")
     finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
@@ -312,10 +312,7 @@ def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame,
 
 
 def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
-    """The runs with a row of status `missing` for each cell and seed without one, where most cells have every seed.
-
-    With them a note that names those rows.
-    """
+    """The runs plus a row of status `missing` for each absent cell and seed, if most pairs are present; with a note."""
     cells, seeds = list(dict.fromkeys(runs["cell"])), sorted(set(runs["seed"]))
     there = set(zip(runs["cell"], runs["seed"], strict=True))
     lost = [(cell, seed) for cell in cells for seed in seeds if (cell, seed) not in there]

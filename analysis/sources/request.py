@@ -1,4 +1,4 @@
-"""What a user specifies about runs of other programs: on the command line, and in a study file."""
+"""What a user specifies about imported runs, on the command line and in a study file."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Described(NamedTuple):
-    """What a study file says, as texts but for the margin; `factors` holds levels in their order."""
+    """The content of a study file, as texts except for the margin; `factors` holds levels in order."""
 
     file: str = ""
     study: str = ""
@@ -20,7 +20,7 @@ class Described(NamedTuple):
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics that claims name, whatever else they say."""
+        """The metrics that claims name, even if the claims are invalid."""
         claims = self.claims.values() if isinstance(self.claims, dict) else ()
         given = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
         named = [metric for each in given for metric in (each if isinstance(each, list) else [each])]
@@ -28,9 +28,9 @@ class Described(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What the command line says about foreign runs; what it leaves open is inferred.
+    """What the command line specifies about imported runs; the rest is inferred.
 
-    `reference` maps factors to levels as texts; the factors in `within` are not compared: effects are given at each of
+    `reference` maps factors to levels as texts.  The factors in `within` are not compared: effects are given at each of
     their levels.
     """
 
@@ -41,4 +41,4 @@ class Request(NamedTuple):
     within: tuple[str, ...] = ()
     unpaired: bool = False
     group: str = ""
-    described: Described = Described()  # by a study file; where both say something, the command line counts
+    described: Described = Described()  # by a study file; the command line takes precedence

@@ -1,17 +1,17 @@
-"""A study file beside runs of other programs: what they are asked, in the grammar of our own study files.
+"""A study file for imported runs: their question, design and claims, in the grammar of ablate's study files.
 
-    study: glu                          # the name; without it that of the runs' file
+    study: glu                          # the name; by default that of the runs' file
     question: Do gated FFNs help?
-    factors: {ffn: [mlp, glu, swiglu]}  # which columns, and the order of their levels
+    factors: {ffn: [mlp, glu, swiglu]}  # the columns, and the order of their levels
     reference: {ffn: mlp}
-    design: cumulative                  # without it inferred
+    design: cumulative                  # by default inferred
     margin: 0.01                        # in the metric's unit
     claims:
       gated_better: {less: [{ffn: [glu, swiglu]}, {ffn: mlp}], metric: test/loss}
-    at: {norm: ln}                      # what all claims fix
+    at: {norm: ln}                      # levels that all claims fix
 
-Whoever writes it has the results: claims and margin are post hoc.  Values are read as the texts that they are and
-compared with the levels of the runs, so that neither `1e-3` nor `no` becomes something else.
+The results exist when it is written, so claims and margin are post hoc.  Values are read as text and compared with the
+levels of the runs, so that YAML does not convert `1e-3` or `no`.
 """
 
 import math
@@ -36,7 +36,7 @@ NAME = re.compile(r"(?!-)(?=.*\w)[\w.-]{1,100}")
 
 
 class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
-    """Reads every value as text, and refuses a key that is there twice, and what nobody sees."""
+    """A YAML loader that reads every value as text, and refuses duplicate keys and invisible characters."""
 
     def construct_scalar(self, node: Any) -> str:
         """The text of a node."""
@@ -56,7 +56,7 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
 
 
 def read_study_file(file: Path) -> Described:
-    """What a study file says.  Raises `Refused`, with the file and the key."""
+    """Read a study file.  Raises `Refused`, which names the file and the key."""
     try:
         text = read_regular(file).decode("utf-8-sig")
         content = yaml.load(text, Texts)
@@ -137,7 +137,7 @@ def _share(text: Any) -> str:
 
 
 def _number(text: Any) -> Any:
-    """A finite number where a text is one, else what was given."""
+    """A text as a finite number if it is one, else the value unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -148,7 +148,7 @@ def _number(text: Any) -> Any:
 
 
 def level_of(text: Any, known: list[Any]) -> Any:
-    """The one level among `known` that a text means, 1e-3 for 0.001 say; the text itself where none or several are."""
+    """The one level in `known` that a text matches, as 1e-3 matches 0.001; the text itself if none or several match."""
     if not isinstance(text, str):
         return text
     value = _number(text)
@@ -167,9 +167,9 @@ def claim_fields(
 ) -> dict[str, Any]:
     """The fields `question`, `claims` and `margin` of a manifest.
 
-    `columns` are those that are compared, `factors` those of the study, which differ where all cells are levels of one
-    factor, `variant`; `metrics` says of each whether less is better.  Raises `Refused` for the first claim that is none
-    about these cells.
+    `columns` are the columns that are factors, `factors` those of the study; they differ if all cells are levels of one
+    factor, `variant`.  `metrics` tells for each whether lower is better.  Raises `Refused` at the first claim that is
+    not about these cells.
     """
     given = {} if described.claims is None else _typed(described.claims, factors)
     claims, problems = evidence.read_claims(given, factors, _typed(described.at, factors))
@@ -188,7 +188,7 @@ def claim_fields(
 
 
 def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> list[Problem]:
-    """What is wrong with the metric and the margin of a claim, since they are of runs that are not ours."""
+    """Problems with the metric and the margin of a claim about imported runs."""
     margin, key = claim.margin, f"claims.{name}"
     for metric in claim.metrics:
         if metric not in metrics:
@@ -202,7 +202,7 @@ def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> lis
 
 
 def _typed(content: Any, factors: dict[str, list[Any]], key: str = "") -> Any:
-    """What a study file says of claims, with levels as the runs have them and its numbers as numbers."""
+    """The claims of a study file with texts converted to the levels of the runs, or to numbers."""
     if isinstance(content, dict):
         return {name: _typed(part, factors, name) for name, part in content.items()}
     if isinstance(content, list):

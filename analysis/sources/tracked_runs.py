@@ -1,4 +1,4 @@
-"""Runs of a tracking service: their configuration says the factors, their history the metrics."""
+"""Runs of a tracking service: factors from their configuration, metrics from their history."""
 
 import json
 import math
@@ -14,8 +14,8 @@ from analysis.sources.logged import AXES, Logged, number
 
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value")
-OURS = {"params", "params_vs_reference", "shared_draws"}  # of the budget that our mirror logs
-FACTS = ("seed", "status", "params", "batches")  # of a run, beside its settings
+OURS = {"params", "params_vs_reference", "shared_draws"}  # entries of `budget` in runs that ablate logged
+FACTS = ("seed", "status", "params", "batches")  # columns of a run that are not settings
 
 Row = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Tracked(NamedTuple):
 
 
 def logged_runs(runs: list[Tracked], group: str, notes: list[str]) -> Logged:
-    """Tracked runs as two tables; `notes` say what was left out before.  Raises `Refused`."""
+    """Tracked runs as two tables; `notes` are on runs already left out.  Raises `Refused`."""
     runs = _of_group([_visible(run) for run in runs], group)
     read = _mirrored if all(map(_is_mirrored, runs)) else _plain
     rows = [(run, read(run)) for run in runs]
@@ -58,14 +58,14 @@ def logged_runs(runs: list[Tracked], group: str, notes: list[str]) -> Logged:
 
 
 def _numbers(step: Row, place: int) -> dict[str, float]:
-    """A row of the history as numbers, with its step, or else its place."""
+    """A row of the history as numbers, with its step, or its index if it has none."""
     names = [name for name in step if not name.startswith("_") and visible(name) == name]
     known = _number(step.get("_step"))
     return {name: _number(step[name]) for name in names} | {"step": known if math.isfinite(known) else float(place)}
 
 
 def _visible(run: Tracked) -> Tracked:
-    """A run whose names, which people read, hold nothing that a terminal would act on."""
+    """A run with its names escaped for display in a terminal."""
     names = ("id", "name", "group", "job_type", "state", "created")
     texts: dict[str, Any] = {name: visible(getattr(run, name)) for name in names}
     config = {visible(str(key)): value for key, value in run.config.items()}
@@ -87,7 +87,7 @@ def _of_group(runs: list[Tracked], group: str) -> list[Tracked]:
 
 
 def _is_mirrored(run: Tracked) -> bool:
-    """Whether our own mirror has written a run: people call settings of theirs `budget`, too."""
+    """Whether ablate logged a run; a key `budget` alone is not enough, as users may have one."""
     budget = run.config.get("budget")
     if not (run.job_type and isinstance(budget, dict) and budget.keys() >= OURS):
         return False
@@ -96,7 +96,7 @@ def _is_mirrored(run: Tracked) -> bool:
 
 
 def _away(run: Tracked) -> float:
-    """How far a run of our mirror is from the study's reference, whose first run comes first; 0 of others."""
+    """A sort key for runs that ablate logged, 0 for the reference, so that it comes first; 0 for other runs."""
     if not _is_mirrored(run):
         return 0.0
     budget = run.config["budget"]
@@ -104,10 +104,10 @@ def _away(run: Tracked) -> float:
 
 
 def _plain(run: Tracked) -> Row:
-    """Settings of any run, flat, with its seed and status."""
+    """The row of a run of another program: flat settings, seed and status."""
     config = flat(run.config)
     seeds = [seed for seed in (_whole(config.get(name)) for name in SEEDS) if seed is not None]
-    taken = {*KEYS, *AXES} - {"cell"}  # columns of the table that this becomes
+    taken = {*KEYS, *AXES} - {"cell"}  # column names with a meaning
     settings = {
         f"config.{name}" if name in taken else name: value
         for name, value in config.items()
@@ -117,7 +117,7 @@ def _plain(run: Tracked) -> Row:
 
 
 def _mirrored(run: Tracked) -> Row:
-    """What our own mirror says of a run: its factors are its tags, its group and job type the study and the cell."""
+    """The row of a run that ablate logged: factors from its tags; its group is the study, its job type the cell."""
     config, budget = run.config, run.config["budget"]
     shared = [config.get("data"), (config.get("train") or {}).get("batch_size"), config.get("seed_data")]
     status = run.summary.get("status")
@@ -129,14 +129,14 @@ def _mirrored(run: Tracked) -> Row:
 
 
 def _steps(run: Tracked) -> list[Row]:
-    """The history, and at its last step what stands in the summary alone; one row of a run that logged nothing."""
+    """The history, with entries found only in the summary added to its last row; one row if the history is empty."""
     logged = {name for row in run.history for name in row}
     last = run.history[-1] if run.history else {"_step": run.summary.get("_step", 0)}
     return [*run.history[:-1], last | {name: value for name, value in run.summary.items() if name not in logged}]
 
 
 def _number(value: Any) -> float:
-    """A logged number, infinite where it was not finite or is too large, NaN where it is none."""
+    """A logged value as a number: infinite if not finite or too large, NaN if it is not a number."""
     if not is_number(value):
         return math.inf if value in ("NaN", "Infinity", "-Infinity") else math.nan
     return number(repr(value))
@@ -149,7 +149,7 @@ def _text(value: Any) -> str:
 
 
 def _whole(value: Any) -> int | None:
-    """A seed, also where it was logged as a text; None for what is none."""
+    """A seed, also if it was logged as text; None if the value is not an integer."""
     if isinstance(value, str) and WHOLE.fullmatch(value.strip()):
         value = int(value)
     known = is_number(value) and math.isfinite(value)

@@ -1,6 +1,6 @@
-"""Runs from Weights & Biases: a project online, each finished run fetched once, or a folder of offline runs.
+"""Runs from Weights & Biases: an online project, fetching each finished run once, or a folder of offline runs.
 
-Offline runs are `offline-run-*/run-*.wandb`, records in the framing of LevelDB's log.
+Offline runs are `offline-run-*/run-*.wandb` files of records in LevelDB's log format.
 """
 
 import json
@@ -27,15 +27,15 @@ from analysis.sources.tracked_runs import Tracked, logged_runs
 TIMEOUT = 30  # seconds that one answer of W&B may take
 SILENCE = 90.0  # seconds without any answer after which it counts as unreachable
 OVER = ("finished", "crashed", "failed", "killed")
-HEAD, BLOCK = 7, 32768  # bytes of the file's and of each record's head; of a block, which no record's head crosses
-DEEP = re.compile(r"(?:[\[{][^\[\]{}]*){50}")  # that many brackets opened in a row
-DIGITS = 300  # of a whole number
-WHOLE, FIRST, LAST = 1, 2, 4  # kinds of a piece of a record; 3 is one between
-Answers = queue.Queue[Tracked | Exception | None]  # runs, then None, or what went wrong
+HEAD, BLOCK = 7, 32768  # bytes of the file's and each record's header, and of a block; headers do not cross blocks
+DEEP = re.compile(r"(?:[\[{][^\[\]{}]*){50}")  # 50 levels of nesting
+DIGITS = 300  # of an integer
+WHOLE, FIRST, LAST = 1, 2, 4  # kinds of fragments of a record; 3 is a middle one
+Answers = queue.Queue[Tracked | Exception | None]  # runs, then None, or an error
 
 
 def read_wandb(target: str, request: Request, results: Path) -> Study:
-    """The study of a project ENTITY/PROJECT, or of a folder of offline runs.  Raises `Refused`, and never prompts."""
+    """The study of a project ENTITY/PROJECT, or of a folder of offline runs.  Raises `Refused`; never prompts."""
     try:
         import wandb  # noqa: F401
         from wandb.proto import wandb_internal_pb2  # noqa: F401
@@ -46,7 +46,7 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
     try:
         if Path(target).is_dir():
             (runs, notes), name = read_offline(Path(target)), Path(target).resolve().name
-            source = f"W&B, offline runs in {name}"  # not where: reports are passed on
+            source = f"W&B, offline runs in {name}"  # no local path, because reports are shared
         elif re.fullmatch(r"[\w.-]+/[\w.-]+", target):
             name, source = target.replace("/", "-"), f"W&B {target}"
             runs, notes = list(fetch(target, results / "wandb" / name)), []
@@ -61,7 +61,7 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
 
 
 def fetch(project: str, cache: Path) -> Iterator[Tracked]:
-    """The runs of a project; one that has ended and not changed since is read from the cache.  Raises `Refused`."""
+    """The runs of a project; unchanged finished runs are read from the cache.  Raises `Refused`."""
     if not wandb_credentials():
         raise Refused("no key of W&B is found; set WANDB_API_KEY, or log in once with `wandb login`")
     answers: Answers = queue.Queue()
@@ -93,7 +93,7 @@ def _ask(project: str, cache: Path, answers: Answers) -> None:
 
 
 def cached(cache: Path, run: Any) -> Tracked:
-    """A run of the API with its full history, from `cache` where it has ended and not changed since."""
+    """A run of the API with its full history, from `cache` if it has ended and not changed since."""
     attributes: Callable[[str], Any] = getattr(run, "_attrs", {}).get
     times = (attributes("updatedAt"), attributes("heartbeatAt"), getattr(run, "heartbeat_at", None))
     last = next((str(time) for time in times if time), "")
@@ -122,13 +122,13 @@ def cached(cache: Path, run: Any) -> Tracked:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, Any]:
-    """Numbers and texts of a row; numbers that are not finite as W&B's texts for them, images and the like left out."""
+    """The numbers and texts of a row, without images and other values; numbers that are not finite become "NaN"."""
     plain = {key: value for key, value in row.items() if isinstance(value, int | float | str)}
     return {key: "NaN" if isinstance(v, float) and not math.isfinite(v) else v for key, v in plain.items()}
 
 
 def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
-    """The runs in a folder, in the order of their start, and notes on what is none.  Raises `Refused`."""
+    """The runs in a folder, in the order of their start, and notes on unreadable files.  Raises `Refused`."""
     files = sorted(folder.glob("run-*.wandb")) or sorted(folder.glob("*run-*/run-*.wandb"))
     files = files or sorted(folder.glob("wandb/*run-*/run-*.wandb"))
     if not files:
@@ -137,7 +137,7 @@ def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
     for file in files:
         try:
             runs.append(_run(read_regular(file)))
-        except Exception:  # of bytes that anybody wrote: no record, no JSON, a time that is none, digits without end
+        except Exception:  # untrusted bytes may fail anywhere: records, JSON, times, huge numbers
             notes.append(f"{file.parent.name}/{file.name} is no run that can be read; left out")
     if not runs:
         raise Refused(f"none of the {counted(len(files), 'run')} in {folder} can be read")
@@ -185,7 +185,7 @@ def _items(items: Any) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What a text of JSON holds.  Raises ValueError, also for what is too long or too deep to compute with."""
+    """The value of a JSON text.  Raises ValueError, also for numbers that are too long and for too deep nesting."""
     if DEEP.search(text):
         raise ValueError("nested too deep")
     return json.loads(text, parse_int=_whole)
@@ -198,7 +198,7 @@ def _whole(digits: str) -> int:
 
 
 def records(data: bytes) -> Iterator[bytes]:
-    """The records of a file; a torn end is passed over."""
+    """The records of a file; an incomplete end is ignored."""
     at, whole = HEAD, b""
     while at + HEAD <= len(data):
         left = BLOCK - at % BLOCK
