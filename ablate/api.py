@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from ablate.config.errors import Corrupt, PlanError, Problem, Refused
+from ablate.config.errors import Corrupt, PlanError, Problem, Refused, whole_line
 from ablate.execution.signals import DiskFull, refusing_full_disks
-from ablate.execution.tracking.mirror import mirrored, one_line
+from ablate.execution.tracking.mirror import mirrored
 from ablate.planning.runs import Plan, device_problem
 from ablate.results.manifest import log_look, outside, renew_manifest
 from ablate.results.run import now
@@ -104,7 +104,7 @@ def run_plan(plan: Plan) -> str | None:
             return launch(plan.launcher, plan.orders())
         run_orders(plan.orders())
     except Exception as error:
-        return f"the launcher failed ({one_line(error)})"
+        return f"the launcher failed ({whole_line(error)})"
     return None
 
 

@@ -21,8 +21,7 @@ from rich.text import Text
 from selenium import webdriver
 
 from ablate import api
-from ablate.cli.monitor.state import Runs
-from ablate.cli.monitor.view import TICK, counts, endings, follow, table
+from ablate.cli.monitor import TICK, Runs, counts, endings, follow, table
 from ablate.cli.sweep import Terminal
 from ablate.planning.runs import Plan
 

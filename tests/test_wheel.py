@@ -102,7 +102,7 @@ def committed(folder: Path, *names: str) -> None:
 def test_code_installed_below_a_repository_is_not_of_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.execution import run_facts
+    from ablate.execution import train_run as run_facts
 
     for name in ("theirs.py", ".venv/run_facts.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -117,7 +117,7 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
 def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.execution import run_facts
+    from ablate.execution import train_run as run_facts
 
     def dirty() -> bool:
         found = run_facts.git.__wrapped__()
@@ -130,7 +130,7 @@ def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
         file.write_text(text)
         return file
 
-    monkeypatch.setattr(run_facts, "__file__", str(write("ablate/execution/run_facts.py")))
+    monkeypatch.setattr(run_facts, "__file__", str(write("ablate/execution/train_run.py")))
     write("notes.md")
     committed(tmp_path, ".")
     assert not dirty()

@@ -136,7 +136,6 @@ def entries(file: Path, prefix: str = "") -> Iterator[tuple[str, tuple[str, str]
 
 
 def _keys(section: str) -> Iterator[tuple[str, str]]:
-    """The keys of a section with what each takes, by the schema."""
     if section == "data":
         yield "data.context", "≥ 1"
         return

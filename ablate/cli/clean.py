@@ -157,7 +157,6 @@ def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
 
 
 def _ended(run: Run) -> bool:
-    """Whether a run ended in a way that is not tried again."""
     try:
         result = run.result()
     except (Corrupt, OSError):

@@ -174,7 +174,6 @@ def _of_run(run: Run) -> Side:
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:
-    """A run's settings by dotted name, with the seed that it was trained with."""
     found = {key: value for key, value in flat(config).items() if key != "seeds"}
     seeds = config.get("seeds")
     return found | ({"seed": seeds[0]} if isinstance(seeds, list) and len(seeds) == 1 else {})

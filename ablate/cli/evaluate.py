@@ -9,7 +9,6 @@ reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the comm
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.schema import Config
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.formatting import columns, counted
+from ablate.formatting.streams import say
 from ablate.results.atomic import set_aside
 from ablate.results.manifest import choose_study, manifest_of
 from ablate.results.run import Run, why_without
@@ -49,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
         words, user = user_of(given.words)
         what = [word for word in words if "=" not in word or Path(word).exists()]
         requested = read_overrides([word for word in words if word not in what])
-        runs, damaged = find(what, given.results_dir.absolute(), user)
+        runs, damaged = find(what, given.results_dir, user)
         for line in damaged:
-            print(f"ablate: {line}", file=sys.stderr)
+            say(line)
         outcome = evaluate(runs, requested)
         return outcome._replace(code=outcome.code or int(bool(damaged)), remarks=damaged + outcome.remarks)
 
@@ -91,7 +91,7 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
         what = choose_study(results, name)
         manifest = manifest_of(results, what)
         labels = {cell.id: cell.label for cell in manifest.cells}
-        there = [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
+        there = [(labels[run.cell], str(run.seed), results.absolute() / "runs" / run.path) for run in manifest.runs]
     found, damaged = [], []
     for cell, seed, place in there:
         try:
@@ -134,7 +134,7 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
             reason = first_line(error) or type(error).__name__
             reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
             problems.append(f"{run.cell}, seed {run.seed} cannot be evaluated: {reason}")
-            print(f"ablate: {problems[-1]}", file=sys.stderr)
+            say(problems[-1])
             continue
         rows.append((run, found))
         remarks += [f"{run.cell}, seed {run.seed}: {note}" for note in differences(run.loaded, found, requested)]
@@ -143,9 +143,7 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
         equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
         print("\n".join([table(rows), *(remarks or [equal]), *seen_lines([run for run, _ in rows], requested, call)]))
-    numbers = [
-        {"path": run.loaded.run.path, "cell": run.cell, "seed": run.seed, "metrics": found} for run, found in rows
-    ]
+    numbers = [{"path": one.loaded.run.path, "cell": one.cell, "seed": one.seed, "metrics": m} for one, m in rows]
     return Outcome(1 if remarks or problems else 0, {"runs": numbers, "differences": remarks}, problems)
 
 

@@ -122,7 +122,7 @@ def command(words: list[str]) -> int:
     given, others = parser.parse_known_intermixed_args(words)
     if given.version:
         print(f"ablate {__version__}")
-    elif given.help:
+    elif given.help or given.words == ["help"]:
         print(help_text((given.config_dir or [None])[0]))
     else:
         return conclude("ablate", given.json, lambda: study(given, others))
@@ -144,6 +144,8 @@ def study(given: Namespace, others: list[str]) -> Outcome:
         key = option.removeprefix("--").replace("-", "_")
         known = f"write {key}=VALUE" if key in KEYS else "see ablate --help"
         raise PlanError([Problem(option, f"no such option; {known}")])
+    if spaced := next((word for word in given.words if word.startswith("=")), None):
+        raise PlanError([Problem(spaced, "stands alone; write key=value without spaces around =, as in norm=ln,rms")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
         raise PlanError([Problem(given.words[0], f"no such command; {instead(given.words[0], COMMANDS)}")])
     folder, *more = given.config_dir or [None]

@@ -18,8 +18,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ablate.cli.monitor.state import STATES, Runs, runs_of
-from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable, table
+from ablate.cli.monitor import HEARTBEAT, STATES, Runs, is_terminal, printable, runs_of, table
 from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude

@@ -23,11 +23,10 @@ from typing import IO, NamedTuple
 
 from ablate.cli.status import base_of, progress, readable, rounds_of, together
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
-from ablate.config.command import Command, read_command
+from ablate.config.command import Command, key_of, read_command
 from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.groups import by_value
 from ablate.config.overrides import parsed
-from ablate.config.study_file import key_of
 from ablate.config.subcommands import Outcome as Result
 from ablate.config.subcommands import PlainParser, conclude
 from ablate.execution.fork import program

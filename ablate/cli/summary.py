@@ -43,7 +43,9 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
 
 def _title(study: Study, wall_seconds: float | None) -> str:
     manifest, status = study.manifest, study.runs["status"].value_counts()
-    parts = [naming.title(manifest), ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))]
+    title = naming.title(manifest)
+    tasks = ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))
+    parts = [title if title == manifest.study else f"{manifest.study}: {title}", tasks]
     parts += filter(None, [naming.role(manifest)])
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([formatting.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
@@ -105,14 +107,12 @@ def _cell(row: Any, score: str) -> list[str]:
     if hasattr(row, "tuned"):
         found.append(f"{row.tuned}={formatting.setting(row.tuned_value)}")
     if hasattr(row, "vectors_seconds"):
-        found.append(
-            "" if math.isnan(row.vectors_seconds) else f"vectors {formatting.number(row.vectors_seconds, 1)} CPU-s"
-        )
+        seconds = f"vectors {formatting.number(row.vectors_seconds, 1)} CPU-s"
+        found.append("" if math.isnan(row.vectors_seconds) else seconds)
     return found
 
 
 def _beside(study: Study) -> list[str]:
-    """Beside the endpoint: other metrics that its task shows, other lengths, and other statistics of norms."""
     metric, runs = evidence.endpoint(study.manifest), study.runs
     measured = {name for name in runs if runs[name].notna().any()}
     requested = sorted({length for cell in study.manifest.cells for length in cell.config.eval.lengths})
@@ -176,7 +176,6 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
 
 
 def _effect(row: Any, places: int) -> tuple[str, ...]:
-    """An effect's label, size, seeds, worth in steps, and verdict."""
     span = "" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
     scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
     verdict = (formatting.verdict(row) + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
@@ -189,16 +188,14 @@ def _heading(design: pandas.DataFrame) -> str:
     if known.empty:
         return "effects, without intervals"
     seeds = f"{known['n'].min()} to {known['n'].max()}" if known["n"].nunique() > 1 else str(known["n"].max())
-    how = (
-        "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
-    )
+    paired = known["paired"]
+    how = "paired over" if paired.all() else "paired or unpaired," if paired.any() else "unpaired,"
     if known["verdict"].eq("descriptive").all():
         return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals, descriptive: judged are the claims"
     return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
 
 
 def _speed(study: Study) -> list[str]:
-    """What a training step takes in each cell, and the effects on that, where runs were timed."""
     table = evidence.speed(study)
     if table.empty:
         return []
@@ -266,7 +263,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
         hint = f"next: no run ended with a number; try a lower optim.lr, {lower} say\n"
         return again + hint * bool((status == "diverged").any()) + figures
     # A confirmation has seeds of its own, and counts them beforehand.
-    command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=auto", "seeds_max="))]
+    command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=", "seeds_max="))]
     return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
 
 

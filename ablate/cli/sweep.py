@@ -1,6 +1,5 @@
 """A study on the command line: what is printed while it is trained, and the exit code."""
 
-import sys
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
@@ -8,6 +7,7 @@ from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
 from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
+from ablate.formatting.streams import say
 from ablate.planning.runs import Plan
 from ablate.results.run import untested
 from ablate.results.study import Study
@@ -28,11 +28,11 @@ class Terminal:
     def remark(self, text: str) -> None:
         """One line."""
         self.remarks.append(text)
-        print(f"ablate: {text}", file=sys.stderr, flush=True)
+        say(text)
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
         """The live view."""
-        from ablate.cli.monitor.view import follow  # which loads Rich, for sweeps that train
+        from ablate.cli.monitor import follow  # which loads Rich, for sweeps that train
 
         return follow(plan.results, plan.manifest.study, plan.todo)
 

@@ -10,19 +10,20 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ablate.config.command import Command
 from ablate.config.components import offered_names, parameters_of, resolve
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import named_variants, patterned
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.overrides import Overrides, parsed
-from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, Config
+from ablate.config.schema import COMPONENTS, KEYS, LAYERS, SECTIONS, Config
 from ablate.formatting import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 
 
-def blame(composer: Composer, command: Overrides, cells: Iterable[list[str]]) -> tuple[list[Problem], Overrides]:
+def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> tuple[list[Problem], Overrides]:
     """The overrides that cannot be composed, and the command without them; `cells` has those of every cell."""
     problems: list[Problem] = []
     chosen: list[str] = []
@@ -47,7 +48,7 @@ def blame(composer: Composer, command: Overrides, cells: Iterable[list[str]]) ->
     return problems or _clashes(composer, command, cells), Overrides(fixed, swept, [])
 
 
-def _elsewhere(composer: Composer, problem: Problem, text: str, command: Overrides) -> Problem:
+def _elsewhere(composer: Composer, problem: Problem, text: str, command: Command) -> Problem:
     """The problem, unless it is a key that another of the variants swept does have: then which."""
     levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
     groups = [level for level in levels if composer.group_of(level)]
@@ -59,7 +60,7 @@ def _elsewhere(composer: Composer, problem: Problem, text: str, command: Overrid
     return problem._replace(message=f"only {', '.join(having)} has this key, not {without}; {how}")
 
 
-def _clashes(composer: Composer, command: Overrides, cells: Iterable[list[str]]) -> list[Problem]:
+def _clashes(composer: Composer, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
     """Keys that some of the variants swept do not have, though the first ones do."""
     for overrides in cells:
         groups = [text for text in overrides if composer.group_of(text)]
@@ -70,7 +71,6 @@ def _clashes(composer: Composer, command: Overrides, cells: Iterable[list[str]])
 
 
 def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
-    """What is wrong with one override, beside the groups chosen so far."""
     key, _, value = text.partition("=")
     group = composer.group_of(text)
     if group and value not in composer.known[group] and not composer.pattern_of(text) and not text.startswith("~"):
@@ -110,8 +110,6 @@ def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) 
 def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     """Which variants have a key that is not there, or which key was meant, or which keys there are."""
     head, _, last = key.rpartition(".")
-    if key in RENAMED:
-        return RENAMED[key]
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
     if last in _options(head, node, configs[0].user):

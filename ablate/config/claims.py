@@ -64,7 +64,6 @@ def read_criterion(given: Any, claims: Iterable[str]) -> tuple[Criterion | None,
 
 
 def _criterion(given: Any, claims: list[str]) -> Iterator[str]:
-    """What is wrong with a criterion."""
     of, least = (given.get("of"), given.get("at_least", 1)) if isinstance(given, dict) else (given, 1)
     if given is None:
         return
@@ -103,7 +102,6 @@ def metric_problems(
 
 
 def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], timed: bool) -> Iterator[str]:
-    """What is wrong with a metric that a claim names."""
     plain, _, length = metric.partition("@")
     if plain in SPEED and not timed:
         yield f"{plain} is compared of runs with timing=isolated alone; write it"
@@ -117,7 +115,6 @@ def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], t
 
 
 def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
-    """What is wrong with one claim."""
     if not isinstance(claim, dict):
         yield f"{claim!r} must be a mapping; write {{less: [SIDE, SIDE]}}"
         return
@@ -144,7 +141,6 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
 
 
 def _pair(relation: str, metrics: list[Any], margin: Any) -> Iterator[str]:
-    """What is wrong with the metrics of side one and of side two."""
     if relation not in DIFFERENCES:
         yield f"metric: {relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
     elif len(metrics) != 2 or not all(isinstance(metric, str) for metric in metrics):
@@ -159,7 +155,12 @@ def _sides(relation: str, sides: Any, factors: dict[str, list[Any]], pair: bool)
     if not isinstance(sides, list) or len(sides) != 2:
         yield f"{relation} compares two sides; write {relation}: [SIDE, SIDE]"
     elif relation == "rank_correlates":
-        yield from _ranked(sides[0], sides[1], factors)
+        side, published = sides
+        yield from _levels(side, factors, relation)
+        levels = next(iter(side.values()), None) if isinstance(side, dict) and len(side) == 1 else None
+        numbers = isinstance(published, list) and all(type(number) in (int, float) for number in published)
+        if not isinstance(levels, list) or not numbers or len(levels) != len(published) or len(levels) < 3:
+            yield "rank_correlates takes one factor's levels, at least 3, and as many published numbers"
     else:
         for side in sides:
             yield from _levels(side, factors, relation)
@@ -167,17 +168,7 @@ def _sides(relation: str, sides: Any, factors: dict[str, list[Any]], pair: bool)
             yield f"{relation}: both sides are {sides[0]}; write what differs"
 
 
-def _ranked(side: Any, published: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
-    """What is wrong with a claim that levels rank as published numbers do."""
-    yield from _levels(side, factors, "rank_correlates")
-    levels = next(iter(side.values()), None) if isinstance(side, dict) and len(side) == 1 else None
-    numbers = isinstance(published, list) and all(type(number) in (int, float) for number in published)
-    if not isinstance(levels, list) or not numbers or len(levels) != len(published) or len(levels) < 3:
-        yield "rank_correlates takes one factor's levels, at least 3, and as many published numbers"
-
-
 def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
-    """What is wrong with a mapping of factors to levels."""
     if not isinstance(side, dict) or not side:
         yield f"{where}: {side!r} must map factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
         return

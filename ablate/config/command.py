@@ -1,17 +1,29 @@
 """The words of a command line, read once: the groups on disk, the study file that it names, what is fixed and swept."""
 
+from __future__ import annotations
+
 import dataclasses
+import hashlib
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.types import Quote, QuotedString
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from ablate.config.claim_relations import Claim, Criterion
+from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain, unread
-from ablate.config.groups import Groups, read_groups
-from ablate.config.overrides import Overrides, parse
-from ablate.config.study_file import Asked, key_of, read_study
+from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, read_groups
+from ablate.config.overrides import parse
+from ablate.config.schema import KEYS, PACE
+from ablate.formatting import instead, nearest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,18 +33,9 @@ class Command:
     words: tuple[str, ...]
     groups: Groups
     asked: Asked
-    parsed: Overrides
+    fixed: list[str]  # overrides of one value
+    swept: dict[str, list[str]]  # the overrides of each swept key's levels
     problems: list[Problem]
-
-    @property
-    def fixed(self) -> list[str]:
-        """Overrides of one value."""
-        return self.parsed.fixed
-
-    @property
-    def swept(self) -> dict[str, list[str]]:
-        """The overrides of each swept key's levels."""
-        return self.parsed.swept
 
     @property
     def typed(self) -> str:
@@ -60,11 +63,12 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
         raise PlanError(wrong)
     asked = read_study(list(words), groups)
     parsed = parse(asked.overrides, groups)
-    taken = [
-        Problem("--config-dir", f"{file} has the name of a variant or a study of ablate's; give it another")
-        for file in groups.shadowed()
-    ]
-    return Command(tuple(words), groups, asked, parsed, asked.problems + parsed.problems + taken)
+    # A file of the user's with the name of a variant, or a study, of ablate's would win.
+    own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in groups.own}
+    same = [file for file, folder in own.items() if (folder / file.name).exists()]
+    message = "has the name of a variant or a study of ablate's; give it another"
+    taken = [Problem("--config-dir", f"{file} {message}") for file in same]
+    return Command(tuple(words), groups, asked, parsed.fixed, parsed.swept, asked.problems + parsed.problems + taken)
 
 
 def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
@@ -102,3 +106,241 @@ def _no_variant(defaults: Any) -> str | None:
         if not re.fullmatch(r"(/\w+/)?\w[\w.-]*", "/".join(filter(None, words))):
             return f"{key}: {name}" if key else str(name)
     return None
+
+
+TEXTS = {  # of a study file, which say nothing of its runs: what each must be
+    "question": "must be a sentence",
+    "published": "must be a line of text, the published numbers as people read them",
+    "figure": "must be the name of a kind of figure",
+    "effects": "must be all: effects are judged beside the claims, too",
+}
+OWN = (*TEXTS, "factors", "claims", "at", "replicated", "tiers")
+REFUSED = {
+    "hydra": "Hydra's own settings belong on the command line",
+    "defaults": "a study file lists none; write groups as keys, such as norm: rms",
+    "tier": "belongs on the command line: tier=NAME",
+    "dry_run": "belongs on the command line",
+    "results_dir": "belongs on the command line: no file of somebody else's says where results are written",
+    "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
+}
+# What may stand beside a study file and asks for nothing else; what asks for more, or less, of the same study.
+RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
+RUNNING |= {"allow_duplicates", *PACE}
+SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}
+PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
+WORDS = {"true", "false", "null", "nan", "inf"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A command line without its study file: plain overrides, and what the file says beside them."""
+
+    overrides: list[str]
+    name: str | None = None
+    file: str = ""
+    kept: dict[str, str | None] = dataclasses.field(default_factory=dict)  # entries of the manifest
+    claims: dict[str, Claim] = dataclasses.field(default_factory=dict)
+    replicated: Criterion | None = None
+    changed: bool = False  # whether the command line, or the tier, changes levels that claims are about
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    of_file: frozenset[str] = frozenset()  # keys that the file sets
+
+    def placed(self, problem: Problem) -> Problem:
+        """A problem with the file's name before the key, where the key is the file's."""
+        mine = key_of(problem.key) in self.of_file
+        return Problem(f"{self.file}: {problem.key}", problem.message) if mine else problem
+
+
+def read_study(overrides: list[str], groups: Groups) -> Asked:
+    """The command line with the study file that it names, if any, as plain overrides."""
+    named = [text for text in overrides if key_of(text) == "experiment"]
+    rest = [text for text in overrides if text not in named]
+    if not named:
+        tiers = [text for text in rest if key_of(text) == "tier" and text.partition("=")[2] not in ("", "null")]
+        message = "is one of a study file's tiers; write +experiment=NAME beside it"
+        problems = [Problem(text, message) for text in tiers]
+        meant = [text for text in rest if nearest(key_of(text), ["experiment"])]
+        rest = [text for text in rest if text not in meant]
+        return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
+    known, name = groups.studies, named[0].partition("=")[2]
+    if len(named) > 1 or "," in name:
+        return Asked(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])
+    if name not in known:
+        return Asked(rest, problems=[Problem(named[0], f"no such study file; {instead(name, known)}")])
+    file = str(known[name]) if known[name] in groups.own else f"experiments/{name}.yaml"
+    try:
+        call = calls(read_plain(known[name]))
+        loaded = OmegaConf.load(known[name])
+        found = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
+    except Corrupt as error:
+        return Asked(rest, problems=[Problem(file, unread(error, known[name]))])
+    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        return Asked(rest, problems=[Problem(file, f"cannot be read ({reason})")])
+    if call:
+        return Asked(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
+    if not isinstance(found, dict):
+        return Asked(rest, problems=[Problem(file, "must be a mapping; write keys and values, as in study: NAME")])
+    content = {str(key): value for key, value in found.items()}
+    return _merged(name, file, content, rest, Reader(file, groups))
+
+
+def key_of(text: str) -> str:
+    """The key of an override."""
+    return text.partition("=")[0].lstrip("+")
+
+
+def _is_one_of(key: str, keys: set[str]) -> bool:
+    return key in keys or key.partition(".")[0] in keys
+
+
+def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> Asked:
+    """A file's overrides with its tier's and the command line's in their places."""
+    entries = reader.entries(content)
+    factors = content.get("factors", {})
+    known = factors.items() if isinstance(factors, dict) else ()
+    levels = {str(key): each for key, each in known if isinstance(each, list)}  # those that claims may name
+    claims, wrong = read_claims(content.get("claims", {}), levels, content.get("at"))
+    named = content.get("claims")
+    replicated, unmet = read_criterion(content.get("replicated"), map(str, named) if isinstance(named, dict) else ())
+    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unmet]]
+    given: dict[str, list[str]] = {}
+    for text in rest:
+        given.setdefault(key_of(text), []).append(text)
+    tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
+    kept, unfit = _texts(file, content)
+    judged = filter(None, [kept["effects"]])
+    tiered, found = _tier(file, content.get("tiers", {}), tier, reader)
+    changes = sorted(text for text in rest if not _is_one_of(key_of(text), SAME_STUDY))
+    other = "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6] if changes else ""
+    own = {"study": f"study={quoted(str(content.get('study') or name) + f'-{tier}' * bool(tier) + other)}"}
+    made = entries | (own if tier or other or "study" not in entries else {}) | tiered
+    placed = [text for key, text in made.items() for text in given.get(key, [text])]
+    typed = [text for key, texts in given.items() if key not in made for text in texts]
+    more = [text for text in typed if not _is_one_of(key_of(text), RUNNING)]
+    # What tells a study from that of the same file before it was edited: all that it sets, claims and needs.
+    needed = [replicated.as_json()] if replicated else []
+    whole = [sorted([*placed, *more, *judged]), {name: claim.as_json() for name, claim in claims.items()}, *needed]
+    asks = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]
+    return Asked(
+        [*placed, *typed],
+        name,
+        file,
+        {"experiment": name, "asks": asks, **kept},
+        claims,
+        replicated,
+        bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
+        reader.problems + problems + unfit + found,
+        frozenset(made.keys() - given.keys()),
+    )
+
+
+def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], list[Problem]]:
+    given = {key: content[key] for key in TEXTS if content.get(key) is not None}
+    problems = [Problem(f"{file}: {key}", TEXTS[key]) for key, text in given.items() if not isinstance(text, str)]
+    found = {key: " ".join(text.split()) for key, text in given.items() if isinstance(text, str)}
+    if (figure := found.get("figure")) and figure not in figures():
+        problems.append(Problem(f"{file}: figure", f"{figure}: no such figure; {instead(figure, figures())}"))
+    if found.get("effects", "all") != "all":
+        problems.append(Problem(f"{file}: effects", TEXTS["effects"]))
+    return dict.fromkeys(TEXTS) | found, problems
+
+
+def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict[str, str], list[Problem]]:
+    """The overrides of the tier that the command line names; every tier of the file is checked."""
+    if not isinstance(tiers, dict) or not all(isinstance(keys, dict) for keys in tiers.values()):
+        return {}, [Problem(f"{file}: tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")]
+    found = {str(name): reader.entries(keys, f"tiers.{name}.") for name, keys in tiers.items()}
+    if tier in (None, "null"):
+        return {}, []
+    if tier not in found:
+        wanted = instead(str(tier), found) if tier != "cpu" else "leave tier out for what runs on a CPU"
+        return {}, [Problem(f"tier={tier}", f"{file} has no such tier; {wanted}")]
+    return found[tier], []
+
+
+class Reader:
+    """Turns the mappings of one file into overrides, one per key, and collects what is wrong with them."""
+
+    def __init__(self, file: str, groups: Groups):
+        self.file, self.groups, self.plus = file, groups.variants, groups.plus
+        self.top = {*KEYS, *groups.variants}
+        self.problems: list[Problem] = []
+
+    def entries(self, content: dict[str, Any], where: str = "") -> dict[str, str]:
+        """Override by key: settings first, then factors, in the order of the file."""
+        found: dict[str, str] = {}
+        for key, value in content.items():
+            if key not in OWN or (where and key != "factors"):
+                for name, text in self._settings(str(key), value, where):
+                    self._add(found, name, text, where)
+        for key, levels in self._factors(content.get("factors", {}), where).items():
+            if self._is_known(key, f"{where}factors."):
+                self._add(found, key, f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
+        return found
+
+    def _add(self, found: dict[str, str], key: str, text: str, where: str) -> None:
+        if key in found:
+            self._wrong(where + key, "is given twice; write it once")
+        found[key] = text
+
+    def _wrong(self, key: str, message: str) -> None:
+        self.problems.append(Problem(f"{self.file}: {key}", message))
+
+    def _is_known(self, key: str, where: str) -> bool:
+        """Whether a key begins as one of the configuration does; else a problem."""
+        top = key.partition(".")[0]
+        if top in REFUSED:
+            self._wrong(where + key, REFUSED[top])
+        elif top not in self.top:
+            self._wrong(where + key, f"no such key; {instead(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
+        return top in self.top and top not in REFUSED
+
+    def _settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
+        """The overrides of a setting: one, or one for each leaf of a nested mapping."""
+        if not self._is_known(key, where):
+            return []
+        if isinstance(value, dict) and key != "reference":
+            nested = [(f"{key}.{name}", item) for name, item in value.items()]
+            return [pair for name, item in nested for pair in self._settings(name, item, where)]
+        if key in self.groups and not isinstance(value, str):
+            self._wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
+            return []
+        return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
+
+    def _factors(self, factors: Any, where: str) -> dict[str, list[Any]]:
+        if not isinstance(factors, dict):
+            self._wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
+            return {}
+        found = {}
+        for key, levels in factors.items():
+            if not isinstance(levels, list) or not levels:
+                self._wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
+            elif wrong := next((each for each in levels if not self._is_level(str(key), each)), None):
+                what = f"a variant; {instead('', self.groups[key])}" if key in self.groups else "a level; write a value"
+                self._wrong(f"{where}factors.{key}", f"{value_text(wrong)} is not {what}")
+            else:
+                found[str(key)] = levels
+        return found
+
+    def _is_level(self, key: str, level: Any) -> bool:
+        """Whether a level may be one of a key: a name of a group, a value or a list of values of any other key."""
+        values = level if isinstance(level, list) and key not in self.groups else [level]
+        return not any(isinstance(value, dict | list) for value in values)
+
+
+def value_text(value: Any) -> str:
+    """A value in the grammar of Hydra's command line, so that it is read back as it is."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(str(key))}: {value_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(value_text, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def quoted(text: str) -> str:
+    """A string, in quotes where Hydra would read something else."""
+    plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
+    return text if plain else QuotedString(text=text, quote=Quote.single).with_quotes()

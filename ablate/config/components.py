@@ -77,7 +77,6 @@ def _constructor_problem(found: Any) -> str | None:
 
 
 def _kind_of(group: str) -> type:
-    """What classes of a group derive from."""
     if group in KINDS:
         found: type = locate(KINDS[group], ("ablate",))
         return found
@@ -96,7 +95,6 @@ def _is_of_kind(group: str, found: Any) -> bool:
 
 
 def _makes(function: Callable[..., Any], kind: type) -> bool:
-    """Whether a built-in function is annotated to return one of a kind."""
     try:
         hint = hints_of(function).get("return")
     except NameError:  # a name that only type checkers import

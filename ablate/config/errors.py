@@ -50,11 +50,9 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
 
 
-def no_yaml(file: Path, error: Exception) -> str:
-    """Where and why a file is no YAML, in one line."""
-    mark = getattr(error, "problem_mark", None)
-    where = f", line {mark.line + 1}" if mark else ""
-    return f"{file}{where}: no YAML ({getattr(error, 'problem', None) or error})".replace("\n", " ")
+def whole_line(error: BaseException) -> str:
+    """An error by its type and all of its message, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 class BadComponent(ValueError):

@@ -28,11 +28,6 @@ class Groups:
     defaults: dict[str, str]  # the variant of each group that the reference model has
     own: tuple[Path, ...] = ()  # the files of the user's folder
 
-    def shadowed(self) -> list[Path]:
-        """The user's files that bear the name of a variant, or a study, of the project's, and would win."""
-        own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in self.own}
-        return [file for file in self.own if (own[file] / file.name).exists()]
-
     def plus(self, key: str) -> str:
         """What Hydra wants before a group that the reference model does not have."""
         return "+" if key in self.variants and key not in self.defaults else ""

@@ -22,7 +22,7 @@ from ablate.config.schema import (
     TUNING_SEEDS,
     Config,
 )
-from ablate.formatting import is_number, show
+from ablate.formatting import is_number, nearest, show
 
 # The keys that each way of matching chooses for a cell.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
@@ -54,7 +54,6 @@ def study_problems(config: Config) -> list[Problem]:
 
 
 def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
-    """What is wrong with the seeds of a study, if anything."""
     if seeds == "auto":
         message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
         return message if confirm else None
@@ -92,7 +91,6 @@ def idle_problems(given: Set[str], config: Config) -> list[Problem]:
 
 
 def _is_seed_list(seeds: Any) -> bool:
-    """Whether a value is a list of different seeds."""
     whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
     return whole and 0 < len(seeds) == len(set(seeds))
 
@@ -183,7 +181,8 @@ def _check_fields(section: Any, prefix: str) -> list[Problem]:
             most = "" if high == math.inf else f" and ≤ {plain(high)}"
             problems.append(Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}"))
         elif value not in choices and (value is not None or field.default is not None):
-            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}"))
+            near = f"; did you mean {near}?" if (near := nearest(str(value), choices)) else ""
+            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{near}"))
     return problems
 
 

@@ -96,7 +96,6 @@ def _twice(key: str, first: str, second: str) -> str:
 
 
 def _unreadable(text: str, error: Exception) -> str:
-    """The message for an override that Hydra's grammar refuses."""
     if "=" not in text:
         tail = "; quote what holds spaces or brackets, as in 'seeds=[3,7]'" * (text.rstrip()[-1:] in ("]", "}", ")"))
         return f"must be key=value{tail or '; see ablate --help'}"

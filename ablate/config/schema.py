@@ -25,15 +25,6 @@ TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 MOST_SEEDS = 1000
 LARGEST = 10**9  # that a size or a count of steps can be
 LARGEST_SEED = 2**53
-RENAMED = {  # keys that there were
-    "optim.schedule": "is a group of its own; write schedule=linear, say",
-    "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
-    "optim.clip": "is now optim.grad_clip",
-    "optim.floor": "is now optim.min_lr_ratio",
-    "train.products": "is now train.matmul",
-    "aa": "is now placebo_seeds",
-    "exchange": "is now step_equivalents",
-}
 BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 PACE = ("train.parallel", "train.checkpoint_seconds")  # how runs are carried out, which changes nothing of theirs
 # Of a run's own keys: what changes no number of its training.

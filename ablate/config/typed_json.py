@@ -121,7 +121,6 @@ def _holding(kind: Any) -> dict[str, Any]:
 
 
 def _holds(hint: Any) -> bool:
-    """Whether values of a type hold records."""
     return (isinstance(hint, type) and issubclass(hint, Record | Config)) or any(map(_holds, get_args(hint)))
 
 

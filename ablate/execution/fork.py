@@ -48,11 +48,6 @@ class Child:
         with contextlib.suppress(OSError):
             self.channel.sendall(line.encode() + b"\n")
 
-    def close_input(self) -> None:
-        """Signal that no further line will come."""
-        with contextlib.suppress(OSError):
-            self.channel.shutdown(socket.SHUT_WR)
-
     def receive(self, seconds: float) -> str | None:
         """The next line; None where none came within some seconds; empty where none can come any more."""
         ended = self.ended()  # first: what it sent before its end is read below
@@ -141,11 +136,8 @@ begin(number, parent)
 def begin(number: int, parent: int) -> None:
     """What a spawned process does first, with the file number of its channel."""
     prepare()
-
-    def run_pickled(channel: socket.socket) -> None:
-        pickle.loads(exactly(channel, int.from_bytes(exactly(channel, 8))))(channel)
-
-    live(run_pickled, socket.socket(fileno=number), parent)
+    order = lambda channel: pickle.loads(exactly(channel, int.from_bytes(exactly(channel, 8))))(channel)  # noqa: E731
+    live(order, socket.socket(fileno=number), parent)
 
 
 def exactly(channel: socket.socket, size: int) -> bytes:

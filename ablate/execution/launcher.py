@@ -14,13 +14,12 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
 from ablate.config.compose import COMPOSING, Composer
-from ablate.config.errors import Problem
+from ablate.config.errors import Problem, first_line, whole_line
 from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.local import run_alone
-from ablate.execution.orders import Order, line, order_of
+from ablate.execution.pool import Order, line, order_of
 from ablate.execution.signals import heeding_signals
-from ablate.execution.tracking.mirror import one_line
 from ablate.formatting import instead
 
 # The extra of pyproject.toml that brings a launcher.
@@ -50,7 +49,7 @@ def unread(words: Sequence[str], error: Exception) -> Problem:
             return Problem(word, f"is not installed; pip install 'ablate[{EXTRAS[name]}]' brings it")
         if key == "hydra/launcher" and name not in there:
             return Problem(word, f"no such launcher; {instead(name, [*there, *EXTRAS])}")
-    return Problem(" ".join(words), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")
+    return Problem(" ".join(words), f"Hydra cannot read this ({first_line(error)})")
 
 
 def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
@@ -62,7 +61,7 @@ def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
         for returned in launcher.launch(jobs, 0) or ():
             if returned.status == JobStatus.FAILED:
-                return f"a job failed ({one_line(returned._return_value)})"
+                return f"a job failed ({whole_line(returned._return_value)})"
     return None
 
 

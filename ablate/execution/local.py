@@ -4,14 +4,13 @@ import contextlib
 import dataclasses
 import fcntl
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ablate.data.corpus import cache_folder
-from ablate.execution.orders import Answer, Order
-from ablate.execution.pool import Pool
+from ablate.execution.pool import Answer, Order, Pool
 from ablate.execution.signals import DiskFull, is_full
+from ablate.formatting.streams import say
 from ablate.results.atomic import no_link, write_json
 from ablate.results.lease import take
 from ablate.results.records import Result, RunError
@@ -67,7 +66,7 @@ def mark_failed(order: Order, how: str) -> None:
     except OSError as error:
         if is_full(error):
             raise DiskFull(run.result_file) from None
-        print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
+        say(f"{run.result_file} cannot be written ({error.strerror})")
 
 
 WAITING = {
@@ -89,13 +88,8 @@ def machine(alone: bool) -> Iterator[None]:
             file = held.enter_context(open(path, "a", opener=no_link))
             taken = take(file, lambda: False, how)
             if taken is False:
-                tell(WAITING[alone])
+                say(WAITING[alone])
                 take(file, lambda: True, how)
         if taken is None and alone:
-            tell(f"{path} cannot be locked, so other sweeps are not kept off; see that nothing else runs")
+            say(f"{path} cannot be locked, so other sweeps are not kept off; see that nothing else runs")
         yield
-
-
-def tell(message: str) -> None:
-    """Print a line about what is waited for."""
-    print(f"ablate: {message}", file=sys.stderr, flush=True)

@@ -1,9 +1,11 @@
 """Runs side by side on this machine: one worker process per CPU core, or one per GPU, each on its own device.
 
-A worker that dies takes nothing with it but its run; workers whose parent dies see their input end, and stop.
+A worker that dies takes nothing with it but its run; workers whose parent dies see their input end, and stop.  What the
+processes send each other is a line of JSON: an order to train one run, and its answer.
 """
 
 import contextlib
+import json
 import os
 import queue
 import subprocess
@@ -11,9 +13,57 @@ import threading
 import time
 from collections.abc import Sequence
 
+from ablate.config.typed_json import Record, parse, record
 from ablate.execution.fork import how_it_died, program
-from ablate.execution.orders import Answer, Order, answer_of, line
 from ablate.execution.signals import LEAVE, DiskFull
+from ablate.results.records import Cell
+
+
+@record
+class Order(Record):
+    """All that a worker needs to train a run.
+
+    `user` are the packages that the command allows: files allow none.  `wait` where another process trains it.
+    """
+
+    results: str
+    path: str  # <cell's name>/<key>
+    seed: int
+    cell: Cell
+    user: list[str]
+    wait: bool = False
+
+
+@record
+class Answer(Record):
+    """How a run ended, the file that had no space, or how the process died.
+
+    `leaving` says that who answers takes no further order.
+    """
+
+    status: str
+    leaving: bool = False
+    full: str = ""
+    died: str = ""
+
+
+def line(message: Record) -> str:
+    """A message as it is sent."""
+    return json.dumps(message.as_json()) + "\n"
+
+
+def order_of(text: str) -> Order:
+    """The order in a line."""
+    return parse(Order, json.loads(text))
+
+
+def answer_of(text: str) -> Answer | None:
+    """The answer in a line; None where a component wrote something else to where answers go."""
+    try:
+        return parse(Answer, json.loads(text))
+    except ValueError:
+        return None
+
 
 GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
 INTERRUPTED = Answer(status="interrupted")
@@ -38,10 +88,9 @@ class Pool:
         for i in range(len(orders)):
             waiting.put(i)
         answers: list[Answer] = [INTERRUPTED] * len(orders)
-        feeders = [
-            threading.Thread(target=self.feed, args=(index, waiting, orders, answers), daemon=True)
-            for index in range(min(len(self.environments), len(orders)))
-        ]
+        places = range(min(len(self.environments), len(orders)))
+        given = (waiting, orders, answers)
+        feeders = [threading.Thread(target=self.feed, args=(place, *given), daemon=True) for place in places]
         try:
             for feeder in feeders:
                 feeder.start()
@@ -54,13 +103,7 @@ class Pool:
             raise self.full
         return answers
 
-    def feed(
-        self,
-        index: int,
-        waiting: queue.SimpleQueue[int],
-        orders: Sequence[Order],
-        answers: list[Answer],
-    ) -> None:
+    def feed(self, index: int, waiting: queue.SimpleQueue[int], orders: Sequence[Order], answers: list[Answer]) -> None:
         """Give one worker order after order, with a new worker after one that died."""
         while not self.closing:
             try:

@@ -13,6 +13,8 @@ import numpy
 import rich.style  # noqa: F401 (draws one of Python's random numbers when it is loaded: with scikit-learn, amid a run)
 import torch
 
+from ablate.config.errors import first_line
+
 # Prefixes of the variables that libraries write for their own use.
 LIBRARIES = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "KMP_", "TORCH_", "FLA_")
 SUBNORMAL = 5e-324  # which processors can be set to take for 0
@@ -61,7 +63,7 @@ def answer(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except (RuntimeError, OSError) as error:
-        return str(error).split("\n")[0]
+        return first_line(error)
 
 
 def difference(before: Any, after: Any) -> str:

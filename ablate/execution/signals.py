@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +89,6 @@ def ignore_signals() -> None:
     """From here on the exit code stands."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def requested(event: threading.Event) -> Callable[[int, Any], None]:
-    """A handler of signals that only sets an event."""
-    return lambda number, frame: event.set()
 
 
 def _raise(number: int, frame: Any) -> None:

@@ -2,31 +2,39 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
+import platform
+import socket
+import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy
 import torch
 import yaml
 from safetensors.torch import save
 from torch import nn
 
-from ablate.config.errors import Corrupt
+from ablate.config.errors import Corrupt, first_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
-from ablate.execution.orders import Order
+from ablate.execution.pool import Order
 from ablate.execution.process_state import Changed, unchanged
-from ablate.execution.run_facts import describe, with_facts
 from ablate.execution.signals import DiskFull, is_full, refusing_full_disks
+from ablate.formatting.streams import say
+from ablate.model.cost import utilisation
 from ablate.model.products import use
 from ablate.results.atomic import Sum, set_aside, sum_of, write_atomic, write_json
-from ablate.results.lease import Lost
-from ablate.results.records import Cell, Result, Status
+from ablate.results.lease import Lost, boot
+from ablate.results.records import Cell, Commit, Documents, Result, RunError, Status
 from ablate.results.run import Run, lacking, now
 from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
+from ablate.training.devices import device_name, peak_memory
 from ablate.training.divergence import Diverged, overfits
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths
@@ -49,7 +57,7 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
             try:
                 return carry_on(run, cell, order.seed, stop)
             except Lost as error:
-                print(f"ablate: {error}", file=sys.stderr)
+                say(str(error))
         if not order.wait:
             break
     return "interrupted" if stop() else "busy"
@@ -95,7 +103,7 @@ def ended(run: Run) -> str | None:
 def put_aside(run: Run, error: Corrupt) -> None:
     """Name and set aside the damaged file of a run that is about to be trained again."""
     aside = set_aside(error.file or run.result_file)
-    print(f"ablate: {error}; set aside as {aside.name}, trained again", file=sys.stderr)
+    say(f"{error}; set aside as {aside.name}, trained again")
 
 
 @dataclasses.dataclass
@@ -170,7 +178,7 @@ def conclude(made: Attempt, run: Run, cell: Cell) -> str:
     except OSError as error:
         if is_full(error):
             raise
-        print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
+        say(f"{run.result_file} cannot be written ({error.strerror})")
         return "failed"
     if result.status != "failed" and cell.config.keep != "all":
         run.checkpoint_file.unlink(missing_ok=True)
@@ -189,8 +197,7 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
     except Exception as error:  # of memory at a great length, say
         if is_full(error):
             raise
-        why = str(error).strip().split("\n")[0]
-        print(f"ablate: {run.path} cannot be tested at eval.lengths={lengths} ({why})", file=sys.stderr, flush=True)
+        say(f"{run.path} cannot be tested at eval.lengths={lengths} ({first_line(error)})")
         return "failed"
     return "done"
 
@@ -205,3 +212,86 @@ def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
     weights = save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()})
     write_atomic(run.weights_file, weights, run.check)
     return {run.weights_file.name: sum_of(weights)}
+
+
+CODE = ("ablate", "analysis", "conf")  # folders of a checkout whose new files are changes to its code
+
+
+def describe(error: BaseException) -> RunError:
+    """An error as a result keeps it."""
+    return RunError(
+        type=type(error).__name__,
+        message=str(error).strip() or type(error).__name__,
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
+    """A result with what it holds besides metrics: counts, times, device, versions."""
+    found = dataclasses.replace(
+        result,
+        params=cell.params,
+        flops_per_token=cell.flops_per_token,
+        data_fingerprint=cell.task,
+        versions=versions(),
+        git=git(),
+        host=socket.gethostname(),
+    )
+    if trainer is None:
+        return found
+    seconds = {phase: round(value, 4) for phase, value in trainer.clock.seconds.items()}
+    step = trainer.clock.mean_step_seconds()
+    rate = trainer.progress.tokens / trainer.progress.step / step if step else None
+    name, texts = device_name(trainer.device), trainer.documents
+    return dataclasses.replace(
+        found,
+        steps=trainer.progress.step,
+        tokens=trainer.progress.tokens,
+        resumed=trainer.progress.resumed,
+        accumulation=trainer.gradients.parts,
+        vectors_seconds=trainer.vectors_seconds,
+        seconds=seconds | {"total": round(sum(seconds.values()), 4)},
+        timing=cell.config.timing,
+        sitting=sitting() if cell.config.timing == "isolated" else None,
+        step_seconds=step,
+        tokens_per_second=rate,
+        mfu=utilisation(cell.flops_per_token, rate, name, trainer.loop.precision) if rate else None,
+        peak_memory=peak_memory(trainer.device),
+        device=name,
+        documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
+    )
+
+
+def sitting() -> str:
+    """Which process's runs this one is among, that trained one after another on one machine."""
+    return f"{socket.gethostname()} {boot()} {os.getppid()}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what numbers depend on."""
+    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
+
+
+@functools.cache
+def git() -> Commit | None:
+    """Commit of the checkout that this code is in, and whether the code has changes; None outside a checkout.
+
+    Installed below somebody's repository, as in its .venv, the code is not that of the repository's commit.
+    """
+    file = Path(__file__).resolve()
+    commands = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
+    commands.append(["status", "--porcelain", "-z", "--untracked-files=all"])
+    try:
+        _, commit, top, status = (
+            subprocess.run(["git", *what], cwd=file.parent, capture_output=True, text=True, check=True).stdout.strip()
+            for what in commands
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    # Changed files, or new ones that are in the folders of code or were imported.
+    entries = [entry for entry in status.split("\0") if entry]
+    new = [Path(top) / entry.removeprefix("?? ") for entry in entries if entry.startswith("?? ")]
+    imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    code = [file.parents[2] / name for name in CODE]
+    is_code = any(str(each) in imported or any(map(each.is_relative_to, code)) for each in new)
+    return Commit(commit=commit, dirty=is_code or len(new) < len(entries))

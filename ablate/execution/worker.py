@@ -5,22 +5,22 @@ child, in which a compiled model is made once, until one of them fails; a run wi
 which is ended with all that it started.
 """
 
+import contextlib
 import dataclasses
 import os
 import queue
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import IO
 
 from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
-from ablate.execution.orders import Answer, Order, answer_of, line, order_of
-from ablate.execution.signals import LEAVE, DiskFull, requested
+from ablate.execution.pool import Answer, Order, answer_of, line, order_of
+from ablate.execution.signals import LEAVE, DiskFull
 from ablate.execution.train_run import train_run
-from ablate.formatting.streams import prepare
+from ablate.formatting.streams import prepare, say
 from ablate.results.code_hash import code_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
@@ -38,7 +38,7 @@ def main() -> None:
     parent = WorkerParent(replies)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes our input
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, requested(parent.stop))
+        signal.signal(number, lambda *_: parent.stop.set())
     adopt()
     try:
         parent.serve_orders()
@@ -89,7 +89,8 @@ class WorkerParent:
         limit = None
         while (text := child.receive(POLL)) is None:
             if limit is None and self.stopping():
-                child.close_input()
+                with contextlib.suppress(OSError):  # no further line will come
+                    child.channel.shutdown(socket.SHUT_WR)
                 limit = time.monotonic() + LEAVE + LATE
             if limit is not None and time.monotonic() > limit:
                 return None
@@ -122,7 +123,7 @@ def serve(channel: socket.socket) -> None:
     settle()
     stop, own = threading.Event(), os.getpid()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, requested(stop))
+        signal.signal(number, lambda *_: stop.set())
 
     def end_late() -> None:
         stop.wait()
@@ -131,7 +132,15 @@ def serve(channel: socket.socket) -> None:
 
     threading.Thread(target=end_late, daemon=True).start()
     orders: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=read_orders, args=(channel, orders, stop), daemon=True).start()
+
+    def read_orders() -> None:  # until the channel ends, which is a request to stop
+        with channel.makefile() as lines:
+            for text in lines:
+                orders.put(text)
+        stop.set()
+        orders.put("")
+
+    threading.Thread(target=read_orders, daemon=True).start()
 
     def stopped() -> bool:
         if os.getpid() != own:  # a copy that a component made of this process
@@ -153,18 +162,6 @@ def handle_order(order: Order, stopped: Callable[[], bool]) -> Answer:
     except DiskFull as error:
         full = str(error.file)
     except OSError as error:  # a folder in place of a lock say; what training itself raises is in the run's result
-        print(
-            f"ablate: {error.filename2 or error.filename or order.path} cannot be used: {error.strerror or error}",
-            file=sys.stderr,
-        )
+        say(f"{error.filename2 or error.filename or order.path} cannot be used: {error.strerror or error}")
     # A failed run may have left anything behind; a process that was asked to stop has no more to do.
     return Answer(status=status, full=full, leaving=status == "failed" or stopped())
-
-
-def read_orders(channel: socket.socket, orders: queue.Queue[str], stop: threading.Event) -> None:
-    """Queue what comes over a channel until it ends, which is a request to stop."""
-    with channel.makefile() as lines:
-        for text in lines:
-            orders.put(text)
-    stop.set()
-    orders.put("")

@@ -58,9 +58,8 @@ class Stream:
         try:
             yield
         except (OSError, ValueError) as error:
-            with contextlib.suppress(
-                OSError, ValueError, AttributeError
-            ):  # Python would try to write the rest at its end
+            # Python would try to write the rest at its end.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, self.stream.fileno())
                 os.close(nowhere)
@@ -68,7 +67,7 @@ class Stream:
                 if self.raises:
                     raise
             elif isinstance(error, OSError) and error.errno != errno.EBADF and sys.stderr is not self:
-                print(f"ablate: standard output cannot be written ({error.strerror})", file=sys.stderr, flush=True)
+                say(f"standard output cannot be written ({error.strerror})")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -104,6 +103,11 @@ def exit_with(main: Callable[[], int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     sys.exit(code)
+
+
+def say(message: str) -> None:
+    """Print one line about what goes on, on standard error."""
+    print(f"ablate: {message}", file=sys.stderr, flush=True)
 
 
 def screen() -> Any:

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ablate.config.blame import blame, unreached
 from ablate.config.claims import metric_problems
-from ablate.config.command import read_command
+from ablate.config.command import Asked, read_command
 from ablate.config.components import RESERVED, defaults_of
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import patterned
@@ -18,7 +18,6 @@ from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
 from ablate.config.key_checks import study_problems
 from ablate.config.schema import COMPONENTS, Config
-from ablate.config.study_file import Asked
 from ablate.formatting import setting
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import describe_task
@@ -60,10 +59,10 @@ def compose_cells(design: Design) -> Composition:
         try:
             cells, problems = [composer.compose(each) for each in overrides], design.problems
         except COMPOSING as error:
-            found, rest = blame(composer, design.command.parsed, overrides)
+            found, rest = blame(composer, design.command, overrides)
             cells = []  # where what is left does not go together either
             with contextlib.suppress(*COMPOSING):
-                command = dataclasses.replace(design.command, parsed=rest)
+                command = dataclasses.replace(design.command, fixed=rest.fixed, swept=rest.swept)
                 cells = [composer.compose(each) for each in arrange(command).overrides()]
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # what can be composed is checked all the same, so that every mistake is reported at once
@@ -92,7 +91,7 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
             composer.compose(command.fixed)
             whole = compose("config", [*composer.search, *command.fixed], return_hydra_config=True)
         except COMPOSING as error:
-            found = blame(composer, command.parsed, [command.fixed])[0]
+            found = blame(composer, command, [command.fixed])[0]
             raise PlanError(command.problems + (found or [Problem("", first_line(error))])) from None
     if command.problems:
         raise PlanError(command.problems)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import platform
+import shlex
 from pathlib import Path
 
 from ablate.config.errors import Problem
 from ablate.config.schema import is_component
-from ablate.execution.orders import Order
+from ablate.execution.pool import Order
 from ablate.planning import earlier_runs, reuse
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.registration import with_registrations
 from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Sequential, Tuning
 from ablate.results.run import now
-from ablate.results.run_key import run_key
+from ablate.results.run_key import run_key, torch_version
 from ablate.results.tables import as_planned
-from ablate.results.versions import torch_version
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 
@@ -198,6 +198,8 @@ def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
     notes = []
     if study.settings.confirm and not (study.results / "studies" / study.base).exists():
         notes.append(f"{study.base} was never trained here, so there is nothing yet that this could confirm")
+    if study.settings.confirm and any(word.startswith("seeds=") for word in shlex.split(study.command)):
+        notes.append(f"seeds is not used: confirm={study.settings.confirm} says how many fresh seeds there are")
     if seen:
         notes.append(f"seeds {', '.join(map(str, seen))} were looked at before and stay in the study")
     if study.looks:

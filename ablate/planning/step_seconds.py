@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, Config
-from ablate.execution.local import machine, tell
+from ablate.execution.local import machine
 from ablate.formatting import counted
+from ablate.formatting.streams import say
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.describe import reconfigured
 from ablate.planning.earlier_runs import begun
@@ -94,7 +95,7 @@ def measured(cells: Cells) -> list[StepSeconds]:
     rounds: list[dict[str, float]] = []
     with machine(alone=True), tempfile.TemporaryDirectory() as folder:
         models = counted(len(distinct), "model")
-        tell(f"match=seconds: measuring steps of {models}, {ROUNDS[0]} to {ROUNDS[1]} times each")
+        say(f"match=seconds: measuring steps of {models}, {ROUNDS[0]} to {ROUNDS[1]} times each")
         while len(rounds) < ROUNDS[1]:
             # Every other round backwards, so that drift hits all alike.
             order = list(distinct.items())[:: -1 if len(rounds) % 2 else 1]

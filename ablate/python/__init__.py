@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from ablate import api
+from ablate.config.command import value_text
 from ablate.config.errors import PlanError, Problem, Refused
 from ablate.config.schema import WHOLE
-from ablate.config.study_file import value_text
 from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.python.shown import Bar, Plan, Study
@@ -93,22 +93,17 @@ def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
     problems = [Problem("", f"{word!r} is no word; {HOW}") for word in words if not isinstance(word, str)]
     found = [word for word in words if isinstance(word, str)]
     for key, value in keys.items():
+        several = isinstance(value, list | range) and key.lstrip("+").partition(".")[0] not in ONE_VALUE
         try:
-            found.append(f"{key}={_swept(key, value)}")
+            if several and not value:
+                raise ValueError("is an empty list; write at least one value")
+            texts = (value_text(_plain(each)) for each in (value if several else [value]))  # type: ignore[attr-defined]
+            found.append(f"{key}={','.join(texts)}")
         except ValueError as error:
             problems.append(Problem(key, str(error)))
     if problems:
         raise PlanError(problems)
     return found
-
-
-def _swept(key: str, value: object) -> str:
-    """What stands behind the = of a key."""
-    if not isinstance(value, list | range) or key.lstrip("+").partition(".")[0] in ONE_VALUE:
-        return value_text(_plain(value))
-    if not value:
-        raise ValueError("is an empty list; write at least one value")
-    return ",".join(value_text(_plain(each)) for each in value)
 
 
 def _plain(value: object) -> object:

@@ -14,8 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ablate import evidence, formatting
-from ablate.cli.monitor.state import Runs
-from ablate.cli.monitor.view import counts, follow
+from ablate.cli.monitor import Runs, counts, follow
 from ablate.cli.preview import heads, preview, row
 from ablate.formatting import instead
 from ablate.planning import runs
@@ -42,7 +41,6 @@ class Plan(runs.Plan):
         return preview(self)
 
     def _repr_html_(self) -> str:
-        """The table of cells, and below it what else the command line prints."""
         below = preview(self).partition("\n\n")[2].splitlines()
         return html_table(heads(self), [row(self, cell) for cell in self.manifest.cells]) + paragraph(below)
 
@@ -99,7 +97,6 @@ class Study(tables.Study):
         return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells)])
 
     def _repr_html_(self) -> str:
-        """The verdicts: on claims, then on effects."""
         shown = evidence.headline(self.effects)
         places = formatting.decimals((shown["high"] - shown["low"]) / 2)
         rows = []

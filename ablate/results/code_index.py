@@ -88,9 +88,7 @@ class Normaliser(ast.NodeTransformer):
         node.body = self.inside(bound(node.args, node.body), node.body)
         return node
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """As any other."""
-        return self.visit_FunctionDef(node)
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         """A function without a name."""

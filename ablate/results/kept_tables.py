@@ -61,7 +61,8 @@ def holds_tables(folder: Path) -> bool:
 def write_tables(study: Study, folder: Path) -> list[Path]:
     """Write the tables of a study into a folder, in place of those that are there; the files."""
     levels = {name: study.runs[name].map(show) for name in _factors(study.manifest) if name in study.runs}
-    found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study), DOCUMENTS: _flat(study.documents)}
+    losses = study.documents.set_axis([f"{cell}/{seed}" for cell, seed in study.documents], axis=1)
+    found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study), DOCUMENTS: losses.reset_index()}
     tables = {name: table for name, table in found.items() if len(table)}
     write_json(folder / MANIFEST, anywhere(study.manifest).as_json())
     for name in found:
@@ -82,7 +83,12 @@ def read_tables(folder: Path) -> Study:
     """The study whose tables a folder holds.  Raises `Corrupt`, which names the file that is missing or damaged."""
     kept = _verified(folder)
     manifest = manifest_in(folder / MANIFEST)
-    tables = {name: _table(folder / name, kept.texts.get(name, [])) for name in kept.files if name.endswith(".csv")}
+    tables = {}
+    for name in (name for name in kept.files if name.endswith(".csv")):
+        try:
+            tables[name] = from_csv(read_regular(folder / name), kept.texts.get(name, []))
+        except ValueError as error:
+            raise Corrupt(f"{folder / name} cannot be read as a table ({error})") from None
     try:
         runs = _with_levels(tables[RUNS], manifest)
         curves = _whole(tables[CURVES], runs, _factors(manifest)) if CURVES in tables else nothing_logged()
@@ -108,13 +114,6 @@ def _verified(folder: Path) -> Kept:
     return kept
 
 
-def _table(file: Path, texts: list[str]) -> pandas.DataFrame:
-    try:
-        return from_csv(read_regular(file), texts)
-    except ValueError as error:
-        raise Corrupt(f"{file} cannot be read as a table ({error})") from None
-
-
 def anywhere(manifest: Manifest) -> Manifest:
     """A manifest without what is of one machine alone: where its results and the user's variants were."""
     configs = [dataclasses.replace(cell.config, results_dir="results") for cell in manifest.cells]
@@ -126,7 +125,6 @@ def anywhere(manifest: Manifest) -> Manifest:
 
 
 def _factors(manifest: Manifest) -> list[str]:
-    """The columns of runs that say levels."""
     return list(dict.fromkeys(name for cell in manifest.cells for name in cell.levels))
 
 
@@ -156,10 +154,6 @@ def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str])
     return found[[*(name for name in found if name not in last), *last]]
 
 
-def _flat(losses: pandas.DataFrame) -> pandas.DataFrame:
-    return losses.set_axis([f"{cell}/{seed}" for cell, seed in losses], axis=1).reset_index()
-
-
 def _by_run(flat: pandas.DataFrame) -> pandas.DataFrame:
     import pandas
 
@@ -177,7 +171,8 @@ def texts_of(table: pandas.DataFrame) -> list[str]:
 def as_csv(table: pandas.DataFrame) -> bytes:
     """A table as CSV; what `from_csv` makes of it with `texts_of` the table equals it."""
     texts, names = texts_of(table), [_csv_text(str(name)) for name in table]
-    columns = [map(_csv_text if name in texts else _csv_number, table[name].tolist()) for name in table]
+    as_number = lambda value: "" if isinstance(value, float) and math.isnan(value) else json.dumps(value)  # noqa: E731
+    columns = [map(_csv_text if name in texts else as_number, table[name].tolist()) for name in table]
     return "".join(",".join(row) + "\n" for row in [names, *zip(*columns, strict=True)]).encode()
 
 
@@ -201,11 +196,6 @@ def _csv_text(value: Any) -> str:
     text = str(quoted(value)) if isinstance(value, str) else ""
     doubled = text.replace('"', '""')
     return f'"{doubled}"' if set(text) & set(',"\r\n') else text  # csv.writer leaves a lone \r, which ends a row
-
-
-def _csv_number(value: Any) -> str:
-    missing = isinstance(value, float) and math.isnan(value)
-    return "" if missing else json.dumps(value)
 
 
 def _column(fields: Collection[str], texts: bool) -> pandas.Series:

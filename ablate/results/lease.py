@@ -95,9 +95,8 @@ class Lease:
     def take(self, alone: bool) -> bool:
         """Take the lease if it is free."""
         temporary = self.sibling(self.content, "tmp")
-        self.file.parent.mkdir(
-            parents=True, exist_ok=True
-        )  # the run may have been removed while its lock was waited for
+        # The run may have been removed while its lock was waited for.
+        self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(self.content)
             return create(temporary, self.file, self.content) or self.succeed(temporary, alone)

@@ -55,7 +55,10 @@ class Run:
         result = read_record(Result, found, self.result_file)
         for file in (self.config_file, self.metrics_file):
             verify(result, file)
-        verify_kept(result, self.weights_file)
+        # Weights are large: whether each byte is right is seen when they are used.  Removed ones are no damage.
+        weights = self.weights_file
+        if _written(result, weights) and not weights.exists() and any(weights.parent.glob(f"{weights.name}.corrupt*")):
+            raise Corrupt(f"{weights} was damaged and has been set aside")
         return result
 
     def evaluation(self, whose: Evaluation | None = None) -> Metrics:
@@ -163,15 +166,6 @@ def verify_sum(file: Path, written: Sum, without: str) -> None:
         raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
     if how:
         raise Corrupt(f"{file} is damaged: {how}", file)
-
-
-def verify_kept(result: Result, file: Path) -> None:
-    """Raise `Corrupt` where weights were set aside as damaged; those that somebody removed are no damage.
-
-    They are large: whether each byte is right is seen when they are used.
-    """
-    if _written(result, file) and not file.exists() and any(file.parent.glob(f"{file.name}.corrupt*")):
-        raise Corrupt(f"{file} was damaged and has been set aside")
 
 
 def why_without(result: Result | None, file: Path) -> str:

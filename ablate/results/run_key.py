@@ -1,7 +1,14 @@
 """What a run is: the hash of everything that can change its numbers."""
 
+import contextlib
+import functools
 import hashlib
+import importlib.metadata
+import importlib.util
 import json
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -14,7 +21,6 @@ from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import Provenance
 from ablate.results.stored_targets import by_own_names, is_foreign, parts_of
 from ablate.results.tables import own_name
-from ablate.results.versions import library_versions, torch_version
 
 CONSTANT = "ablate.training.schedule.Constant"
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
@@ -119,3 +125,30 @@ def chosen(config: Config) -> dict[str, str]:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+# That classes, by their own names, leave a part of their numbers to; and that kernels are from.
+LIBRARIES = {"Word2Vec": ("gensim",), "fla": ("fla-core", "triton")}
+
+
+def torch_version() -> str:
+    """`torch.__version__`, from the file that torch itself has it from: loading torch takes a second."""
+    loaded, spec = sys.modules.get("torch"), importlib.util.find_spec("torch")
+    file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+    written = re.search(r"^__version__ = '(.+)'$", file.read_text(), re.MULTILINE) if file and not loaded else None
+    if written:
+        return written[1]
+    import torch
+
+    return str(torch.__version__)
+
+
+@functools.cache
+def library_versions(name: str) -> dict[str, str]:
+    """The versions of the libraries that the numbers of a class, by its own name, or of kernels depend on; "" if
+    lacking."""
+    found = dict.fromkeys(LIBRARIES.get(name, ()), "")
+    for library in found:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[library] = importlib.metadata.version(library)
+    return found

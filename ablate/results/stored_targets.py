@@ -1,6 +1,5 @@
 """The classes and functions that a stored configuration names by `_target_`, and where they stand now.  No torch."""
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -39,21 +38,21 @@ def found_anew(config: Config, user: Iterable[str]) -> Config:
 
     One that is no longer where it was is the one of its name in these packages; where none or several are, it stays.
     """
-    return typed(renamed(config.as_json(), functools.partial(stands, user=list(user))))
-
-
-def stands(target: str, user: Iterable[str]) -> str:
-    """See `found_anew`."""
-    name = target.rpartition(".")[2]
-    if within(target, [PACKAGE.name]) or not NAME.fullmatch(name):
-        return target
+    user = list(user)
     tops = tuple(sorted({package.partition(".")[0] for package in user}))
-    here = sources(tops)
-    if [node[1] for node, _ in here.follow_name(target)] == [name]:
-        return target
-    found = [".".join(node) for top in tops for node in here.definitions_named([name], top)]
-    known = [one for one in found if within(one, user)]
-    return known[0] if len(known) == 1 else target
+
+    def now(target: str) -> str:
+        name = target.rpartition(".")[2]
+        if within(target, [PACKAGE.name]) or not NAME.fullmatch(name):
+            return target
+        here = sources(tops)
+        if [node[1] for node, _ in here.follow_name(target)] == [name]:
+            return target
+        found = [".".join(node) for top in tops for node in here.definitions_named([name], top)]
+        known = [one for one in found if within(one, user)]
+        return known[0] if len(known) == 1 else target
+
+    return typed(renamed(config.as_json(), now))
 
 
 def targets_of(value: Any) -> Iterator[str]:

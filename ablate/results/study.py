@@ -96,12 +96,8 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         later, spoilt = noted(run.evaluation) if result else (None, [])
         read, unread = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
         logged, torn = read or ([], 0)
-        notes += [
-            *wrong,
-            *unread,
-            *[f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn),
-            *spoilt,
-        ]
+        passed_over = [f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn)
+        notes += [*wrong, *unread, *passed_over, *spoilt]
         who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
         rows.append(who | run_row(cell, result, later) | speed_of(manifest, result))
         bare += bool(curves and not logged and result and result.status != "failed")
@@ -141,7 +137,6 @@ def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
 
 
 def _beside(results: Path, manifest: Manifest) -> tuple[dict[str, Study], list[str]]:
-    """The studies that belong to one, and a note for each that cannot be read."""
     found, notes = {}, []
     for role, name in manifest.beside().items():
         try:

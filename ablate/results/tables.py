@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -53,15 +54,11 @@ def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
             return rows, 0
     except (ValueError, RecursionError):
         pass
-    found = [row for line in given if isinstance(row := _parse(line), dict)]
+    found = []
+    for line in given:
+        with contextlib.suppress(ValueError, RecursionError):
+            found += [row] if isinstance(row := json.loads(line), dict) else []
     return found, len(given) - len(found)
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
 
 
 class Columns:
@@ -128,7 +125,6 @@ def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Ro
 
 
 def _provenance(result: Result) -> Row:
-    """When, where and with what a run was trained; None where its result does not say."""
     git, seconds = result.git or Commit(), (result.seconds or {}).get("total")
     overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
     about = (result.steps, seconds, result.cpu_seconds, result.device)

@@ -23,8 +23,8 @@ from ablate.data.corpus import DAMAGED, alone, cache_folder
 from ablate.model.placebo import perturbed
 from ablate.results.atomic import sealed_archive, unsealed_archive, write_atomic
 from ablate.results.code_hash import code_of_part
+from ablate.results.run_key import library_versions, torch_version
 from ablate.results.tables import own_name
-from ablate.results.versions import library_versions, torch_version
 
 if TYPE_CHECKING:
     from ablate.model.vectors.pretrained import Pretrained

@@ -23,7 +23,7 @@ import yaml
 
 from ablate import evidence
 from ablate.config.claim_relations import Claim
-from ablate.config.errors import Corrupt, Problem, Refused, no_yaml
+from ablate.config.errors import Corrupt, Problem, Refused
 from ablate.config.files import parse_plain, read_regular
 from ablate.formatting import instead, is_number, show
 from ablate.results.records import Cell, ClaimEntry, MarginEntry
@@ -68,7 +68,10 @@ def read_study_file(file: Path) -> Described:
     except Corrupt as error:
         raise Refused(str(error)) from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise Refused(no_yaml(file, error)) from None
+        mark = getattr(error, "problem_mark", None)
+        where = f"{file}, line {mark.line + 1}" if mark else str(file)
+        why = str(getattr(error, "problem", None) or error).replace("\n", " ")
+        raise Refused(f"{where}: no YAML ({why})") from None
     if not isinstance(content, dict):
         raise Refused(f"{file} must be a mapping; write keys and values, of {', '.join(KEYS)}")
     try:

@@ -122,7 +122,7 @@ def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained, eva
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "no study nothing in"),
+        (["nothing"], "no study nothing in results: "),
         (["norms", "bare"], "norms and bare are several; write one"),
         (["bare"], "bare has no weights to evaluate: trained with keep=none"),
         (["norms", "norm=ln"], "norm cannot be set here; there are eval.lengths and eval.tokens"),

@@ -11,13 +11,16 @@ import yaml
 from conftest import SHAPE, STEPS, importing, run_module
 from crashing_norm import STARTED, hazard, training, wait_for
 from fake_studies import fabricate
+from one_run import carry_out, here
 from warm_python import Copy
 
 from ablate import evidence
 from ablate.cli import studies
+from ablate.cli.preview import dry_run
 from ablate.cli.studies import Request, as_kept, in_order
 from ablate.config.errors import Refused
 from ablate.config.groups import ORDER, experiments
+from ablate.planning.plan import plan_study
 from ablate.results.kept_tables import read_tables, write_tables
 from ablate.results.study import load_study
 
@@ -65,19 +68,28 @@ def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tm
     assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
     assert (tmp_path / "experiments" / "results" / "good" / "runs.csv").exists()
     assert read_tables(tmp_path / "experiments" / "results" / "good").manifest.experiment == "c_good"
-    stamps = {file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/*/result.json")}
-    again = run_module("ablate", "studies", "c_good", *words("user=[mine]"), "--to", "kept", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.splitlines()[-1] == "c_good: complete; tables in kept/good"
-    assert stamps == {file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/*/result.json")}
 
 
-def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(files, tmp_path) -> None:
+@pytest.fixture
+def in_this_process(monkeypatch, tmp_path) -> None:
+    """Studies are trained here, not each by a command of its own."""
+
+    def train(given: list[str], known: set[str]) -> tuple[int, str]:
+        plan = plan_study([word for word in given if "=" in word], given[given.index("--config-dir") + 1])
+        return (dry_run(plan).code if plan.dry_run else carry_out(plan, here)), ""
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(studies, "train", train)
+
+
+def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(
+    files, tmp_path, in_this_process
+) -> None:
     files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
     asked = Request([], str(tmp_path / "conf"), tmp_path / "tables")
     assert asked.kept("mine") is None
-    trained = run_module("ablate", "studies", "mine", *words(), "--to", "tables", cwd=tmp_path)
-    assert trained.returncode == 0 and asked.kept("mine") == tmp_path / "tables" / "mine", trained.stderr
+    assert studies.main(["mine", *words(), "--to", "tables"]) == 0
+    assert asked.kept("mine") == tmp_path / "tables" / "mine"
     files("mine", factors={"norm": ["ln", "rms"]}, study="mine", question="And why?")
     assert asked.kept("mine"), "words change nothing that is trained or judged"
     edits = ({"seeds": 2}, {"claims": {"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}}, {"optim.lr": 1e-2})
@@ -88,6 +100,8 @@ def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_
     assert asked.kept("mine") and asked._replace(words=["train.steps=3"]).kept("mine") is None
     (tmp_path / "tables" / "mine" / "runs.csv").write_text("cell,seed\n")
     assert asked.kept("mine") is None, "torn tables are none"
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
+    assert asked.kept("mine") is None, "nor are those of a file that cannot be read"
 
 
 def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
@@ -104,11 +118,11 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
     assert written(updated="2026-02-02", question="What else?") != first
 
 
-def test_a_dry_run_of_all_writes_nothing(files, tmp_path) -> None:
+def test_a_dry_run_of_all_writes_nothing(files, tmp_path, in_this_process, capsys) -> None:
     files("mine", factors={"norm": ["ln", "rms"]})
-    done = run_module("ablate", "studies", "mine", *words("dry_run=true"), cwd=tmp_path)
-    assert done.returncode == 0 and "nothing was trained or written" in done.stdout, done.stderr
-    assert done.stdout.splitlines()[-1] == "mine: planned"
+    assert studies.main(["mine", *words("dry_run=true")]) == 0
+    shown = capsys.readouterr().out
+    assert "nothing was trained or written" in shown and shown.splitlines()[-1] == "mine: planned"
     assert [path.name for path in tmp_path.iterdir()] == ["conf"]
 
 
@@ -154,31 +168,17 @@ def test_a_mistake_is_one_line(given, said, monkeypatch, tmp_path, capsys) -> No
     assert code == 2 and told.count("\n") == 1 and said in told
 
 
-def test_a_file_that_cannot_be_read_has_no_tables_and_stops_no_other(files, tmp_path) -> None:
-    files("mine", norm="ln")
-    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
-    assert Request([], str(tmp_path / "conf"), tmp_path / "tables").kept("mine") is None
-
-
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
-    files("mine", factors={"norm": ["ln", "rms"]})
-
-    def asks(*more: str) -> str:
+    def asks(*more: str, **keys: Any) -> str:
+        files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
         return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
 
     assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
-    assert len({asks(), asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")}) == 4
+    others = [asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")]
+    assert len({asks(), *others, asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 6
 
 
 CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
-
-
-def test_a_file_whose_criterion_is_edited_asks_for_something_else(files, tmp_path) -> None:
-    def asks(**more: Any) -> str:
-        files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **more)
-        return Request([], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
-
-    assert len({asks(), asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 3
 
 
 def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_exploratory(tmp_path) -> None:
@@ -213,12 +213,3 @@ def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) ->
     fabricate(tmp_path / "same", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
     same = as_kept(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
     assert all(one.registered for one in same.claims.values()) and not evidence.unadjusted(same)
-
-
-def test_where_results_are_changes_no_table(tmp_path) -> None:
-    fabricate(tmp_path, {"norm": ["ln", "rms"]})
-    study = load_study(tmp_path, "fabricated")
-    write_tables(study, tmp_path / "kept")
-    cells = [replace(cell, config=replace(cell.config, results_dir="/mine")) for cell in study.manifest.cells]
-    moved = replace(study, manifest=replace(study.manifest, cells=cells, updated="2027-01-01"))
-    assert as_kept(moved, tmp_path / "kept").manifest.updated == study.manifest.updated

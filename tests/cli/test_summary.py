@@ -1,17 +1,21 @@
 """The text at the end of a sweep; `tests/recorded/pages` holds it word for word for studies of all kinds."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_studies import TASK, edit_json, fabricate, with_cells
 
+from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.evidence import is_share, lower_is_better
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.results.study import Study, load_study
+from analysis.case import case_of
+from analysis.writing import tables
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -27,31 +31,13 @@ def scored(levels: dict[str, Any], seed: int) -> float:
     return 2.061 + 0.01 * (seed % 3 - 1) - 0.05 * (levels["ffn"] == "swiglu") + own
 
 
-def test_whole_text(tmp_path: Path) -> None:
+def test_first_and_last_lines(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, GRID, score=scored))
     lines = summary(study, wall_seconds=108.2).splitlines()
-    assert lines[0] == "norm × ffn · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s"
-    assert lines[1] == "scope: 0.12 M parameters, 800 steps (8 % of one pass), one untuned lr 1e-3"
-    assert lines[2] == "test/loss, nats per byte, last step (uniform 5.55, unigram 3.24, bigram 2.46)"
+    assert lines[0] == "fabricated: norm × ffn · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s"
     assert lines[3] == "  ln + mlp (reference)  2.061 ± 0.009 SD  0.12 M"
-    assert lines[4].startswith("  ln + swiglu           2.01") and lines[4].endswith("+0.1 %")
-    assert lines[7] == "effects, paired over 3 seeds, simultaneous 95 % intervals"
-    assert lines[8].startswith("  ffn: swiglu − mlp  −0.0")
-    assert lines[8].endswith("better (lower loss) at this scale")
-    assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
-    assert lines[10].startswith("  norm × ffn         ") and lines[10].endswith("  undecided")
-    assert (
-        lines[12].startswith("few seeds: a fresh study of 3 seeds would find effects of 0.0")
-        and " four times in five (SD of an effect 0.0" in lines[12]
-    )
-    assert lines[11] == "verdicts from fewer than 12 seeds assume that differences over seeds are roughly normal"
-    assert lines[13] == (
-        "better and worse are of the seeds seen: up to 64 % of seeds may collapse (95 %), "
-        "which would move a difference by up to 2.2"
-    )
-    assert lines[14] == "intervals cover seeds only; speed not compared (runs shared the machine)"
-    assert lines[15] == "next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
-    assert len(lines) == 16
+    assert lines[8].startswith("  ffn: swiglu − mlp  −0.0") and lines[8].endswith("better (lower loss) at this scale")
+    assert lines[15:] == ["next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"]
 
 
 def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:
@@ -67,59 +53,14 @@ def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:
     assert [float(number) for number in printed] == pytest.approx([limits.low, limits.high], abs=6e-4)
 
 
-def test_lost_runs_are_named_with_reason_and_file(tmp_path: Path) -> None:
-    ends = {("rms", "swiglu", 1): "diverged", ("rms", "swiglu", 2): "diverged", ("ln", "swiglu", 2): "failed"}
-    ends |= {("rms", "mlp", 0): "running", ("rms", "mlp", 1): "missing", ("rms", "mlp", 2): "missing"}
-    said = text(tmp_path, score=scored, status=lambda v, s: ends.get((v["norm"], v["ffn"], s), "done"))
-    assert "12 runs, 2 diverged, 1 failed, 3 missing" in said
-    row = next(line for line in said.splitlines() if line.startswith("  rms + swiglu"))
-    assert "(n = 1), 2 of 3 diverged" in row and "±" not in row
-    assert "  rms + mlp             3 of 3 missing " in said
-    folder = tmp_path / "runs" / "rms-swiglu-pre-rope-mha-gpt2-3" / "s1-fabricated"
-    assert f"diverged: rms + swiglu, seed 1: val/loss 7.1 is above 1.1 x its first value · {folder}/result.json" in said
-    assert "failed: ln + swiglu, seed 2: shapes do not fit · " in said and "second line" not in said
-    assert "the same command again trains the 4 runs without a number" in said
-    for line in said.splitlines():
-        assert not ("withheld" in line and "[" in line)
-
-
-@pytest.mark.parametrize(
-    ("ending", "hint"),
-    [
-        ({"diverged"}, ["next: no run ended with a number; try a lower optim.lr, 3e-4 say"]),
-        ({"diverged", "done"}, ["confirm=8"]),
-        ({"failed"}, []),
-        ({"missing"}, []),
-    ],
-)
-def test_without_a_number_there_is_nothing_to_confirm(tmp_path: Path, ending: set[str], hint: list[str]) -> None:
-    ends = sorted(ending)
-    said = text(tmp_path, status=lambda levels, seed: ends[seed % len(ends)])
-    assert all(each in said for each in hint)
-    assert said.count("next: ") == len(hint) and said.splitlines()[-1].endswith(f"--results-dir {tmp_path}")
-    assert said.count("confirm=8") == hint.count("confirm=8")
-
-
-def test_damage_is_named(tmp_path: Path) -> None:
-    name = fabricate(tmp_path, GRID, score=scored)
-    study = load_study(tmp_path, name)
-    broken = tmp_path / "runs" / study.runs["path"][0] / "result.json"
-    broken.write_text("{")
-    said = summary(load_study(tmp_path, name), tmp_path)
-    assert f"damaged: {broken}" in said and "1 missing" in said
-
-
-def test_question_tier_and_claims_are_named(tmp_path: Path) -> None:
+def test_question_tier_claims_and_what_is_confirmed_are_named(tmp_path: Path) -> None:
     claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
     claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
     said = text(tmp_path, question="Does swiglu help?", tier="gpu", claims=claims, design="leave_one_out")
-    assert said.startswith("norm, ffn, leave one out · ") and "ffn: mlp − swiglu" in said
+    assert said.startswith("fabricated: norm, ffn, leave one out · ") and "ffn: mlp − swiglu" in said
     assert said.splitlines()[1:3] == ["question: Does swiglu help?", "tier: gpu"]
     assert "gated_better" in said
-
-
-def test_a_confirmation_says_of_what_and_asks_for_no_other(tmp_path: Path) -> None:
-    said = text(tmp_path, confirms="norm-ffn-3fa94c", seeds=range(8))
+    said = text(tmp_path, study="again", confirms="norm-ffn-3fa94c", seeds=range(8))
     assert "confirmation of norm-ffn-3fa94c on fresh seeds" in said.splitlines()[0]
     assert "confirm=" not in said and said.splitlines()[-1] == f"figures: ablate analyse --results-dir {tmp_path}"
 
@@ -172,3 +113,56 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
         "with statistics other than the running ones",
         "  bn  recalibrated  1.920 ± 0.020  batch  1.520 ± 0.020",
     ]
+
+
+RECALL = TASK | {
+    "title": "recall of 16 pairs",
+    "kind": "lm",
+    "token": "class",
+    "metrics": {"accuracy": "max", "loss": "min"},
+    "yardsticks": {"chance": 0.0625},
+    "train_tokens": None,
+}
+FFNS: dict[str, list[Any]] = {"ffn": ["mlp", "swiglu"]}
+
+
+def made(results: Path, score: Callable[[dict[str, Any], int], float], **options: Any) -> Study:
+    options = {"seeds": range(5), "tasks": {"f0": RECALL}} | options
+    return load_study(results, fabricate(results, FFNS, score=score, **options))
+
+
+def better(levels: dict[str, Any], seed: int) -> float:
+    return 0.5 + 0.3 * (levels["ffn"] == "swiglu") + 0.01 * ((seed * 7 + len(levels["ffn"])) % 5)
+
+
+# Scores, whether they are paired, the verdict, and how its note begins.
+CASES: dict[str, tuple[Callable[[dict[str, Any], int], float], bool, str, str]] = {
+    "higher": (better, True, "better", ""),
+    "all solve it": (lambda *_: 1.0, True, "undecided", "equal in every seed"),
+    "none solves it": (lambda *_: 0.0, False, "undecided", "equal in every seed"),
+    "one solves it": (lambda levels, seed: float(levels["ffn"] == "mlp"), True, "undecided", "no spread"),
+    "one solves it, the other sometimes": (
+        lambda levels, seed: 1.0 if levels["ffn"] == "swiglu" else better(levels, seed),
+        *(True, "better", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_accuracies_have_verdicts_where_seeds_differ(tmp_path: Path, case: str) -> None:
+    score, paired, verdict, note = CASES[case]
+    study = made(tmp_path, score, batches=lambda levels: "b" if paired else levels["ffn"])
+    assert evidence.endpoint(study.manifest) == "test/accuracy"
+    [row] = evidence.effects(study).itertuples()
+    assert row.verdict == verdict and row.note.startswith(note) and (row.low > 0 or verdict != "better")
+    files = tables.write(case_of(study, tmp_path), tmp_path)
+    shown = summary(study, tmp_path) + "".join(file.read_text() for file in files if file.suffix == ".md")
+    assert "nan" not in shown and "test/accuracy, last step\n" in shown  # yardsticks are losses
+    assert "800 steps (fresh data)" in shown and ("better (higher accuracy)" in shown) == (verdict == "better")
+    if note == "equal in every seed":
+        assert evidence.noise(evidence.effects(study)) == [] and "inf" not in summary(study, tmp_path)
+
+
+def test_a_loss_is_per_what_the_task_predicts(tmp_path: Path) -> None:
+    classes = RECALL | {"metrics": {"loss": "min", "accuracy": "max"}}
+    assert "test/loss, nats per class, last step" in summary(made(tmp_path, better, tasks={"f0": classes}), tmp_path)

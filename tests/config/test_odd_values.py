@@ -32,6 +32,11 @@ REFUSED = [
     (["norm=nope", "--cfg", "job"], "norm=nope: no such norm"),
     (["--cfg", "everything"], "--cfg: everything is no answer; write --cfg job, hydra, all"),
     (["design=[true]"], "design=[true]: "),
+    (
+        ["match=param"],
+        "match: must be one of none, params, flops, seconds, flops_total; not param; did you mean",
+    ),
+    (["norm", "=", "ln,rms"], "=: stands alone; write key=value without spaces around ="),
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
@@ -44,14 +49,11 @@ REFUSED = [
     (["keep=${optim.betas}"], "keep=${optim.betas}: takes one value"),
     (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
     ([f"model.layers={HUGE}"], "model.layers: must be ≥ 1 and ≤ 1000, not 7.3 × 10^23"),
-    (["model.heads=1000000"], "model.heads: must be ≥ 1 and ≤ 10,000, not 1,000,000"),
     (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2 × 10^16 parameters"),
     (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0 × 10^13 is too large; write 1,000,000,000 at most"),
     ([f"train.steps={HUGE}"], "train.steps: 7.3 × 10^23 is too large"),
     ([f"eval.lengths=[{HUGE}]"], "eval.lengths: "),
-    (["seeds=100000000000"], "seeds: must be at most 1,000 seeds"),
     ([f"seeds=[{HUGE}]"], "seeds: 7.3 × 10^23 is too large"),
-    (["confirm=1000000000"], "confirm: must be ≥ 1 and ≤ 1000, not 1,000,000,000"),
 ]
 
 
@@ -63,6 +65,6 @@ def test_a_mistake_is_one_line(typed, words, said):
 
 
 def test_the_largest_that_there_can_be_are_planned(typed, untried):
-    small = ("model.dim=16", "model.heads=2", "model.layers=20", "model.share_layers=true")
+    small = ("model.dim=16", "model.heads=2", "model.layers=2", "model.share_layers=true")
     assert typed(*small, "seeds=[9007199254740992]", "norm.eps=0.5") == (0, [])
     assert typed("norm=rms", "--cfg", "job", "optim.lr=0.25") == (0, []), "shown whatever the order of the words"

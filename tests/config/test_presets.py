@@ -141,7 +141,6 @@ def test_presets_are_a_factor_and_a_base_for_others(small, untried):
     [
         ("preset=gtp2", "no such preset; did you mean gpt2?"),
         ("preset=gpt2,llama", "the reference model has no preset; write +preset=gpt2"),
-        ("+preset=gpt2,lama", "no such preset; did you mean llama?"),
         ("+preset=t5", "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data="),
         ("+preset=bert", "; write model="),
         ("+preset=gpt2 ffn.aproximate=none", "no such key; did you mean ffn.approximate?"),

@@ -22,6 +22,7 @@ from conftest import read_terminal, run_module
 from crashing_norm import wait_for
 from fake_studies import a_cell, whole
 
+from ablate.cli.sync import main
 from ablate.config.schema import STUDY_KEYS, VARIED
 from ablate.config.targets import BadTarget
 from ablate.config.typed_json import stored
@@ -91,9 +92,14 @@ def end(results: Path, path: str, status: str = "done", ended: str = "2026-01-01
     write_json(Run(results, path).result_file, result)
 
 
-def sync(results: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    more = {"PYTHONPATH": os.environ["PYTHONPATH"]} | environment
-    return run_module("ablate", "sync", "--results-dir", str(results), *arguments, cwd=Path.cwd(), **more)
+def sync(results: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run_module("ablate", "sync", "--results-dir", str(results), cwd=Path.cwd(), **environment)
+
+
+def shown(capfd: pytest.CaptureFixture[str], results: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
+    """What `ablate sync` prints, in this process."""
+    assert main(["--results-dir", str(results), *arguments]) == code
+    return capfd.readouterr()
 
 
 def sync_command(results: Path) -> list[str]:
@@ -215,7 +221,6 @@ def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
     history = {run["display_name"]: len(run["history"]) for run in runs}
     assert history == {"ln/s0": 5, "ln/s1": 4000, "rms/s0": 5, "rms/s1": 5}
     assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 4
-    assert "0 replayed now, 4 before" in sync(tmp_path).stdout
 
 
 @contextlib.contextmanager
@@ -271,8 +276,7 @@ def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path: P
             os.kill(pid, signal.SIGABRT)  # on which a program in Go prints what all of its threads do
     out, err = syncing.communicate(timeout=120)
     assert (syncing.returncode, err.count("\n")) == (0, 1) and "tracking failed" in err, err
-    assert "1 replayed now" in out and "2 replayed now" not in out
-    assert "1 replayed now, 1 before" in sync(tmp_path).stdout
+    assert "1 replayed now" in out and len(mirrored(tmp_path)) == 1
 
 
 def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
@@ -322,6 +326,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "wandb.py").write_text(FAKE_WANDB)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'fake'}{os.pathsep}{ROOT}")
+    monkeypatch.syspath_prepend(str(tmp_path / "fake"))
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # which W&B's settings would stay in
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.delitem(sys.modules, "wandb")
     monkeypatch.setenv("EVENTS", str(tmp_path / "events"))
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     return tmp_path / "events"
@@ -333,12 +341,12 @@ def events(server: Path) -> list[list[Any]]:
     return [[kind, *rest] for kind, _, *rest in map(json.loads, lines)]
 
 
-def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, server: Path) -> None:
+def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, server: Path, capfd: Any) -> None:
     paths = make_study(tmp_path)
     mirror = start_mirror(tmp_path)
     end(tmp_path, paths[0])
     wait_for(lambda: len(mirrored(tmp_path)) == 1)
-    assert "a mirror is at work" in sync(tmp_path).stdout
+    assert "a mirror is at work" in shown(capfd, tmp_path)[0]
     second = start_mirror(tmp_path)  # a second sweep of this study: its mirror waits
     end(tmp_path, paths[1])
     wait_for(lambda: len(mirrored(tmp_path)) == 2)
@@ -350,7 +358,7 @@ def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, server: Path)
     assert second.returncode == 0 and [line["path"] for line in mirrored(tmp_path)] == paths
 
 
-def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, server: Path) -> None:
+def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, server: Path, capfd: Any) -> None:
     path = make_study(tmp_path)[0]
     log(tmp_path, path, range(0, 30, 10))
     mirror = start_mirror(tmp_path)
@@ -360,7 +368,7 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
     wait_for(lambda: ["log", 30] in events(server))
     mirror.communicate(timeout=120)
     end(tmp_path, path)
-    assert "wandb (online): 1 replayed now" in sync(tmp_path).stdout
+    assert "wandb (online): 1 replayed now" in shown(capfd, tmp_path)[0]
     assert events(server) == [
         ["init", "online", "allow"],
         *(["log", step] for step in (0, 10, 20, 30)),
@@ -395,29 +403,30 @@ def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
     assert found["data"] == {"path": "x", "variant": "text"} and cell.config.data == {"path": "x"}
 
 
-def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, server: Path) -> None:
+def test_an_error_online_turns_to_offline_and_says_so_once(
+    tmp_path: Path, server: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = make_study(tmp_path)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1])
-    answer = sync(tmp_path, EVENTS=f"{server}-online-fails")
-    assert (answer.returncode, answer.stderr.count("\n")) == (0, 1)
-    assert "W&B is not reached, runs are mirrored offline from here (OSError: the network is down)" in answer.stderr
+    monkeypatch.setenv("EVENTS", f"{server}-online-fails")
+    message = "ablate: W&B is not reached, runs are mirrored offline from here (OSError: the network is down)\n"
+    assert shown(capfd, tmp_path)[1] == message
     assert [line["mode"] for line in mirrored(tmp_path)] == ["offline", "offline"]
-    assert "wandb (online): 2 replayed now" in sync(tmp_path).stdout, "a key and a network later"
-    assert "0 replayed now" in sync(tmp_path, WANDB_MODE="offline").stdout
+    monkeypatch.setenv("EVENTS", str(server))
+    monkeypatch.setenv("WANDB_MODE", "online")
+    assert "wandb (online): 2 replayed now" in shown(capfd, tmp_path)[0], "a key and a network later"
 
 
-@pytest.mark.parametrize(
-    "broken", ["raise ImportError('no such thing')", "def Settings(**settings): raise OSError('x')"]
-)
-def test_a_wandb_that_is_broken_harms_nothing(tmp_path: Path, server: Path, broken: str) -> None:
-    (tmp_path / "fake" / "wandb.py").write_text(broken)
+def test_a_wandb_that_is_broken_harms_nothing(
+    tmp_path: Path, server: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fake" / "wandb.py").write_text("raise ImportError('no such thing')")
     for path in make_study(tmp_path):
         end(tmp_path, path)
-    answer = sync(tmp_path, WANDB_MODE="offline")
-    assert answer.returncode == 0 and answer.stderr.count("\n") == 1 and "nothing is lost" in answer.stderr
-    mirror = start_mirror(tmp_path, WANDB_MODE="offline")
-    assert mirror.communicate(timeout=120)[1].count("\n") == 1 and mirror.returncode == 0
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    err = shown(capfd, tmp_path)[1]
+    assert err.count("\n") == 1 and "nothing is lost" in err
     assert mirrored(tmp_path) == []
 
 
@@ -459,12 +468,12 @@ def test_without_a_service_nothing_is_mirrored(
     assert message in capsys.readouterr().err
 
 
-def test_an_unknown_study_is_one_line_and_a_damaged_run_is_skipped(tmp_path: Path) -> None:
+def test_an_unknown_study_is_one_line_and_a_damaged_run_is_skipped(tmp_path: Path, capfd: Any) -> None:
     for arguments in ((), ("nothing",)):
-        answer = sync(tmp_path / "results", *arguments)
-        assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
+        out, err = shown(capfd, tmp_path / "results", *arguments, code=2)
+        assert (out, err.count("\n")) == ("", 1)
     run = Run(tmp_path, make_study(tmp_path)[0])
-    assert STUDY in sync(tmp_path, "nothing").stderr
+    assert STUDY in shown(capfd, tmp_path, "nothing", code=2)[1]
     run.folder.mkdir(parents=True)
     run.result_file.write_text("{")
     assert Mirror(tmp_path, STUDY).replay() == 0

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import fork, launcher
-from ablate.execution.orders import Order, line
+from ablate.execution.pool import Order, line
 from ablate.planning.checks.user_code import run_in_subprocess
 
 SCRIPT = """

@@ -3,10 +3,10 @@
 import pytest
 from one_run import carry_out, write_plan
 
+from ablate.config.command import quoted
 from ablate.config.errors import PlanError
-from ablate.config.study_file import quoted
 from ablate.execution.launcher import launch
-from ablate.execution.orders import Order, line, order_of
+from ablate.execution.pool import Order, line, order_of
 from ablate.planning.plan import Plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
@@ -104,6 +104,7 @@ def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     confirmed = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
     name = base.manifest.study
     assert confirmed.manifest.seeds == [5, 6] and len(confirmed.todo) == 4
+    assert "seeds is not used: confirm=2 says how many fresh seeds there are" in confirmed.notes
     assert confirmed.manifest.study == f"{name}-confirm-2" and confirmed.manifest.confirms == name
     finish(confirmed)
     again = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")

@@ -1,14 +1,26 @@
-"""What Python calls: a study planned and run, and who is told about it."""
+"""What Python calls: keywords as words, a study planned and run, who is told about it, and what a notebook shows."""
 
 import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas
 import pytest
-from conftest import latest
+from conftest import ROOT, SHAPE, STEPS, latest
 from one_run import here
 
 import ablate
-from ablate import api
+from ablate import api, evidence
+from ablate.cli.preview import preview
 from ablate.config.errors import PlanError, Refused
+from ablate.config.overrides import parsed
+from ablate.python import shown as progress
+from ablate.python import words_of
+from ablate.python.shown import Study, html_table
 
 
 class Listener:
@@ -70,3 +82,137 @@ def test_only_what_there_is_is_offered():
     assert {"load", "plan", "run"} <= {*ablate.__all__}
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         _ = ablate.rum
+
+
+WORDS = ("norm=ln,rms", "ffn=mlp,swiglu")
+
+
+@pytest.fixture(scope="module")
+def study(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
+    where = [f"data.path={text}", f"results_dir={tmp_path_factory.mktemp('shown') / 'results'}"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "run_plan", here)
+        yield ablate.run(*WORDS, *SHAPE, *STEPS, "data=text", *where, seeds=2)
+
+
+def test_a_plan_shows_the_table_of_a_dry_run(small: list[str]) -> None:
+    plan = ablate.plan(*WORDS, *small, seeds=2)
+    assert repr(plan) == preview(plan) and "ln + swiglu" in repr(plan)
+    html = plan._repr_html_()
+    assert html_table(["<b>"], [["<i>"]]) == "<table><tr><th>&lt;b&gt;</th></tr><tr><td>&lt;i&gt;</td></tr></table>"
+    assert html.count("<tr>") == 5 and "<td>rms + swiglu</td>" in html and "8 to do" in html
+
+
+def test_every_table_has_a_column_for_each_factor(study: Study) -> None:
+    for each in (study.runs, study.curves):
+        levels = set(zip(each["norm"], each["ffn"], each["label"], strict=True))
+        assert levels == {(n, f, f"{n} + {f}") for n in ("ln", "rms") for f in ("mlp", "swiglu")}
+    effects = study.effects.set_index("label")
+    assert list(effects.loc["norm: rms − ln", ["norm", "ffn"]].fillna("")) == ["rms", ""]
+    assert list(effects.loc["rms + swiglu against ln + mlp", ["norm", "ffn"]]) == ["rms", "swiglu"]
+    assert effects.loc["norm × ffn", ["norm", "ffn"]].isna().all()
+    plain = evidence.effects(study)
+    pandas.testing.assert_frame_equal(study.effects[list(plain)], plain)
+
+
+def test_a_study_is_a_short_table_and_a_notebook_shows_its_verdicts(study: Study) -> None:
+    lines = repr(study).splitlines()
+    assert len(lines) == 6 and "ln + mlp (reference)" in lines[2] and len(repr(study)) < 600
+    mean = study.runs[study.runs["label"] == "rms + mlp"]["test/loss"].mean()
+    assert f"{mean:.3f}" in next(line for line in lines if line.startswith("rms + mlp"))
+    html = study._repr_html_()
+    assert "norm: rms − ln" in html and "undecided" in html and html.count("<tr>") == 4
+
+
+def test_a_run_of_a_study_is_at_hand(study: Study) -> None:
+    run = study.run("rms + mlp", 1)
+    assert run.config.seeds == [1] and run.result and run.result.status == "done"
+    assert sum(weight.numel() for weight in run.model().parameters()) == run.result.params
+    assert study.results
+    again = ablate.load(study.results / "studies" / study.manifest.study)
+    assert isinstance(again, Study) and again.run("rms + mlp", 1).run.path == run.run.path
+    with pytest.raises(KeyError, match="did you mean rms \\+ mlp"):
+        study.run("rms + mpl", 1)
+    with pytest.raises(KeyError, match="seed 5; there are 0, 1"):
+        study.run("rms + mlp", 5)
+
+
+def test_a_bar_tells_how_far_runs_are(small, in_this_process, monkeypatch) -> None:
+    seen = io.StringIO()
+    monkeypatch.setattr(progress.sys, "stderr", seen)
+    monkeypatch.setattr(progress, "is_visible", lambda: True)
+    ablate.run("norm=ln,rms", *small, seeds=1)
+    last = re.split(r"[\r\n]", seen.getvalue().strip())[-1]
+    assert last.startswith("100 %") and "2/2 ended" in last
+
+
+def test_a_dry_run_is_refused_where_a_study_is_wanted(small: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ablate.PlanError, match="dry_run: trains nothing"):
+        ablate.run("norm=ln", *small, dry_run=True)
+    assert not (tmp_path / "results").exists()
+
+
+def test_committed_tables_from_before_have_factors_too() -> None:
+    kept = ablate.load(ROOT / "experiments" / "results" / "rms_norm")
+    assert isinstance(kept, Study) and set(kept.manifest.factors) <= set(kept.curves) & set(kept.effects)
+    assert kept.curves["norm"].map(type).eq(str).all() and "norm" in kept._repr_html_()
+    with pytest.raises(FileNotFoundError, match="kept tables"):
+        kept.run(kept.manifest.cells[0].id, kept.manifest.seeds[0])
+
+
+SWEPT = [
+    ({"norm": ["ln", "rms"]}, "norm=ln,rms"),
+    ({"norm": ["ln"]}, "norm=ln"),
+    ({"optim.lr": [1e-3, 3e-3]}, "optim.lr=0.001,0.003"),
+    ({"optim.lr": [np.float64(1e-3), np.float64(3e-3)]}, "optim.lr=0.001,0.003"),
+    ({"model.layers": range(1, 4)}, "model.layers=1,2,3"),
+    ({"optim.betas": [(0.9, 0.95), (0.9, 0.99)]}, "optim.betas=[0.9,0.95],[0.9,0.99]"),
+]
+
+
+@pytest.mark.parametrize(("keys", "word"), SWEPT)
+def test_a_list_sweeps(keys: dict[str, Any], word: str) -> None:
+    assert words_of([], keys) == [word]
+
+
+VALUES = [
+    ("seeds", 5, 5),
+    ("seeds", [3, 7], [3, 7]),
+    ("zip", ["model.layers", "model.dim"], ["model.layers", "model.dim"]),
+    ("tune.values", [1e-3, 3e-3], [1e-3, 3e-3]),
+    ("eval.lengths", [64, 128], [64, 128]),
+    ("reference", {"norm": "rms"}, {"norm": "rms"}),
+    ("optim.betas", (0.9, 0.95), [0.9, 0.95]),
+    ("step_equivalents", True, True),
+    ("study", None, None),
+    ("study", "a study, with 'odd' words=[1]", "a study, with 'odd' words=[1]"),
+    ("study", "true", "true"),
+    ("study", "1e3", "1e3"),
+    ("margin", "2 %", "2 %"),
+    ("data.path", Path("/a folder/text,1.txt"), "/a folder/text,1.txt"),
+    ("optim.lr", float("1e-30"), 1e-30),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "read"), VALUES)
+def test_a_value_is_read_back_as_it_is(key: str, value: object, read: object) -> None:
+    """By Hydra's own parser, and not as a sweep."""
+    [word] = words_of([], {key: value})
+    override = parsed(word)
+    assert override.key_or_group == key and not override.is_sweep_override()
+    found = override.value()
+    assert str(found) == read if isinstance(read, str) else found == read
+
+
+def test_all_that_cannot_be_a_word_is_said_at_once() -> None:
+    with pytest.raises(PlanError) as refused:
+        words_of(["seeds=1", ["norm=ln"]], {"norm": [], "optim.lr": object(), "data.path": {"a": b"x"}})  # type: ignore[list-item]
+    keys = [problem.key for problem in refused.value.problems]
+    assert keys == ["", "norm", "optim.lr", "data.path"] and "['norm=ln']" in str(refused.value)
+
+
+def test_keywords_plan_what_words_plan(small: list[str]) -> None:
+    by_words = ablate.plan("norm=ln,rms", "seeds=[3,7]", "optim.lr=0.001,0.003", *small)
+    by_keys = ablate.plan(*small, norm=["ln", "rms"], seeds=[3, 7], **{"optim.lr": [1e-3, 3e-3]})
+    assert {run.path for run in by_keys.manifest.runs} == {run.path for run in by_words.manifest.runs}
+    assert len(by_keys.todo) == 8

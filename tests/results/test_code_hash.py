@@ -19,7 +19,7 @@ from ablate.config.schema import VARIED, typed
 from ablate.config.targets import CHOSEN
 from ablate.data.synthetic import Synthetic
 from ablate.model.norm import RunningNorm
-from ablate.results.code_hash import LOOP, NEUTRAL, PACKAGE, Sources, code_of
+from ablate.results.code_hash import LOOP, NEUTRAL, PACKAGE, Code, Sources, code_of
 from ablate.results.code_index import WHOLE
 from ablate.results.run_key import code_parts
 
@@ -44,31 +44,22 @@ def with_edits(*edits: tuple[Path, str]) -> Sources:
     return Sources({"ablate": [PACKAGE]}, {path: text.encode() for path, text in edits})
 
 
-def of(sources: Sources, parts: dict[str, str]) -> str:
-    """The code that a run passes through that has some parts."""
-    return sources.code(parts).content
+def of(sources: Sources) -> dict[str, set[str]]:
+    """What each variant alone needs, by its target, and the loop that all runs share."""
+    found = {target: sources.needed_by(target).digests for target in VARIANTS.values()}
+    return found | {"loop": set().union(*(sources.needed_by(root).digests for root in sources.loop))}
 
 
 @functools.cache
-def before() -> dict[str, str]:
-    """The code of a run that has each variant alone, by its target, as it is."""
-    sources = with_edits()
-    return {target: of(sources, {"part": target}) for target in VARIANTS.values()}
-
-
-@functools.cache
-def loop_before() -> str:
-    """The code of the loop that all runs share, as it is."""
-    return of(with_edits(), {})
+def before() -> dict[str, set[str]]:
+    """The same, as it is."""
+    return of(with_edits())
 
 
 def changed(*edits: tuple[Path, str]) -> set[tuple[str, str]]:
     """The cells whose code is another one with files edited: all where the loop's is."""
-    sources = with_edits(*edits)
-    if of(sources, {}) != loop_before():
-        return CELLS
-    other = {target for target, code in before().items() if of(sources, {"part": target}) != code}
-    return {cell for cell, target in VARIANTS.items() if target in other}
+    other = {target for target, digests in of(with_edits(*edits)).items() if digests != before()[target]}
+    return CELLS if "loop" in other else {cell for cell, target in VARIANTS.items() if target in other}
 
 
 def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
@@ -151,8 +142,10 @@ def with_other_words(path: Path) -> str:
 
 
 def test_comments_docstrings_and_formatting_change_nothing():
-    edits = [(path, with_other_words(path)) for path in PACKAGE.rglob("*.py")]
-    assert len(edits) > 100 and all(text != path.read_text() for path, text in edits)
+    used = code_of({".".join(cell): target for cell, target in VARIANTS.items()}).definitions
+    files = dict(Sources({"ablate": [PACKAGE]}).files_below("ablate"))
+    edits = [(files[name], with_other_words(files[name])) for name in {one.rpartition(".")[0] for one in used}]
+    assert len(edits) > 50 and all(text != path.read_text() for path, text in edits)
     if changed(*edits):
         assert [path for path, text in edits if changed((path, text))] == []
 
@@ -248,12 +241,22 @@ def package(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def own(folder: Path, target: str, edited: dict[str, str] | None = None) -> dict[str, str]:
-    """The code of a target in the user's package, with files edited, without ablate's."""
+class Apart(Sources):
+    """Sources of a user's package alone."""
+
+    loop: list[str] = []  # noqa: RUF012
+    neutral: set[tuple[str, str]] = set()  # noqa: RUF012
+
+
+def users_code(folder: Path, target: str, edited: dict[str, str] | None = None) -> Code:
+    """What a target of the user's package passes through, with files edited."""
     edits = {folder / "mine" / f"{name}.py": text.encode() for name, text in (edited or {}).items()}
-    loop = Sources({"ablate": [PACKAGE]}).code({}).definitions
-    found = Sources({"ablate": [PACKAGE], "mine": [folder / "mine"]}, edits).code({"norm": target}).definitions
-    return {name: digest for name, digest in found.items() if name not in loop}
+    return Apart({"mine": [folder / "mine"]}, edits).code({"norm": target})
+
+
+def own(folder: Path, target: str, edited: dict[str, str] | None = None) -> dict[str, str]:
+    """Its definitions."""
+    return users_code(folder, target, edited).definitions
 
 
 @pytest.mark.parametrize(
@@ -285,28 +288,24 @@ IMPORTS = {
 }
 
 
-def content(folder: Path, target: str, edited: dict[str, str]) -> str:
-    """What a run passes through that has a target of the user's package, with files edited."""
-    edits = {folder / "mine" / f"{name}.py": text.encode() for name, text in edited.items()}
-    return Sources({"ablate": [PACKAGE], "mine": [folder / "mine"]}, edits).code({"norm": target}).content
-
-
 def test_where_code_stands_and_how_it_is_imported_does_not_count(package):
     files = {"shown": "from mine.deep.more import twice\n"}
     found = set()
     for line, name in IMPORTS.items():
         moved = "" if line else OWN["mine/deep/more.py"]
-        found.add(content(package, "mine.new.Plain", files | {"new": f"{moved}{line}\n{USING.format(name)}"}))
+        new = f"{moved}{line}\n{USING.format(name)}"
+        found.add(users_code(package, "mine.new.Plain", files | {"new": new}).content)
     inside = (
         "class Plain:\n    def forward(self, x):\n        from mine.deep.more import twice\n        return twice(x)\n"
     )
-    found.add(content(package, "mine.other.place.Plain", {"other/place": inside}))
+    found.add(users_code(package, "mine.other.place.Plain", {"other/place": inside}).content)
     hinted = (
         "import torch\nfrom mine.deep.more import twice\nclass Plain:\n    size: torch.Size\n    def f(self): twice\n"
     )
     other = hinted.replace("import torch", "from torch import Size").replace("torch.Size", "Size")
     assert len(found) == 1
-    assert content(package, "mine.new.Plain", {"new": hinted}) == content(package, "mine.new.Plain", {"new": other})
+    one, two = (users_code(package, "mine.new.Plain", {"new": text}).content for text in (hinted, other))
+    assert one == two
 
 
 def test_two_parts_of_one_name_that_change_places_are_other_code(package):
@@ -315,7 +314,7 @@ def test_two_parts_of_one_name_that_change_places_are_other_code(package):
     for name, factor in (("left", 1), ("right", 2)):
         text = f"{calls}def d4(x):\n    return {factor} * x\nclass Part:\n    def f(self, x):\n        return d0(x)\n"
         (package / "mine" / f"{name}.py").write_text(text)
-    sources = Sources({"ablate": [PACKAGE], "mine": [package / "mine"]})
+    sources = Apart({"mine": [package / "mine"]})
     parts = {"norm": "mine.left.Part", "ffn": "mine.right.Part"}
     swapped = {"norm": parts["ffn"], "ffn": parts["norm"]}
     assert sources.code(parts).content != sources.code(swapped).content
@@ -324,7 +323,7 @@ def test_two_parts_of_one_name_that_change_places_are_other_code(package):
         "def two(x):\n    return 2 * right.d4(x)\ndef both(x):\n    return one(x) + two(x)\n"
     )
     other = text.replace("left.", "other.").replace("right.", "left.").replace("other.", "right.")
-    found = [content(package, "mine.new.both", {"new": each}) for each in (text, other)]
+    found = [users_code(package, "mine.new.both", {"new": each}).content for each in (text, other)]
     assert found[0] != found[1]
 
 

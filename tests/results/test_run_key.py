@@ -19,6 +19,7 @@ from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
 from ablate.results.run_key import batches, cell_id, run_key
+from ablate.results.stored_targets import by_own_names, found_anew, is_foreign
 
 # Settings that change no number of a run.
 NO_PART = {
@@ -181,3 +182,38 @@ def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: Con
 def test_batches_of_other_data_or_a_placebo_of_data_are_others(config: Config) -> None:
     data, norm = (batches(altered(config, "seed", "placebo", kind), "f") for kind in ("data", "norm"))
     assert len({data, norm, batches(config, "g")}) == 3 and norm == batches(config, "f")
+
+
+STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_target_": "ablate.model.ffn.MLP"}]}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package that no other test has, with one class, and one that two modules have."""
+    name = f"parts_{tmp_path.name}".replace("-", "_")
+    (tmp_path / name / "deep").mkdir(parents=True)
+    (tmp_path / name / "deep" / "layers.py").write_text("class Half:\n    pass\nclass Twice:\n    pass\n")
+    (tmp_path / name / "other.py").write_text("class Twice:\n    pass\n")
+    (tmp_path / name / "__init__.py").write_text("raise SystemExit('nothing is imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def target(config: Config) -> str:
+    return str(config.norm["_target_"])
+
+
+def test_a_users_class_is_found_by_its_name_where_it_is_the_only_one(package: str) -> None:
+    now = f"{package}.deep.layers.Half"
+    for old in (f"{package}.norms.Half", "gone.norms.Half", now):
+        found = found_anew(typed(STORED | {"norm": {"_target_": old}}), [package])
+        assert target(found) == now and found.ffn == STORED["ffn"]
+    for old in (f"{package}.norms.Twice", f"{package}.norms.None_", "os.system", "not a name"):
+        assert target(found_anew(typed({"norm": {"_target_": old}}), [package])) == old
+    assert found_anew(typed(STORED), []) == typed(STORED), "nothing that nobody named"
+    assert found_anew(typed(STORED), [f"{package}.other"]) == typed(STORED), "the class is not in what was named"
+
+
+def test_parts_are_named_by_their_own_names() -> None:
+    assert by_own_names(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
+    assert is_foreign(STORED) and not is_foreign({"ffn": STORED["ffn"]})

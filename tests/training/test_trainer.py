@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
-from ablate.execution.run_facts import with_facts
+from ablate.execution.train_run import with_facts
 from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout
 from ablate.planning.plan import check_study

@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,13 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from ablate.config.errors import Corrupt
+from ablate.config.errors import Corrupt, whole_line
 from ablate.config.files import read_regular
 from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
 from ablate.config.targets import BadTarget, allowed, is_sink, locate
 from ablate.execution.fork import program
 from ablate.execution.signals import received
-from ablate.formatting.streams import prepare
+from ablate.formatting.streams import prepare, say
 from ablate.results.atomic import no_link
 from ablate.results.lease import take
 from ablate.results.manifest import read_manifest, study_folder
@@ -142,7 +141,7 @@ class Mirror:
             self._report_once(f"{error}; not replayed, and trained again by its study's command")
             return False
         except Exception as error:  # whatever a tracking service raises, the other runs are replayed
-            self._report_once(f"tracking failed ({one_line(error)}); nothing is lost, `ablate sync` tries again")
+            self._report_once(f"tracking failed ({whole_line(error)}); nothing is lost, `ablate sync` tries again")
             return False
 
     def _show(self, sink: Sink, run: Run, card: Card, result: Result | None) -> bool:
@@ -224,16 +223,6 @@ def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | 
     return sink
 
 
-def one_line(error: Exception) -> str:
-    """An exception as one short line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def say(text: str) -> None:
-    """Print one line about tracking itself."""
-    print(f"ablate: {text}", file=sys.stderr, flush=True)
-
-
 def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
     return tuple(str((line | {"mode": mode}).get(name)) for name in ("path", "status", "ended", "sink", "mode"))
 
@@ -306,4 +295,4 @@ def main() -> None:
     try:
         follow(Mirror(given.results, given.study, given.user))
     except OSError as error:
-        say(f"tracking stopped ({one_line(error)})")
+        say(f"tracking stopped ({whole_line(error)})")

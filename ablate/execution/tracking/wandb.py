@@ -8,9 +8,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ablate.config.errors import whole_line
 from ablate.config.extra import nowhere, wandb_credentials
-from ablate.execution.tracking.mirror import Card, one_line, say
-from ablate.formatting.streams import Stream
+from ablate.execution.tracking.mirror import Card
+from ablate.formatting.streams import Stream, say
 
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
 AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen
@@ -120,7 +121,7 @@ class WandB:
     def _turn_offline(self, error: Exception) -> None:
         if isinstance(error, ImportError):
             raise error
-        say(f"W&B is not reached, runs are mirrored offline from here ({one_line(error)})")
+        say(f"W&B is not reached, runs are mirrored offline from here ({whole_line(error)})")
         self.mode = "offline"
         self._let_go()
 

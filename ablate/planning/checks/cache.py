@@ -11,7 +11,7 @@ from ablate.config.errors import Corrupt
 from ablate.data.corpus import cache_folder
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import AS_IMPORTED
-from ablate.results.versions import torch_version
+from ablate.results.run_key import torch_version
 
 Record = dict[str, Any]
 

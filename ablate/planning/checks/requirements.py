@@ -12,9 +12,8 @@ from ablate.config.extra import installed
 from ablate.config.schema import Config
 from ablate.config.targets import BUILT_IN, within
 from ablate.data.task import Task
-from ablate.results.run_key import kernels_of
+from ablate.results.run_key import LIBRARIES, kernels_of
 from ablate.results.tables import own_name
-from ablate.results.versions import LIBRARIES
 from ablate.training.optim import make_optimiser, rule_of
 from ablate.training.vectors import is_pretrained
 

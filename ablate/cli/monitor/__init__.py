@@ -1,1 +1,0 @@
-"""A study while it is trained, as its files show it."""
