@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from common import timed
+from common import linear_shapes, timed
 from reference_gpt import GPT, Size, train
 
 from ablate.data.text import Text
-from ablate.model.products import linear_shapes, product_seconds
+from ablate.model.products import product_seconds
 from ablate.results.study import load_study
 
 CELLS = [("ln", "gelu"), ("rms", "gelu"), ("ln", "swiglu"), ("rms", "swiglu")]

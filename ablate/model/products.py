@@ -70,12 +70,6 @@ PRODUCTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"torch": linear, "one
 Shape = tuple[int, int]  # in and out features of a linear layer
 
 
-def linear_shapes(model: nn.Module) -> Counter[Shape]:
-    """How many linear layers of each shape a model has."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    return Counter((layer.in_features, layer.out_features) for layer in layers)
-
-
 def product_seconds(
     shapes: Counter[Shape], rows: int, backend: str = "torch", dtype: torch.dtype = torch.float32
 ) -> float:
@@ -90,11 +84,6 @@ def product_seconds(
         of_layer = [(x, weight), (gradient, weight.t()), (gradient.t(), x.t())]
         total += count * sum(fastest(product, one, other) for one, other in of_layer)
     return total
-
-
-def product_flops(shapes: Counter[Shape], rows: int) -> int:
-    """Floating-point operations of those products."""
-    return sum(6 * rows * features * outputs * count for (features, outputs), count in shapes.items())
 
 
 def fastest(product: Callable[[Tensor, Tensor], Tensor], one: Tensor, other: Tensor) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ablate.data.task import HeldOut
 from ablate.model.attend import visible
-from ablate.model.places import Places
+from ablate.model.position import Places
 from ablate.model.residual import Block, Stream
 from ablate.training.devices import is_out_of_memory, make_room
 from ablate.training.evaluation import Setting

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.model.products import PRODUCTS, OneDNNLinear, linear_shapes, product_flops, product_seconds, use
+from ablate.model.products import PRODUCTS, OneDNNLinear, product_seconds, use
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
@@ -60,8 +60,5 @@ def test_other_types_are_torchs_and_so_is_the_default() -> None:
     assert type(plain[0]) is nn.Linear
 
 
-def test_a_steps_products_are_counted_and_timed() -> None:
-    shapes = linear_shapes(nn.Sequential(network(), nn.Linear(24, 40)))
-    assert shapes == Counter({(24, 40): 2, (40, 8): 1})
-    assert product_flops(shapes, 10) == 6 * 10 * (2 * 24 * 40 + 40 * 8)  # forward, and two gradients of each
+def test_a_steps_products_are_timed() -> None:
     assert 0 < product_seconds(Counter({(24, 40): 1}), 10) < 1
