@@ -1,7 +1,7 @@
-"""figures.yaml: what a user changes for the paper; written once with the defaults, read on every run.
+"""figures.yaml: the user's changes for a paper; written once with the defaults, read at every analysis.
 
-Labels of factors and levels are put into a study once, where all that people read finds them: what is shown asks
-`naming.named`, and cells carry their labels.  Keys stay: factors, levels, columns, ids.  The rest is about figures.
+`relabelled` puts the user's labels of factors and levels into the study, where `naming.named` and the labels of cells
+find them.  Factors, levels, columns and ids keep their keys.  The other entries are about figures.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from analysis.escape import ACTING, visible
 
 FILE = "figures.yaml"
 TEMPLATES = Path(__file__).parents[1] / "templates"
-WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: a column of two, a text, both columns
+WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: one of two columns, one-column text, both columns
 NARROWEST, WIDEST = 2.5, 12.0
 KEYS = ("width", "caption", "labels", "order", "colours", "subset")
-EDGES = r"(?:^|(?<=^\+ )|(?<= \+ )|(?<=, )){}(?=$| \+ |, )"  # between the levels that a cell is called by
+EDGES = r"(?:^|(?<=^\+ )|(?<= \+ )|(?<=, )){}(?=$| \+ |, )"  # matches a whole level within a cell's label
 SUBSET = ("figures", "levels", "cells")
 
 
 @dataclasses.dataclass(frozen=True)
 class Edits:
-    """The entries of figures.yaml; levels are texts, what is not there is as the study has it."""
+    """The entries of figures.yaml; levels are texts, and missing entries keep the study's values."""
 
     width: float = WIDTHS["text"]
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -51,9 +51,9 @@ class Edits:
 
 
 def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> Edits:
-    """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`.
+    """The entries of `file`, or the defaults if it does not exist.  Raises `Refused`.
 
-    `kinds` are the figures that there can be; None: any.
+    `kinds` are the valid names of figures; None accepts any.
     """
     try:
         given = parse_plain(read_regular(file), str(file))
@@ -94,7 +94,7 @@ def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
 
 
 def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
-    """The ids of the cells that the subset leaves."""
+    """The ids of the cells in the subset."""
     return [
         cell.id
         for cell in manifest.cells
@@ -122,7 +122,7 @@ def _width(value: Any) -> float:
 
 
 def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
-    """A level as text; numbers in any spelling: 1e-3, which YAML takes for a text, too."""
+    """A level as text; numbers in any spelling, also 1e-3, which YAML reads as a string."""
     there = [formatting.show(level) for level in manifest.factors[factor]]
     text = formatting.show(value)
     if text not in there and isinstance(value, str):
@@ -150,7 +150,7 @@ def _levels(value: Any, where: str, manifest: Manifest) -> dict[str, list[str]]:
 
 
 def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
-    """The labels by name; refuses those by which two factors, levels of a factor, or cells would look the same."""
+    """The labels by name; refuses labels that make two factors, levels of a factor, or cells look the same."""
     groups = [list(manifest.factors), *(list(map(formatting.show, levels)) for levels in manifest.factors.values())]
     there, labels = list(itertools.chain(*groups)), dict[str, str]()
     for key, text in entries.items():
@@ -198,7 +198,7 @@ def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
 
 
 def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> None:
-    """Write the defaults as comments, unless there is a file already; `kinds` are the figures that the study has."""
+    """Write the defaults as comments, unless the file exists; `kinds` are the figures of the study."""
     if file.exists():
         return
     factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
@@ -213,15 +213,15 @@ def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours
 
 
 def _yaml(text: str) -> str:
-    """A text as YAML reads it back as that text, on one line."""
+    """A text as one line of YAML that is read back as the same text."""
     plain = yaml.safe_dump(text, width=10**6, allow_unicode=True, default_flow_style=True).split("\n")[0]
     return json.dumps(text) if any(mark in text for mark in ",[]{}#\n") else plain
 
 
 def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
-    """The study as it is shown by these labels of factors and levels.
+    """The study with these labels of factors and levels.
 
-    Each cell keeps the label that it was planned with as `written`.
+    Each cell keeps its planned label as `written`.
     """
     cells = [replace(cell, label=cell_label(cell, labels), written=written(cell)) for cell in study.manifest.cells]
     by_id = {cell.id: cell.label for cell in cells}
@@ -236,29 +236,29 @@ def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
 
 
 def written(cell: Cell) -> str:
-    """A cell's label as it was planned, by which a user names it."""
+    """A cell's planned label, by which users refer to it."""
     return cell.written or cell.label
 
 
 def _sibling(study: Study, labels: Mapping[str, str], by_label: Mapping[str, str]) -> Study:
-    """Placebos and exchange runs, whose cells are called by a cell of the study and by what is changed of it."""
+    """Placebos and exchange runs with these labels; their cells' labels are those of the study plus the change."""
     cells = []
     for cell in study.manifest.cells:
         whose = [name for name in by_label if cell.label == name or cell.label.startswith(f"{name}, ")]
         name = max(whose, key=len, default="")
         changed = cell.label.removeprefix(name)
-        for kind in cell.levels.values():  # of a placebo, what is drawn anew
+        for kind in cell.levels.values():  # in placebos, what is drawn anew
             changed = f", {labels.get(str(kind), kind)} drawn anew" if changed == f", {kind} drawn anew" else changed
         cells.append(replace(cell, label=by_label.get(name, "") + changed))
     return replace(study, manifest=replace(study.manifest, shown=dict(labels), cells=cells))
 
 
 def cell_label(cell: Cell, labels: Mapping[str, str]) -> str:
-    """A cell's label with the names of its own levels, and of their factors, replaced, each as a whole."""
+    """A cell's label with the names of its levels and their factors replaced as whole words."""
     parts: dict[str, str] = {}
     for factor, level in cell.levels.items():
         parts |= _parts(factor, formatting.show(level), labels)
-        plain, text = formatting.show(level), str(level)  # a label may spell it as Python does: True, 1e-05
+        plain, text = formatting.show(level), str(level)  # a label may use Python's spelling: True, 1e-05
         spellings = {plain: text, f"{factor}={plain}": f"{factor}={text}"} if text != plain else {}
         parts |= {text: parts[key] for key, text in spellings.items() if key in parts}
     if not parts:
@@ -268,12 +268,12 @@ def cell_label(cell: Cell, labels: Mapping[str, str]) -> str:
 
 
 def _parts(factor: str, level: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """How a level can stand in a label, alone or with its factor, and what stands there instead."""
+    """Replacements for the forms that a level can have in a label, alone or with its factor."""
     found, name = {}, labels.get(level, level)
     if name != level or factor in labels:
         found = {level: name, f"{factor}={level}": f"{labels.get(factor, factor)}={name}"}
     members, values = factor.split("+"), level.split("+")
-    if level in labels and 1 < len(members) == len(values):  # of factors that change together: any mix of the two forms
+    if level in labels and 1 < len(members) == len(values):  # factors that change together: any mix of the two forms
         forms = [(value, f"{member}={value}") for member, value in zip(members, values, strict=True)]
         found |= {", ".join(mix): name for mix in itertools.product(*forms)}
     return found

@@ -1,1 +1,1 @@
-"""A case in words: sentences, tables, LaTeX, Markdown, methods, references."""
+"""Text output of a case: sentences, tables, LaTeX, Markdown, methods, references."""

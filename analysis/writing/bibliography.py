@@ -1,4 +1,4 @@
-"""references.bib: the entries that a study's variants cite, and the marks by which sentences name them."""
+"""references.bib: the papers that a study's variants cite, and the citation marks in sentences."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from ablate.config.citations import Entry, short
 from ablate.results.records import Manifest
 from analysis.writing.latex import escape
 
-# What a field may hold as it is: text, braces in pairs, accents and escaped signs; all else is escaped.
+# Fields that need no escaping: text, balanced braces, accents and escaped signs.
 HARMLESS = re.compile(
     r"(?:[^\\{}$%#&_~^]|\\[`'\"^~=.&%_#$-]|\\(?:[uvHcdbkr]|ss|ae|AE|oe|OE|aa|AA|[oOlLij])(?![A-Za-z])|[{}])*"
 )
@@ -16,20 +16,20 @@ TYPE = re.compile(r"[a-z]+")
 
 
 def citations(manifest: Manifest) -> dict[str, dict[str, Entry]]:
-    """The papers of each variant that a study uses, entries by key, by group=variant."""
+    """The papers of each variant of a study: by group=variant, entries by key."""
     papers = manifest.papers.items()
     return {name: {key: each for key, each in found.items() if KEY.fullmatch(key)} for name, found in papers}
 
 
 def mention(manifest: Manifest, *variants: str) -> str:
-    """A mark, " [@KEY; @KEY]", for the papers of variants, by group=variant or by group alone; nothing without any."""
+    """The mark " [@KEY; @KEY]" for the papers of variants, given as group=variant or as group; "" without papers."""
     named = citations(manifest).items()
     keys = [key for name, papers in named if {name, name.partition("=")[0]} & {*variants} for key in papers]
     return f" [{'; '.join(dict.fromkeys(f'@{key}' for key in keys))}]" if keys else ""
 
 
 def cite(manifest: Manifest, text: str, write: Callable[[dict[str, Entry]], str]) -> str:
-    """A text with the marks of `mention` as `write` puts them; a mark of a paper that is not the study's is text."""
+    """A text with the marks of `mention` replaced by `write`; marks of unknown papers stay as text."""
     known = {key: entry for papers in citations(manifest).values() for key, entry in papers.items()}
 
     def replaced(match: re.Match[str]) -> str:
@@ -40,9 +40,9 @@ def cite(manifest: Manifest, text: str, write: Callable[[dict[str, Entry]], str]
 
 
 def names(manifest: Manifest) -> dict[str, str]:
-    """How sentences name each paper, by key; "Mikolov et al. 2013a" where others of a study would be named alike.
+    """The author-year name of each paper, by key; "Mikolov et al. 2013a" if two would be equal.
 
-    Letters go by all authors, then the title, as in author-year styles of BibTeX.
+    Letters follow the order of all authors, then of titles, as in author-year styles of BibTeX.
     """
     entries = {key: entry for papers in citations(manifest).values() for key, entry in papers.items()}
     plain, alike = {key: short(entry) for key, entry in entries.items()}, dict[str, list[str]]()
@@ -55,7 +55,7 @@ def names(manifest: Manifest) -> dict[str, str]:
 
 
 def sorted_as(entry: Entry, field: str) -> str:
-    """A field as BibTeX sorts by it: letters, digits and spaces, small."""
+    """A field as BibTeX sorts it: lower-case letters, digits and spaces."""
     return re.sub(r"[^\w ]", "", entry.get(field, "")).lower()
 
 
@@ -73,15 +73,15 @@ def bibliography(manifest: Manifest) -> str:
 def _written(key: str, entry: Entry, variants: list[str]) -> str:
     fields = {name: str(text) for name, text in entry.items() if TYPE.fullmatch(name)}
     if "eprint" in fields and "howpublished" not in fields:
-        fields["howpublished"] = f"arXiv:{fields['eprint']}"  # styles older than arXiv show no eprint
+        fields["howpublished"] = f"arXiv:{fields['eprint']}"  # old BibTeX styles ignore eprint
     kind = entry.get("ENTRYTYPE", "misc")
-    used = ", ".join(re.sub(r"[\s@]+", " ", name) for name in variants)  # BibTeX reads an entry at any @
+    used = ", ".join(re.sub(r"[\s@]+", " ", name) for name in variants)  # BibTeX starts an entry at any @
     lines = [f"  {name} = {{{_harmless(text)}}}," for name, text in fields.items()]
     return "\n".join([f"% {used}", f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{key},", *lines, "}", ""])
 
 
 def _harmless(text: str) -> str:
-    """A field as it is where TeX only sets it, else without braces and with every sign escaped."""
+    """A field unchanged if TeX can typeset it safely, else without braces and fully escaped."""
     plain = re.sub(r"\\.", "", text)
     depths = [plain[: i + 1].count("{") - plain[: i + 1].count("}") for i in range(len(plain))]
     balanced = not depths or (min(depths) >= 0 and depths[-1] == 0)

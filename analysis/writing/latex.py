@@ -1,4 +1,4 @@
-"""LaTeX from texts: every character that TeX would read as a command is escaped, tables are booktabs'."""
+"""LaTeX output: text with every special character escaped, tables with booktabs, figures."""
 
 import functools
 import re
@@ -28,7 +28,7 @@ FORMULAS = {
     "pm times cdot leq geq neq surd odot infty Vert rightarrow leftarrow": "±×·≤≥≠√⊙∞‖→←",
     "approx propto partial ell in": "≈∝∂ℓ∈",
 }
-# What pdfTeX has no letter for.
+# Characters without a letter in pdfTeX.
 SYMBOLS = {
     **{
         sign: rf"$\{name}$"
@@ -43,21 +43,21 @@ SYMBOLS = {
     "—": "---",
 }
 CHARACTERS = str.maketrans(SPECIAL | SYMBOLS | {"\0": "{}", "\1": r"\allowbreak{}"})
-# Letters and signs beyond ASCII that it has, with T1 fonts and textcomp.
+# Other characters that pdfTeX has, with T1 fonts and textcomp.
 LETTERS = {*map(chr, range(0xA1, 0x180)), *"ȘșȚț€™†‡•‰„‚‹›‘’“”"} - {*"ĦħĸĿŀŉŦŧſ\u00ad", *SYMBOLS}
 WORD = 24  # characters from which on a word may be broken
-PIECE = 6  # characters between its breaks
-LONG = 48  # characters of a text that is broken into lines
-LINE = 28  # characters of such a line
-MOST = 240  # characters of a cell; NAME.md has all of them
-NARROW = 64  # characters of a table that fits into one of two columns
-LINES = 40  # of rows that one page takes
-NOTES = 12  # notes below a table, each of no more lines than a cell has
-FLOATS = 12  # that may wait for a page; TeX gives up at 52
+PIECE = 6  # characters between possible breaks
+LONG = 48  # characters from which on a text is wrapped
+LINE = 28  # characters per wrapped line
+MOST = 240  # characters of a table cell; NAME.md has the full text
+NARROW = 64  # characters per row of a table that fits into one of two columns
+LINES = 40  # lines of rows per page
+NOTES = 12  # notes below a table, each cut like a cell
+FLOATS = 12  # floats before a \clearpage; TeX fails with more than 52 pending ones
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX sets as it is; no signs in a row make a ligature, a line may break within an endless word."""
+    """Text escaped for LaTeX, without ligatures of signs, and with possible line breaks in very long words."""
     text = re.sub(r"[\x00-\x1f\x7f\s]+", " ", unicodedata.normalize("NFC", text))
     breaks = re.compile(rf"(.{{{PIECE}}})(?=.)")
     text = re.sub(rf"\S{{{WORD},}}", lambda word: breaks.sub("\\1\1", word[0]), "".join(map(_written, text)))
@@ -66,7 +66,7 @@ def escape(text: str) -> str:
 
 @functools.cache
 def _written(character: str) -> str:
-    """A character, or where there is no letter for it, its parts (the ligature fi as f and i), else its code."""
+    """A character, its parts if it has no letter (the ligature fi as f and i), or else its code."""
     parts = character if _settable(character) else unicodedata.normalize("NFKD", character)
     return parts if all(map(_settable, parts)) else f"[U+{ord(character):04X}]"
 
@@ -76,9 +76,9 @@ def _settable(character: str) -> bool:
 
 
 def table(sheet: Sheet) -> str:
-    """A sheet as a table of booktabs, no wider than its column, with its notes below; \\input it where it belongs.
+    """A sheet as a booktabs table to \\input, no wider than its column, with its notes below.
 
-    With more rows than a page takes, it comes in parts under one number.
+    A table with too many rows for a page is split into parts with the same number.
     """
     parts = list(_parts(sheet.rows))
     lines = [r"% needs \usepackage{array,booktabs,graphicx,textcomp} and \usepackage[T1]{fontenc}"]
@@ -95,7 +95,7 @@ def figure(name: str, caption: str) -> str:
 
 
 def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:
-    """The rows, as many at a time as a page takes."""
+    """The rows, split into pages."""
     part: list[list[str]] = []
     height = 0
     for row in rows:
@@ -135,7 +135,7 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
 
 
 def _head(text: str, right: bool, width: int) -> str:
-    """A column's head, in as many lines as keep it no wider than what stands below."""
+    """A column heading, wrapped to the width of its column."""
     lines = textwrap.wrap(_cut(text), min(max(width, 10), LINE), break_long_words=False, break_on_hyphens=False)
     if len(lines) < 2:
         return _cell(text)
@@ -144,7 +144,7 @@ def _head(text: str, right: bool, width: int) -> str:
 
 
 def _cell(text: str) -> str:
-    """An escaped text; in braces where a row would take its bracket for an argument of the row above."""
+    """An escaped text, in braces if it starts with [ or *, which TeX would read as an argument of \\\\."""
     escaped = escape(_cut(text))
     return f"{{{escaped}}}" if escaped.startswith("[") or escaped.startswith("*") else escaped
 

@@ -1,7 +1,7 @@
-"""macros.tex: a LaTeX command for every number of a study, so that a paper's text never holds a number typed by hand.
+"""macros.tex: a LaTeX command for every number of a study, so that no number of a paper has to be typed by hand.
 
-\\ablFfnSwigluDelta is the effect of ffn=swiglu, \\ablCellLnSwigluMean the score of the cell ln + swiglu.  Names hold
-letters alone: digits and signs are spelled out.
+\\ablFfnSwigluDelta is the effect of ffn=swiglu, \\ablCellLnSwigluMean the score of the cell ln + swiglu.  Command names
+have only letters, so digits and signs are spelled out.
 """
 
 import math
@@ -28,7 +28,7 @@ HEAD = """% Numbers of the study {study}, written by ablate analyse.
 
 
 class Macro(NamedTuple):
-    """A command: its name without the backslash, what it is about, which number it is, and its text."""
+    """A command: its name without the backslash, its group's comment, which number it is, and its text."""
 
     name: str
     about: str
@@ -37,11 +37,11 @@ class Macro(NamedTuple):
 
 
 def macros(case: Case) -> list[Macro]:
-    """Every number of the study, of its effects, its cells and its claims; all names differ."""
+    """Every number of the study, its effects, its cells and its claims, with unique names."""
     found: list[Macro] = []
     taken: set[str] = set()
     for stem, about, fields in _groups(case):
-        # names that would be equal end on nothing, B, C, … Z, BB, …
+        # Equal names are told apart by the suffixes "", B, C, … Z, BB, …
         ends = (letter * length for length in range(1, 99) for letter in ascii_uppercase[1:])
         end = next(end for end in ("", *ends) if not {f"{stem}{end}{field}" for field in fields} & taken)
         taken |= {f"{stem}{end}{field}" for field in fields}
@@ -50,7 +50,7 @@ def macros(case: Case) -> list[Macro]:
 
 
 def page(case: Case) -> str:
-    """All commands as LaTeX, each group under what it is about."""
+    """All commands as LaTeX, each group below its comment."""
     found, lines, about = macros(case), [], None
     for macro in found:
         if macro.about != about:
@@ -62,7 +62,7 @@ def page(case: Case) -> str:
 
 
 def either_mode(text: str) -> str:
-    """A text as LaTeX for running text and for formulas, where words and dashes need a box."""
+    """A text as LaTeX that works in text and in math mode, where words and dashes need a box."""
     escaped = escape(text).replace("$-$", r"\ensuremath{-}").replace(r"\textless{}", r"\ensuremath{<}")
     escaped = re.sub(r"\$([^$]*[^$\\])\$", r"\\ensuremath{\1}", escaped)
     return rf"\mbox{{{escaped}}}" if re.search(r"[^\W\d_]|–", text) else escaped
@@ -78,12 +78,12 @@ def spelled(text: str) -> str:
 
 
 def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """The start of the names, what they are about, and field by field the texts."""
+    """Per group: the start of the command names, the comment, and the texts by field."""
     counts = case.study.runs["status"].value_counts()
     study = {"Seeds": len(case.study.manifest.seeds), "Cells": len(case.cells), "Runs": len(case.study.runs)}
     study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
     yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
-    plain = case.plain or case  # of names come commands, which a label must not change in a paper's text
+    plain = case.plain or case  # a new label must not change the names of commands
     for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
         about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
         yield PREFIX + effect_name(key), about, _effect(row)
@@ -104,7 +104,7 @@ def _placed(row: Any) -> str:
 
 
 def effect_name(row: Any) -> str:
-    """The start of the names of an effect's numbers."""
+    """The start of an effect's command names."""
     where = f"At{spelled(row.stratum)}" if row.stratum else ""
     if row.kind in formatting.CROSSED and evidence.ALIASED not in row.note:
         pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
@@ -115,7 +115,7 @@ def effect_name(row: Any) -> str:
 
 
 def _texts(row: Any, withheld: bool) -> dict[str, str]:
-    """A difference with its interval in the digits that tables give them, its SD, p, n and verdict."""
+    """A difference with its interval, rounded as in tables, its SD, p, n and verdict."""
     places = formatting.decimals([(row.high - row.low) / 2])
     low, high = formatting.ends(row.low, row.high, places, signed=True).split(", ")
     found = {
@@ -151,7 +151,7 @@ NUMBERS = {"Dz": ("d_z", True), "Correlation": ("correlation", False), "Superior
 
 
 def _worth(value: Any, places: int = 0) -> str:
-    """A share of the steps as far as it was measured; beyond, "more than" or "less than"."""
+    """A worth in per cent; outside the measured range "more than" or "less than" its end."""
     if math.isnan(value):
         return formatting.number(value, places)
     most = MOST - 1 if value > 0 else LEAST - 1

@@ -11,7 +11,7 @@ from analysis.writing.sheet import inline, paragraph
 
 
 def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
-    """The whole of report.md, beside whose figures it stands."""
+    """The text of report.md, which is written next to its figures."""
     found = sections(case, pictures)
     at = 1 + [section.name for section in found].index("verdicts")
     found[at:at] = [section for section in (noise(case),) if section.items]
@@ -19,7 +19,7 @@ def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
 
 
 def page(title: str, found: list[Section]) -> str:
-    """A whole report."""
+    """A report's title and sections as Markdown."""
     parts = [f"# {inline(title)}", *(part for section in found for part in _parts(section))]
     return "\n\n".join(parts) + "\n"
 

@@ -1,6 +1,6 @@
-"""What was done, as a methods paragraph: every sentence is read off the manifest and the runs, and none says more.
+"""The methods paragraph, written from the manifest and the runs alone.
 
-The sentences stand in `templates/methods.txt`, a line each; here is what they are about.
+`templates/methods.txt` holds the sentences, one per line; this module provides their values and conditions.
 """
 
 import math
@@ -28,7 +28,7 @@ PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 
 
 def methods(case: Case) -> list[str]:
-    """The sentences of the paragraph in order, papers as the marks of `bibliography.mention`."""
+    """The sentences of the paragraph in order, with papers as marks from `bibliography.mention`."""
     manifest = case.study.manifest
     words = {"m": manifest, "BY_STEPS": BY_STEPS, "mention": mention, "naming": naming, "evidence": evidence}
     tuned, cells = manifest.tuning, [cell for cell in planned_cells(manifest) if cell.config.known]
@@ -75,7 +75,7 @@ def methods(case: Case) -> list[str]:
 
 
 def markdown(case: Case) -> str:
-    """The paragraph as plain text, papers by author and year in brackets."""
+    """The paragraph as plain text, with author-year citations in brackets."""
     named = names(case.study.manifest)
 
     def in_brackets(papers: dict[str, Entry]) -> str:
@@ -89,7 +89,7 @@ def latex(case: Case) -> str:
     marked = [cite(case.study.manifest, text, lambda papers: f"\0{','.join(papers)}\0") for text in methods(case)]
     lines = []
     for text in marked:
-        parts = text.split("\0")  # texts and the keys between them in turn
+        parts = text.split("\0")  # texts and citation keys in turn
         lines.append("".join(rf"~\cite{{{part}}}" if i % 2 else escape(part) for i, part in enumerate(parts)))
     return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
 
@@ -111,7 +111,7 @@ def _design(manifest: Manifest) -> dict[str, Any]:
 
 def _cited(manifest: Manifest, factor: str, level: Any) -> str:
     shown = formatting.show(level)
-    parts = [shown, *names_of(shown)] if factor in PLACED else [shown]  # of a pattern each variant has its papers
+    parts = [shown, *names_of(shown)] if factor in PLACED else [shown]  # in a pattern each variant has its papers
     return naming.named(manifest, level) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
 
@@ -134,7 +134,7 @@ def _models(manifest: Manifest) -> dict[str, Any]:
 
 
 def _shared(manifest: Manifest, cells: list[Cell], part: str) -> bool:
-    """Whether all cells have the same component, but for what factors and matching set in it."""
+    """Whether all cells have the same component, except for its settings that factors or matching change."""
     chosen = [key for factor in manifest.factors for key in factor.split("+")] + ["ffn.hidden"]
     own = {key.partition(".")[2] for key in chosen if key.startswith(f"{part}.")}
     nodes = [getattr(cell.config, part) for cell in cells]
@@ -143,7 +143,7 @@ def _shared(manifest: Manifest, cells: list[Cell], part: str) -> bool:
 
 
 def _passes(manifest: Manifest, cell: Cell) -> float | None:
-    """How often a cell sees the training data; None where that never repeats."""
+    """How often a cell sees the training data; None if the data never repeat."""
     tokens = manifest.tasks[cell.task].train_tokens
     return None if tokens is None else float(cell.config.train.steps * (cell.tokens_per_step or math.nan) / tokens)
 
@@ -174,7 +174,7 @@ def _seeds(case: Case) -> dict[str, Any]:
 
 
 def _statistics(case: Case) -> dict[str, Any]:
-    """What was compared with what, how, and what verdicts take for granted."""
+    """What was compared, how, and what the verdicts assume."""
     manifest, table, claims = case.study.manifest, case.effects, case.claims
     solved = table["metric"].map(evidence.is_solved).astype(bool)
     known = {name for factor in table["factor"] for name in str(factor).split(" x ")}
@@ -236,14 +236,14 @@ def _runs(case: Case) -> dict[str, Any]:
 
 
 def _packages(config: Any) -> set[str]:
-    """The packages at the top that a configuration's `_target_`s are from."""
+    """The top-level packages of a configuration's `_target_`s."""
     inner = config.items() if isinstance(config, dict) else ()
     own = {str(value).partition(".")[0] for key, value in inner if key == "_target_"}
     return own.union(*(_packages(value) for _, value in inner))
 
 
 def configured(cells: Iterable[Cell], section: str, key: str) -> str:
-    """A setting of all cells: its value, or all that there are; nothing where no cell has it."""
+    """A setting's value, or its different values, over all cells; "" if no cell has it."""
     found = {str(value): value for cell in cells if (value := getattr(getattr(cell.config, section), key)) is not None}
     values: list[Any] = list(found.values())
     if all(isinstance(value, int | float) for value in values):
@@ -252,8 +252,8 @@ def configured(cells: Iterable[Cell], section: str, key: str) -> str:
 
 
 def _class(node: Any) -> str:
-    """The class of a part, RMSNorm, or those of its variants and how they follow each other, Window and MHA
-    (5window+mha); nothing where none is known.
+    """The class of a component (RMSNorm), or those of a pattern with their order (Window and MHA (5window+mha)); "" if
+    unknown.
     """
     if is_patterned(node):
         return f"{listed(map(_class, variants_of(node)))} ({spelled(node[LAYERS])})"
@@ -262,5 +262,5 @@ def _class(node: Any) -> str:
 
 
 def distinct(runs: pandas.DataFrame, column: str) -> list[str]:
-    """The different values of a column that runs may not have."""
+    """The different values of a column; empty if there is no such column."""
     return [str(value) for value in runs[column].dropna().unique()] if column in runs else []

@@ -1,4 +1,4 @@
-"""Prose from templates: a line of the template is a sentence, `%` begins a line that says when it is said."""
+"""Prose from Jinja templates: each line is a sentence; lines that begin with `%` are conditions."""
 
 import functools
 from typing import Any
@@ -10,7 +10,7 @@ from analysis.case.figures_yaml import TEMPLATES
 
 
 def prose(template: str, **content: Any) -> list[str]:
-    """The sentences, or paragraphs, of a template with this content, those that are empty left out."""
+    """The sentences, or paragraphs, of a template rendered with this content, without empty ones."""
     return [line for line in _environment().get_template(template).render(**content).split("\n") if line.strip()]
 
 
@@ -29,6 +29,6 @@ def _environment() -> jinja2.Environment:
 
 
 def sentence(text: str) -> str:
-    """A remark as a sentence: capitalised, but for a configuration key, which follows "Note:"; "" stays ""."""
+    """A remark as a sentence: capitalised, or after "Note:" if it begins with a configuration key; "" stays ""."""
     capitalised = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
     return f"{capitalised.rstrip('.')}." if text else ""

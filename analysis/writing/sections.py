@@ -1,4 +1,4 @@
-"""What a report says, section by section, as plain data: `report.md` and `report.html` write the same."""
+"""The sections of a report as plain data, from which `report.md` and `report.html` are written."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,11 @@ from analysis.writing.sentences import sentences
 from analysis.writing.sheet import Sheet
 
 ALONE = "This study has one seed: nothing can be concluded from it."
-WIDE = 6  # cells beside each other; more go below each other
+WIDE = 6  # cells up to which cells are columns; with more they are rows
 
 
 class Picture(NamedTuple):
-    """A figure that was written as NAME.png and NAME.pdf: what it shows, and its caption."""
+    """A figure, written as NAME.png and NAME.pdf: what it shows, and its caption."""
 
     name: str
     says: str
@@ -38,7 +38,7 @@ def captioned(says: str, caption: Sequence[str]) -> str:
 
 
 class Section(NamedTuple):
-    """A heading with what stands under it, in this order; whatever is empty is left out."""
+    """A heading and its content, in this order; empty parts are left out."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Section(NamedTuple):
 
 
 def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
-    """All sections of a report in order; those that have nothing to say are left out."""
+    """All sections of a report in order, without empty ones."""
     pictured = Section("figures", "Figures", pictures=list(pictures))
     sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
     found = [question(case), claims(case), verdicts(case), plan(case), Section("tables", "Tables", sheets=sheets)]
@@ -60,7 +60,7 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
 
 
 def question(case: Case) -> Section:
-    """What was asked, and where the answer holds."""
+    """The question, and the role of the study."""
     manifest = case.study.manifest
     factors = [naming.named(manifest, name) for name in manifest.factors]
     plain = f"What do{'es' if len(factors) == 1 else ''} {listed(factors)} change?" if factors else ""
@@ -69,7 +69,7 @@ def question(case: Case) -> Section:
 
 
 def verdicts(case: Case) -> Section:
-    """A sentence per effect that comes first, and what must be known with them."""
+    """A sentence per headline effect, with notes."""
     notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims)]
     notes += [evidence.unadjusted(case.study.manifest), evidence.overfitting(case.study)]
     notes += [f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}."] * evidence.footnoted(case.effects)
@@ -87,14 +87,14 @@ def verdicts(case: Case) -> Section:
 
 
 def claims(case: Case) -> Section:
-    """The claims with their verdicts, what they said before, and those that were withdrawn."""
+    """The claims with their verdicts, their earlier versions, and withdrawn claims."""
     sheet = tables.claims_sheet(case)
     lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims)]
     return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
 
 
 def plan(case: Case) -> Section:
-    """The design as facts: factors, reference, cells, seeds, task, what was matched and tuned."""
+    """The design: factors, reference, cells, seeds, task, matching and tuning."""
     manifest = case.study.manifest
     levels = [
         f"{naming.named(manifest, name)}: {', '.join(naming.named(manifest, level) for level in found)}"
@@ -146,14 +146,14 @@ def runs(case: Case) -> Section:
 
 
 def counts(study: Study) -> str:
-    """How many runs there are, and how they ended: "6 runs: 5 done, 1 diverged"."""
+    """The number of runs by status: "6 runs: 5 done, 1 diverged"."""
     found = study.runs["status"].value_counts()
     ended = [f"{found[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in found]
     return f"{formatting.counted(len(study.runs), 'run')}: {', '.join(ended)}"
 
 
 def differences(case: Case) -> Section:
-    """The settings in which cells differ, and nothing of what they share."""
+    """The settings in which cells differ."""
     labels = [cell.label for cell in case.study.manifest.cells]
     table = pandas.DataFrame(settings(case.study.manifest), index=labels).fillna("–")
     table = table.loc[:, table.nunique() > 1].rename_axis("cell").rename_axis("setting", axis="columns")
@@ -163,9 +163,9 @@ def differences(case: Case) -> Section:
 
 
 def settings(manifest: Manifest) -> list[dict[str, str]]:
-    """The settings of each cell as texts by dotted names, without those that belong to its study.
+    """The settings of each cell as texts by dotted name, without those of the study.
 
-    A component's target goes by the component's name.
+    A component's `_target_` is listed under the component's name.
     """
     configs = [flat({k: v for k, v in c.config.as_json().items() if k not in STUDY_KEYS}) for c in manifest.cells]
     return [
@@ -186,7 +186,7 @@ def common(manifest: Manifest) -> Sheet:
 
 
 def looks(case: Case) -> Section:
-    """When results were seen, at how many seeds, and whether that was planned."""
+    """When results were looked at, at how many seeds, and whether that was planned."""
     lines = []
     for look in case.study.manifest.looks:
         count = formatting.counted(len(look.seeds), "seed")
@@ -197,7 +197,7 @@ def looks(case: Case) -> Section:
 
 
 def left_out(case: Case) -> Section:
-    """Runs and files that gave no number, and why."""
+    """Runs without a number and damaged files, with reasons."""
     sheet, notes = tables.losses_sheet(case), case.study.notes
     items = [f"damaged: {note}" for note in notes]
     text = [] if sheet or items else ["Nothing: every planned run ended with a number."]
@@ -205,14 +205,14 @@ def left_out(case: Case) -> Section:
 
 
 def noise(case: Case) -> Section:
-    """What noise alone makes, where the study has placebos."""
+    """The differences due to noise, if the study has placebos."""
     placebos = case.study.beside.get("placebos")
     items = evidence.placebo_lines(case.effects, placebos) if placebos else []
     return Section("noise", "What noise alone does", items=items)
 
 
 def provenance(case: Case) -> Section:
-    """Where the numbers come from: command, versions, code, hardware, data."""
+    """The provenance of the numbers: command, versions, code, hardware, data."""
     manifest, trained = case.study.manifest, case.study.runs
     versions = {name: str(text) for name, text in manifest.versions.items()}
     commits = trained.reindex(columns=["commit", "dirty"]).dropna().set_index("commit")["dirty"].to_dict()

@@ -1,4 +1,4 @@
-"""What a study found, in sentences: an effect with its interval, what it rests on, what it is worth, and its scope."""
+"""Sentences on the effects of a study: each with its interval, grounds, worth in steps, and scope."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 
-ALONE = "the two alone add up to"  # not the main effects: as means over the other factor they hold a share of it
-BARE = ("none", "null", "true", "false")  # levels that mean nothing without their factor
+ALONE = "the two alone add up to"  # not "the main effects", which contain a share of the interaction
+BARE = ("none", "null", "true", "false")  # levels that are meaningless without their factor
 
 
 def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
-    """A sentence per row of effects; without `table` of those that come first, the family."""
+    """A sentence per row of effects; by default of the headline rows."""
     manifest = case.study.manifest
     shown = evidence.headline(case.effects) if table is None else table
     sides = {contrast.label: contrast for contrast in evidence.contrasts(manifest)}
@@ -28,7 +28,7 @@ def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
 def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:
     """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 [0.027, …] nats per byte (…)."
 
-    `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
+    `contrast` gives the compared cells, which add the cost in parameters and the scope.
     """
     also = evidence.also_words(row.also)
     grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
@@ -36,14 +36,14 @@ def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = 
 
 
 def where(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
-    """The scope of a finding, that of the study where the cells are not known."""
+    """The scope of a finding: of the compared cells, or of the whole study if these are unknown."""
     if contrast is None:
         return scope(manifest, [cell.id for cell in manifest.cells])
     return scope(manifest, contrast.weights, contrast.side(-1))
 
 
 def finding(manifest: Manifest, row: Any) -> str:
-    """The effect and its verdict in words, without what they rest on."""
+    """The effect and its verdict in words, without grounds."""
     about = subject(manifest, row)
     if row.verdict == "withheld" or not row.n:
         rank = f"; diverged ranked worst: {formatting.ranks(row)}" if row.diverged + row.diverged_reference else ""
@@ -60,7 +60,7 @@ def finding(manifest: Manifest, row: Any) -> str:
 
 
 def moved(manifest: Manifest, row: Any) -> str:
-    """A decided effect: which way the metric moves, or of an interaction the difference that one change makes to it."""
+    """A decided effect in words: how the metric changes or, for interactions and trends, how a difference changes."""
     if row.kind == "trend":
         way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
         return (
@@ -81,7 +81,7 @@ def moved(manifest: Manifest, row: Any) -> str:
 
 
 def beyond(manifest: Manifest, row: Any) -> str:
-    """What the number of an interaction is a difference of; nothing for other effects."""
+    """The explanation of the number of an interaction or a trend; "" for other effects."""
     if row.kind == "trend":
         return f" {row.level.split(', ')[-1]} of {naming.named(manifest, row.factor.split(' x ')[-1])}"
     pair = paired(manifest, row) if row.kind == "interaction" else None
@@ -91,7 +91,7 @@ def beyond(manifest: Manifest, row: Any) -> str:
 
 
 def subject(manifest: Manifest, row: Any) -> str:
-    """What is compared: "swiglu in place of mlp", "interaction of rms and swiglu", "rms + swiglu", at its stratum."""
+    """What is compared, with its stratum: "swiglu in place of mlp", "interaction of rms and swiglu", "rms + swiglu"."""
     where = f" at {row.stratum}" * bool(row.stratum)
     if row.kind == "main":
         base = naming.named(manifest, row.reference)
@@ -109,7 +109,9 @@ def subject(manifest: Manifest, row: Any) -> str:
 
 
 class Pair(NamedTuple):
-    """The changes that interact: `one` with the difference that it makes, by whether there is `other` or its `base`."""
+    """Two interacting changes: `one`, the `difference` that it makes, and the levels `other` and `base` between which
+    that is compared.
+    """
 
     one: str
     difference: str
@@ -118,11 +120,11 @@ class Pair(NamedTuple):
 
 
 def paired(manifest: Manifest, row: Any) -> Pair | None:
-    """The two changes of an interaction; None where one number stands for several interactions."""
+    """The two changes of an interaction; None if several interactions are aliased."""
     factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
     if evidence.ALIASED in row.note or {len(factors), len(levels), len(bases)} != {2}:
         return None
-    if factors[1] not in manifest.reference:  # a setting: what a component changes at one of its levels
+    if factors[1] not in manifest.reference:  # a setting: describe the component's effect at its levels
         factors, levels, bases = factors[::-1], levels[::-1], bases[::-1]
     other, one = (level_name(manifest, *each) for each in zip(factors, levels, strict=True))
     base = level_name(manifest, factors[0], bases[0])
@@ -130,14 +132,14 @@ def paired(manifest: Manifest, row: Any) -> Pair | None:
 
 
 def level_name(manifest: Manifest, factor: str, level: str) -> str:
-    """A level as people say it: swiglu, optim.lr=0.003, norm=none."""
+    """A level for use in a sentence: swiglu, optim.lr=0.003, norm=none."""
     shown = naming.named(manifest, level)
     alone = factor in manifest.components and (level not in BARE or shown != level)
     return shown if alone else naming.assigned(manifest, factor, level)
 
 
 def averaged(manifest: Manifest, row: Any) -> str:
-    """Over which other factors a main effect of a factorial design is a mean."""
+    """The other factors that a main effect of a factorial design is averaged over."""
     if row.kind != "main" or manifest.design not in ("grid", "fractional"):
         return ""
     others = [name for name in manifest.factors if name in manifest.reference and name != row.factor]
@@ -145,7 +147,7 @@ def averaged(manifest: Manifest, row: Any) -> str:
 
 
 def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None) -> list[str]:
-    """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
+    """The grounds of an effect: seeds, p, worth in steps, parameters."""
     seeds = formatting.counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
     found = ["exploratory" * (not row.family), seeds, evidence.own_assumption(row), p]
@@ -159,7 +161,7 @@ def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None)
 
 
 def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
-    """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
+    """How many more parameters the level's side has: "+0.4 % parameters"; "" if unknown."""
     if contrast is None or contrast.kind in formatting.CROSSED:
         return ""
     params = {cell.id: cell.params for cell in manifest.cells}

@@ -1,4 +1,4 @@
-"""A table as it is read, whatever it is written as: Markdown here, LaTeX in `latex`, HTML in the report."""
+"""A table for reading, independent of its format: Markdown here, LaTeX in `latex`, HTML in the report."""
 
 import re
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from ablate.formatting import visible
 
 
 class Sheet(NamedTuple):
-    """Texts in rows under heads; `name` is its file's, `title` its caption, `notes` the sentences below it."""
+    """Rows of texts with a header; `name` is the file name, `title` the caption, `notes` the sentences below it."""
 
     name: str
     title: str
@@ -17,7 +17,7 @@ class Sheet(NamedTuple):
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers alone, to be set flush right."""
+        """Which columns hold only numbers, to be right-aligned."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(self.head)
         return [
             any(map(_number, column)) and all(_number(text) or text in ("", "–") for text in column)
@@ -26,7 +26,7 @@ class Sheet(NamedTuple):
 
 
 def sheet_of(name: str, title: str, rows: list[dict[str, str]], notes: list[str]) -> Sheet:
-    """A sheet of rows that map heads to texts; all have the same heads."""
+    """A sheet from rows that map column headings to texts; all rows have the same keys."""
     return Sheet(name, title, list(rows[0]) if rows else [], [list(row.values()) for row in rows], notes)
 
 
@@ -44,13 +44,13 @@ def markdown(sheet: Sheet) -> str:
 
 
 def inline(text: str) -> str:
-    """Text that Markdown shows as it is within a line."""
+    """Text escaped for use within a line of Markdown."""
     text = visible(re.sub(r"\s+", " ", text))
     return re.sub(r"([\\`*$]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|!(?=\[)|(?<=\])\()", r"\\\1", text)
 
 
 def paragraph(text: str) -> str:
-    """Text that Markdown shows as it is as a paragraph, whatever it begins with."""
+    """Text escaped for use as a Markdown paragraph, so that its start is no heading, list or quote."""
     return re.sub(
         r"^(#|>|[-+](?= )|\d+(?=[.)] ))",
         lambda found: f"\\{found[0]}" if not found[0].isdigit() else f"{found[0]}\\",

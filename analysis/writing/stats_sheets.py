@@ -1,4 +1,4 @@
-"""The further tables as people read them."""
+"""The tables of `analysis.stats` for reading."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Tables of a study: CSV with every column and every digit; Markdown and LaTeX with what a paper shows."""
+"""Tables of a study: CSV with every column and digit; Markdown and LaTeX with what a paper shows."""
 
 import math
 from pathlib import Path
@@ -17,8 +17,8 @@ from analysis.writing import latex, sheet, stats_sheets
 from analysis.writing.prose import sentence
 from analysis.writing.sheet import Sheet, sheet_of
 
-NAMED = 12  # runs without a number that are named one by one
-# Columns of runs.csv: the first, those before and behind the metrics, and those that a report shows alone.
+NAMED = 12  # runs without a number that are listed
+# Columns of runs.csv: the first, those before and after the metrics, and those that only a report shows.
 FIRST = ("cell", "label", "seed", "status")
 SHAPE = ("batches", "params", "flops_per_token")
 LAST = ("overfits", "seconds", "cpu_seconds", "vectors_seconds", "path", "error")
@@ -26,10 +26,7 @@ ITS_OWN = {"steps", "device", "torch", "ended", "commit", "dirty"}
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Write every table: NAME.csv with all columns, NAME.md and NAME.tex with those that people read.
-
-    Labels of the user are for people: CSV keeps the names as they are.
-    """
+    """Write every table: NAME.csv with all columns and the original names, NAME.md and NAME.tex for reading."""
     files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
     for each in sheets(case):
         for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
@@ -39,7 +36,7 @@ def write(case: Case, folder: Path) -> list[Path]:
 
 
 def frames(case: Case) -> dict[str, pandas.DataFrame]:
-    """The tables as numbers, by the name of their file."""
+    """The tables for CSV, by file name."""
     cells = case.cells.assign(**other_scores(case.study))
     found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
     found |= case.further
@@ -47,9 +44,9 @@ def frames(case: Case) -> dict[str, pandas.DataFrame]:
 
 
 def runs_table(study: Study) -> pandas.DataFrame:
-    """A row per run: cell, seed, status, factors, what was chosen for a matched cell, budget, metrics, where it is.
+    """A row per run: cell, seed, status, factors, what was chosen for a matched cell, budget, metrics, path.
 
-    Cells stand in the study's order, so that a reader who takes first levels for the reference takes the study's.
+    Cells are in the study's order, so that programs that take the first level as the reference take the study's.
     """
     runs, factors = study.runs, list(study.manifest.factors)
     chosen = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
@@ -60,16 +57,16 @@ def runs_table(study: Study) -> pandas.DataFrame:
 
 
 def sheets(case: Case) -> list[Sheet]:
-    """The tables as people read them: claims, effects, their particulars, cells, and what became of lost runs."""
+    """The tables for reading: claims, effects, their particulars, cells, runs without a number."""
     found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
     found += stats_sheets.sheets(dict(case.further), case.effects)
     return [each for each in found if each is not None]
 
 
 def other_scores(study: Study) -> dict[str, list[float]]:
-    """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
+    """Means over done seeds of every other test metric: other lengths, statistics and scores."""
     metrics = evidence.measures(study.manifest)
-    split = metrics[0].split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
+    split = metrics[0].split("/")[0]  # the validation split in tuning studies, whose test scores must stay unseen
     known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
     others = [name for name in known if metrics != [name]]
     order = [cell.id for _, members in evidence.strata(study.manifest) for cell in members]
@@ -104,7 +101,7 @@ def cells_sheet(case: Case) -> Sheet:
 
 
 def _seen(study: Study, metric: str) -> str:
-    """A metric as the head of a column, with the share of its examples that training has seen."""
+    """A metric as a column heading, with the share of its examples that were seen in training."""
     length = metric.partition("@")[2]
     shares = [cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells]
     return metric + f", {formatting.rough(max(shares))} seen in training" * (max(shares) > 0)
@@ -116,14 +113,14 @@ def _score(row: Any, places: int) -> str:
 
 
 def share(row: Any) -> str:
-    """Which part of a cell's ended runs diverged, with its interval."""
+    """The share of a cell's ended runs that diverged, with its interval."""
     ended = row.diverged + row.done
     text = f"{row.diverged} of {ended} [{row.diverged_low:.0%}, {row.diverged_high:.0%}]"
     return text.replace("%", " %") if ended else "none ended"
 
 
 def effects_sheet(case: Case) -> Sheet:
-    """The family's effects with simultaneous intervals, then the exploratory rows: what a paper prints."""
+    """The family's effects with simultaneous intervals, then the exploratory rows."""
     study, table = case.study, case.effects
     metrics, manifest = evidence.measures(study.manifest), study.manifest
     metric, several = ", ".join(metrics), len(metrics) > 1
@@ -156,7 +153,7 @@ def effects_sheet(case: Case) -> Sheet:
 
 
 def families(case: Case) -> str:
-    """What shares which 5 %, as a sentence, where there are claims beside the effects."""
+    """A sentence on which verdicts share which 5 %, if there are claims as well as effects."""
     return sentence(evidence.families(case.study.manifest, int(case.effects["family"].sum())))
 
 
@@ -169,7 +166,7 @@ def _footnote(table: pandas.DataFrame) -> str:
 
 
 FINE = ("smallest", "margin")  # in the unit of the differences
-PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
+PARTICULARS = {  # further columns of effects, with their headings
     "d_z": "d_z",
     "correlation": "pair correlation",
     "superiority": "P(A>B)",
@@ -179,7 +176,7 @@ PARTICULARS = {  # columns of effects beside those a paper prints first, and wha
 
 
 def particulars_sheet(case: Case) -> Sheet | None:
-    """What each effect rests on: mean ± SD of the differences, standardised effect, correlation, power."""
+    """Details of each effect: mean ± SD of the differences, standardised effect, correlation, power."""
     table = case.effects
     known = {name: head for name, head in PARTICULARS.items() if name in table and table[name].notna().any()}
     rows = []
@@ -210,7 +207,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
 
 
 def lost_runs(row: Any) -> int:
-    """Runs of both sides of an effect that gave no number."""
+    """The number of runs without a number on both sides of an effect."""
     return int(row.failed + row.missing + row.diverged + row.diverged_reference)
 
 
@@ -232,7 +229,7 @@ def claims_sheet(case: Case) -> Sheet | None:
 
 
 def losses_sheet(case: Case) -> Sheet | None:
-    """Cells that lost runs: how many of those that ended diverged, in which seeds, and the first reason."""
+    """Cells with lost runs: the share that diverged, the seeds, and the first reason."""
     study, rows = case.study, []
     for row in named_rows(case.cells[case.cells[["diverged", "failed", "missing"]].any(axis=1)]):
         runs = study.runs[study.runs["cell"] == row.cell]
@@ -248,13 +245,13 @@ def losses_sheet(case: Case) -> Sheet | None:
 
 
 def at_common_values(study: Study) -> list[str]:
-    """Of a tuned study, each effect with all cells at the same value."""
+    """In a tuned study, each effect with all cells at the same value."""
     heading, rows = evidence.common_rows(study.manifest)
     return [f"{heading}:"] * bool(rows) + [f"{label}: {', '.join(values)}" for label, *values in rows]
 
 
 def remarks(study: Study) -> list[str]:
-    """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
+    """Notes for the reader of any table: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
     lines = [naming.role(manifest), *manifest.remarks, naming.matched(manifest), naming.reused(manifest)]
     lines += [evidence.unadjusted(manifest), evidence.margin_line(study)]
