@@ -47,22 +47,22 @@ ablate --version; tab completion in bash or zsh: eval "$(register-python-argcomp
 """
 KEYS = """\
 keys (see conf/config.yaml and conf/scale/ for the values)
-  seeds=5 or seeds=[3,7]   replications            confirm=8            fresh seeds, a study of its own
-  seeds=auto seeds_max=20  until all is decided    placebo_seeds=8      placebos: what noise alone makes
-  margin=0.01 or '2 %'     what does not matter    step_equivalents=true effects in training steps
-  study=NAME               name of the study       reference={norm:rms} what differences are taken from
-  design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] values in pairs
+  seeds=5 or seeds=[3,7]   replications            confirm=8            a separate study with fresh seeds
+  seeds=auto seeds_max=20  more until decided      placebo_seeds=8      placebo runs: the effect of noise
+  margin=0.01 or '2 %'     negligible difference   step_equivalents=true effects in training steps
+  study=NAME               name of the study       reference={norm:rms} compare with this variant
+  design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] keys changed together
   tune.key=optim.lr tune.values=[1e-3,3e-3] tune.seeds tune.extend      a key tuned for each cell
   model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
   data.context data.path data.tokenizer            eval.tokens eval.val_share eval.lengths
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
   train.diagnostics train.compile train.matmul train.average
   optim.lr optim.warmup optim.weight_decay optim.betas optim.grad_clip optim.min_lr_ratio
-  match=params|flops       widths by the reference match=seconds|flops_total     steps by the reference
-  timing=isolated          one run at a time, so that speed is compared
+  match=params|flops       match the FFN's width   match=seconds|flops_total     match the number of steps
+  timing=isolated          one run at a time, to compare speed
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
   reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
---cfg job shows the configuration that words make, --cfg hydra what a launcher takes."""
+--cfg job shows the resolved configuration, --cfg hydra the settings of a launcher."""
 ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # of groups, in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
