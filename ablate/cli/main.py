@@ -51,7 +51,7 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   seeds=auto seeds_max=20  more until decided      placebo_seeds=8      placebo runs: the effect of noise
   margin=0.01 or '2 %'     negligible difference   step_equivalents=true effects in training steps
   study=NAME               name of the study       reference={norm:rms} compare with this variant
-  design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] keys changed together
+  design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] change together
   tune.key=optim.lr tune.values=[1e-3,3e-3] tune.seeds tune.extend      a key tuned for each cell
   model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
   data.context data.path data.tokenizer            eval.tokens eval.val_share eval.lengths
