@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
-from ablate.model.places import Places
+from ablate.model.position import Places
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose, largest_logit, rms
