@@ -1,1 +1,1 @@
-"""What people type to have a study analysed, exported or verified."""
+"""The command line of the analysis: analyse, export, verify, gallery."""

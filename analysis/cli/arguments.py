@@ -1,4 +1,4 @@
-"""The arguments that say which runs are meant, shared by the commands of the analysis."""
+"""The arguments that select runs, shared by the commands of the analysis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from analysis.sources import place_of, read
 def case(place: Path, study: Study, folder: Path) -> Case:
     """The case of a study whose manifest is in `place` and whose figures go to `folder`.
 
-    Raises `Refused` where its manifest is none that can be computed with.
+    Raises `Refused` if its manifest is invalid.
     """
     from analysis.case import case_of
 
@@ -32,7 +32,7 @@ def case(place: Path, study: Study, folder: Path) -> Case:
 
 
 def add_arguments(parser: Parser) -> None:
-    """The arguments that say which runs are meant, a study's or those of other programs, and where to write."""
+    """Add the arguments that select a study or imported runs, and the output folder."""
     meaning = "its name, or a folder with its tables; without one the newest"
     parser.add_argument("study", nargs="?", metavar="STUDY", help=meaning)
     add_foreign(parser)
@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def add_foreign(parser: Parser) -> None:
-    """The arguments that say which runs of other programs are meant."""
+    """Add the arguments that select imported runs."""
     runs = parser.add_argument_group("runs of other programs")
     runs.add_argument(
         "--runs", metavar="FILE", type=Path, help="a CSV: cell or factors, seed, metrics [, status, step]"
@@ -90,14 +90,14 @@ def study_of(given: argparse.Namespace) -> Study:
 
 
 def manifest_folder(given: argparse.Namespace, study: Study) -> Path:
-    """Where the manifest of a study lies that a command's arguments name."""
+    """The folder with the manifest of the study that a command's arguments name."""
     return place_of(given.results_dir, given.study or study.manifest.study)
 
 
 def folder_of(study: Study, results: Path, to: Path | None) -> Path:
-    """Where figures of a study are: `to`, or by its name in a results folder.  Raises `Refused`.
+    """The folder of a study's figures: `to`, or by its name in the results folder.  Raises `Refused`.
 
-    Runs of other programs do not take the place of a study of ours, whose claims may be registered.
+    Imported runs must not overwrite the figures of a study of ablate with the same name.
     """
     name = study.manifest.study
     folder = to or results / "figures" / name

@@ -1,8 +1,8 @@
-"""ablate analyse export [STUDY]: runs.csv and curves.parquet, to go on with elsewhere.
+"""ablate analyse export [STUDY]: runs.csv and curves.parquet, for use in other programs.
 
-runs.csv has a row per run and is read again by `--runs`; curves.parquet has a row per logged step; both have a column
-for each factor.  In CSV a text that a spreadsheet would run as a formula has an apostrophe before it.  Exit codes: 0
-written; 2 refused in one line.
+runs.csv has a row per run and can be read by `--runs`; curves.parquet has a row per logged step; both have a column per
+factor.  In CSV, texts that a spreadsheet would run as a formula begin with an apostrophe.  Exit codes: 0 written; 2
+refused in one line.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from analysis.writing.tables import runs_table
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write a study's runs and curves; the exit code."""
+    """Write a study's runs and curves; returns the exit code."""
     parser = Parser("ablate analyse export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
     arguments_.add_arguments(parser)
     given = parser.parse_args(arguments)
@@ -36,7 +36,7 @@ def _export(given: argparse.Namespace) -> Outcome:
     if study.curves.empty:
         print("no curves: nothing was logged")
     else:
-        curves = study.curves  # levels of several types become texts: a column has one type
+        curves = study.curves  # Parquet columns have one type, so levels of mixed types become texts
         mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
         curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
         write_atomic(folder / "curves.parquet", curves.to_parquet(index=False))

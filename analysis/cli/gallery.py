@@ -1,7 +1,7 @@
-"""ablate analyse gallery [FOLDER]: figures, findings and gallery of the committed studies, from their tables alone.
+"""ablate analyse gallery [FOLDER]: figures, findings and gallery of the committed studies, from their tables.
 
-Reads experiments/results/*/ of a checkout; what is up to date stays as it is, so that a second time changes nothing.
-Exit codes: 0 all is up to date; 2 a study or a page is damaged, and nothing was written.
+Reads experiments/results/*/ of a checkout.  Files that are up to date stay as they are, so a second call does nothing.
+Exit codes: 0 everything is up to date; 2 a study or a page is damaged, and nothing was written.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from ablate.config.subcommands import Outcome, PlainParser, conclude
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write what is not up to date; the exit code."""
+    """Write all files that are out of date; returns the exit code."""
     parser = PlainParser("ablate analyse gallery", "Figures, findings and gallery of committed studies.")
     meaning = "a checkout, with experiments/, docs/ and README.md (default: the one that this command is of)"
     parser.add_argument("folder", nargs="?", metavar="FOLDER", type=Path, help=meaning)
@@ -28,7 +28,7 @@ def _gallery(given: argparse.Namespace) -> Outcome:
     root = given.folder or PACKAGE.parent
     if not (root / "experiments").is_dir():
         raise Refused(f"{root} is no checkout: it has no folder experiments")
-    from analysis.gallery.write import write  # slow to load, and a refusal needs none of it
+    from analysis.gallery.write import write  # slow to import, and not needed for error messages
 
     changes = write(root)
     for word, files in (("wrote", changes.written), ("removed", changes.removed)):

@@ -1,6 +1,6 @@
 """ablate analyse [STUDY]: figures, tables and report of a study, the newest by default.
 
-Exit codes: 0 written; 2 nothing to analyse, or nowhere to write, said in one line.
+Exit codes: 0 written; 2 nothing to analyse, or the folder cannot be written, with one line that says why.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTES = 12
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Analyse one study; the exit code."""
+    """Analyse one study; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in COMMANDS:
         code: int = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
@@ -48,7 +48,7 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     case = arguments_.case(arguments_.manifest_folder(given, study), study, folder)
     from ablate import evidence
-    from analysis.cli import output  # slow to load, and a refusal needs none of it
+    from analysis.cli import output  # slow to import, and not needed for error messages
 
     files, old = output.write(case, folder)
     print("\n".join(_lines(case)))
@@ -61,7 +61,7 @@ def _analyse(given: argparse.Namespace) -> Outcome:
 
 
 def _lines(case: Case) -> list[str]:
-    """The claims, the verdicts on effects, then what a reader of them must know."""
+    """The claims, the verdicts on effects, then notes on them."""
     from ablate import evidence
     from analysis.writing import tables
 

@@ -1,4 +1,4 @@
-"""All files of an analysis: figures, tables, what a paper takes beside them, and the report."""
+"""All files of an analysis: figures, tables, files for a paper, and the report."""
 
 import hashlib
 from collections.abc import Iterable
@@ -16,15 +16,15 @@ RECORD = ".written.json"  # the files of the last analysis, each with a hash
 
 
 def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write all that an analysis makes into a folder: its files, and which of an earlier analysis were removed.
+    """Write all files of an analysis into a folder; returns them, and the names of removed files of an earlier one.
 
-    Raises `Refused` where that is not possible.
+    Raises `Refused` if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *write_paper(case, folder)]
         old = _remove_stale(folder, [*files, folder / webpage.NAME])
-        files += webpage.write(case, folder)  # of what was written before
+        files += webpage.write(case, folder)  # last, because it embeds the other files
         write_json(folder / RECORD, {file.name: _digest(file) for file in files})
     except OSError as error:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
@@ -50,7 +50,7 @@ def write_paper(case: Case, folder: Path) -> list[Path]:
 
 
 def _remove_stale(folder: Path, files: Iterable[Path]) -> list[str]:
-    """Remove what the last analysis wrote here and this one has not, unless it was changed since; the names."""
+    """Remove files that only the last analysis wrote, unless they were changed since; returns their names."""
     try:
         known = read_json(folder / RECORD)
     except (FileNotFoundError, Corrupt):

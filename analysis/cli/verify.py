@@ -1,6 +1,6 @@
-"""ablate analyse verify FILE: whether a figure still is what the results on disk give.
+"""ablate analyse verify FILE: whether a figure still matches the results on disk.
 
-Exit codes: 0 it matches; 1 it does not; 2 it cannot be told.
+Exit codes: 0 it matches; 1 it does not; 2 it cannot be checked.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LARGEST = 2**28  # bytes of a figure
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Verify one file; the exit code."""
+    """Verify one file; returns the exit code."""
     parser = Parser("ablate analyse verify", "Whether a figure still is what the results on disk give.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
     arguments_.add_foreign(parser)
@@ -49,7 +49,7 @@ def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
 
 
 def _around(file: Path, study: str) -> Path | None:
-    """The results folder in whose figures/STUDY the file lies, where it holds the study."""
+    """The results folder whose figures/STUDY contains the file, if it also contains the study."""
     above = [*file.resolve().parents, Path()]
     there = above[1].name == "figures" and (above[2] / "studies" / study / "manifest.json").is_file()
     return above[2] if there else None
@@ -67,9 +67,9 @@ def _stamped(file: Path) -> Stamp:
 
 
 def _kept(stamped: Stamp, file: Path) -> Case | None:
-    """The study that the figure is of, where its tables, or its folder, are beside it.
+    """The figure's study, if its saved tables are in the figure's folder or the folder above.
 
-    Raises `Refused` where they are damaged.
+    Raises `Refused` if they are damaged.
     """
     folder = next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
     if folder is None:
@@ -79,29 +79,29 @@ def _kept(stamped: Stamp, file: Path) -> Case | None:
 
 
 def _case(stamped: Stamp, file: Path, results: Path | None, usual: Path) -> Case:
-    """The study that the figure is of, as it is now, with its edits.  Raises `Refused` where it is gone."""
+    """The figure's study in its current state, with figures.yaml.  Raises `Refused` if it is gone."""
     results = results or _around(file, stamped["study"]) or usual
     study = choose_study(results, stamped["study"])
     return arguments_.case(study_folder(results, study), sources.read(results, study), _edits(file, results, study))
 
 
 def _edits(file: Path, results: Path, study: str) -> Path:
-    """The folder whose figures.yaml counts: where the figure is, else that of the study's figures."""
+    """The folder whose figures.yaml applies: the figure's, or else that of the study's figures."""
     return file.parent if (file.parent / "figures.yaml").exists() else results / "figures" / study
 
 
 def _foreign(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
-    """The runs of other programs that the command names, whatever the stamp says of them.  Raises `Refused`."""
+    """The imported runs that the command names, whichever the stamp names.  Raises `Refused`."""
     if not given.runs and not given.wandb:
         problem = f"is of runs of other programs ({stamped['source']}); name them as to ablate analyse: --runs FILE …"
         raise Refused(f"{given.file} {problem}")
-    given.results_dir = given.results_dir or usual  # where runs of W&B are kept
+    given.results_dir = given.results_dir or usual  # it holds the cache of W&B runs
     study = arguments_.study_of(given)
     return arguments_.case(given.results_dir, study, _edits(given.file, given.results_dir, study.manifest.study))
 
 
 def _today(stamped: Stamp, case: Case) -> Stamp | None:
-    """The stamp that the figure would have now; None where the study holds nothing for it any more."""
+    """The stamp that the figure would get now; None if the study no longer has data for it."""
     name, manifest = stamped["figure"], case.study.manifest
     if name not in figures.KINDS:
         raise Refused(f"this version draws no figure {name}")
@@ -128,7 +128,7 @@ def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command, files by their names: it may have been typed in another folder."""
+    """The words of a command, with files reduced to their names, as it may have been typed in another folder."""
     return [word.rpartition("/")[2].strip("'\"") for word in command.split()]
 
 

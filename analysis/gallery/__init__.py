@@ -1,1 +1,1 @@
-"""The studies whose tables are committed, as figures, tables and pages: findings, gallery, what the README shows."""
+"""Figures, tables and pages of the committed studies: findings, gallery, and the block in the README."""

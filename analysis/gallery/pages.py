@@ -1,4 +1,4 @@
-"""The pages of the committed studies (findings, gallery, the block of the README), and all verdicts, counted."""
+"""The pages of the committed studies (findings, gallery, the block in the README), and counts of all verdicts."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from analysis.writing.sheet import inline, markdown, paragraph, sheet_of
 
 COMMAND = "ablate analyse gallery"
 LOST = "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."
-# The studies with the most telling figures, which the README shows: of each the one that mirrors the paper's.
+# The studies in the README, each with the figure that reproduces the paper's.
 FRONT = ("xiong_warmup", "alibi_extrapolation")
 WRITTEN = "<!-- written by `make figures` from experiments/results/: nothing here is edited by hand -->"
 GALLERY = f"""\
@@ -27,8 +27,8 @@ GALLERY = f"""\
 Every figure of the studies in [experiments/](../experiments), drawn from their committed tables by `{COMMAND}`
 (`make figures`). Points and bars are means over seeds, intervals hold simultaneously; what each study found, in words:
 [findings](../experiments/FINDINGS.md)."""
-MANY = 3  # effects of which a single one can be the answer
-NAMED = 8  # effects that an answer names
+MANY = 3  # effects up to which one of them is the answer
+NAMED = 8  # effects that an answer lists
 KINDS = {
     "effects": "effects, each study's a family",
     "speed": "effects on speed, a family of their own",
@@ -36,12 +36,12 @@ KINDS = {
     "others": "effects outside the families, exploratory",
     "late": "claims written or edited after results, exploratory",
 }
-TUNED_ERRORS = "10 to 36 %"  # benchmarks/bench_tuning.py: one or two other rates that cost 1 SD, 5 to 20 scored seeds
+TUNED_ERRORS = "10 to 36 %"  # from benchmarks/bench_tuning.py: one or two other rates that cost 1 SD, 5 to 20 seeds
 IN_FAMILIES = ("effects", "speed", "claims")
 
 
 def findings(files: list[StudyFile]) -> str:
-    """The verdicts of all studies and what they are worth, then a section per study."""
+    """The counts of all verdicts with their expected errors, then a section per study."""
     total = verdict_counts([each.case for file in files for each in file.trained])
     found = ["## All verdicts, and the false ones among them", f"{total}\n\n{LOST}"] if total else []
     for file in files:
@@ -73,7 +73,7 @@ def _findings_of(file: StudyFile, trained: Trained) -> Iterator[str]:
 
 
 def _cost(case: Case) -> str:
-    """How the runs of a study ended, and what they took: "80 runs: 80 done; 1,234 CPU-seconds"."""
+    """The number of runs by status, and their cost: "80 runs: 80 done; 1,234 CPU-seconds"."""
     runs = case.study.runs
     column, unit = "seconds", "seconds, most of them on cores that others used, too"
     if runs["device"].astype(str).str.startswith("cuda").any():
@@ -89,12 +89,12 @@ def _cost(case: Case) -> str:
 
 
 def _decided_effects(case: Case) -> str:
-    """The decided effects as a table, and how many there are in all."""
+    """The decided effects as a table, with the number of all effects."""
     every = evidence.headline(case.effects)
     if evidence.described(case.study.manifest):
         return f"**Effects: {len(every)}, descriptive; judged are the claims**"
     decided = every[every["verdict"].map(is_decided)]
-    given = next(iter(decided["given"]), "")  # the same for all effects of a study
+    given = next(iter(decided["given"]), "")  # equal for all effects of a study
     heading = ", ".join(filter(None, [f"Effects, {len(decided)} of {len(every)} decided", given]))
     standing = evidence.standing(case.study, case.effects, case.claims)
     sheet = tables.effects_sheet(case._replace(effects=decided.assign(given="")))
@@ -103,7 +103,7 @@ def _decided_effects(case: Case) -> str:
 
 
 def gallery(files: list[StudyFile]) -> str:
-    """Every figure with its answer, its caption and the command that made it."""
+    """Every figure with its answer, caption and command."""
     shown = [part for file in files for each in file.trained for part in _gallery_of(file, each)]
     missing = [inline(file.name) for file in files if not file.trained]
     more = [f"Not run yet: {', '.join(missing)}."] if missing else []
@@ -127,7 +127,7 @@ def _gallery_of(file: StudyFile, trained: Trained) -> Iterator[str]:
 
 
 def front(files: Iterable[StudyFile]) -> str:
-    """The block of the README: the figures of `FRONT`, each with its question and overall verdict, or else answer."""
+    """The block in the README: the figures of `FRONT`, each with its question and overall verdict (or answer)."""
     trained = {each.name: (file, each) for file in files for each in file.trained}
     parts = []
     for file, each in [trained[study] for study in FRONT if study in trained]:
@@ -146,14 +146,14 @@ def _picture(trained: Trained, name: str, up: str) -> str:
 
 
 def answer(case: Case, figure: str) -> str:
-    """What a figure answers, in one line: the verdicts on claims, or on effects where nothing was claimed."""
+    """The answer of a figure in one line: the verdicts on claims or, without claims, on effects."""
     found = (_of_claims(case) if figure != "effects" else "") or _of_effects(case)
     given = evidence.given(case.study.manifest)
     return f"{found.removesuffix('.')}, {given}." if given and not case.effects.empty else found
 
 
 def _of_claims(case: Case) -> str:
-    """The first decided claim, else the first, with its verdict, how all stand, and which fail; "" without claims."""
+    """The first decided claim (or the first) with its verdict, the counts of verdicts, and contradicted claims."""
     rows = list(named_rows(case.claims))
     if not rows:
         return ""
@@ -164,7 +164,7 @@ def _of_claims(case: Case) -> str:
 
 
 def _of_effects(case: Case) -> str:
-    """The decided effect with the smallest p, else any, and how all of them stand; of many, which are better."""
+    """The decided effect with the smallest p (or any effect) and the counts of verdicts; if many, the better ones."""
     shown = evidence.headline(case.effects)
     known = shown.sort_values("p", kind="stable")
     rows = [*named_rows(known[known["verdict"].map(is_decided)]), *named_rows(known)]
@@ -181,7 +181,7 @@ def _of_effects(case: Case) -> str:
 
 
 def _standing(noun: str, found: Iterable[str]) -> str:
-    """How many there are of each verdict, in parentheses; nothing of a single one."""
+    """The counts of verdicts in parentheses; "" for a single one."""
     words = [formatting.leaning(word) for word in found]
     order = (
         "supported",
@@ -200,12 +200,12 @@ def _standing(noun: str, found: Iterable[str]) -> str:
 
 
 def is_decided(verdict: str) -> bool:
-    """Whether a verdict says something, be it of the seeds that trained alone."""
+    """Whether a verdict is conclusive, perhaps only "among seeds that trained"."""
     return formatting.leaning(verdict).partition(" among ")[0] in evidence.DECIDED
 
 
 def verdict_counts(cases: list[Case]) -> str:
-    """The counts as a table, and what they mean in words; nothing where nothing was judged."""
+    """The counts of verdicts as a table, with an explanation; "" without verdicts."""
     found = [rows for case in cases for rows in _judged(case)]
     rows = [_counts(kind, [each for each in found if each["kind"].iloc[0] == kind]) for kind in KINDS]
     rows = [row for row in rows if row["judged"] != "0"]
@@ -216,10 +216,10 @@ def verdict_counts(cases: list[Case]) -> str:
 
 
 def _judged(case: Case) -> Iterator[pandas.DataFrame]:
-    """The verdicts of each family of a study, and of what is exploratory in it; none of a study that is no evidence.
+    """The verdicts of each family of a study, and of its exploratory rows; none for a study that is no evidence.
 
-    adjusted: they allow for the looks that were taken; tuned: at values that few tuning seeds chose, whose chance the
-    intervals leave out; assumes: they take normal differences for granted.
+    adjusted: they allow for all looks; tuned: intervals ignore that few tuning seeds chose the values; assumes: they
+    assume normal differences.
     """
     manifest, effects, claims = case.study.manifest, case.effects, case.claims
     if naming.no_evidence(manifest):
@@ -240,7 +240,7 @@ def _judged(case: Case) -> Iterator[pandas.DataFrame]:
 
 
 def _overall(cases: list[Case]) -> str:
-    """How many studies meet the criterion that they registered, and which; nothing where none has one."""
+    """How many studies meet their registered criterion, and which; "" if none has a criterion."""
     found = {case.folder.name: evidence.replication(case.study.manifest, case.claims) for case in cases}
     met = {name: formatting.leaning(each.verdict) for name, each in found.items() if each and each.verdict != "none"}
     if not met:
@@ -263,7 +263,7 @@ def _decided(found: list[pandas.DataFrame]) -> int:
 
 
 def _words(found: list[pandas.DataFrame]) -> list[str]:
-    """What is to be expected, and what that rests on."""
+    """Sentences on the number of false verdicts to expect, and the assumptions."""
     first = [(rows, rows.iloc[0]) for rows in found]
     families = [(rows, row) for rows, row in first if row.kind in IN_FAMILIES and row.adjusted]
     return prose(

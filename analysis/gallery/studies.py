@@ -1,4 +1,4 @@
-"""What `experiments/` holds: study files, and beside them the tables of those that were trained."""
+"""The content of `experiments/`: study files, and the tables of those that were trained."""
 
 import dataclasses
 import functools
@@ -22,13 +22,13 @@ from analysis.writing.sheet import Sheet
 
 RESULTS = Path("experiments") / "results"
 BY_HAND = "finding.md"
-FIGURES = "figures"  # the folder beside a study's tables that is written anew
+FIGURES = "figures"  # the generated folder next to a study's tables
 SHEETS = ("claims", "effects", "cells")
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A study with tables: its case, and the paragraph that was written by hand, if any."""
+    """A study with tables: its case, and the hand-written paragraph, if any."""
 
     case: Case
     words: str
@@ -40,31 +40,31 @@ class Trained:
 
     @property
     def name(self) -> str:
-        """What its folder is called."""
+        """The name of its folder."""
         return self.case.folder.name
 
     @property
     def command(self) -> str:
-        """The command that trains it: of a study file as it is, its name is enough."""
+        """The command that trains it: that of its study file if unchanged, else the full one."""
         manifest = self.manifest
         plain = f"{manifest.experiment}-{manifest.tier}" if manifest.tier else manifest.experiment
         return command(str(manifest.experiment), manifest.tier) if self.name == plain else manifest.command
 
     @functools.cached_property
     def plotted(self) -> dict[str, pandas.DataFrame]:
-        """What each figure plots, by its name: the one that mirrors the paper's first, then effects and claims."""
+        """The table of each figure by name: the one that reproduces the paper's, then effects and claims."""
         wanted = [name for name in dict.fromkeys([self.manifest.figure, "effects", "claims"]) if name]
         found = figures.tables(self.case, dataclasses.replace(figures.edits(self.case), figures=wanted))
         return {name: found[name] for name in wanted if name in found}
 
     @functools.cached_property
     def sheets(self) -> list[Sheet]:
-        """The tables for reading that stand beside the figures."""
+        """The tables for reading that are written next to the figures."""
         return [each for each in tables.sheets(self.case) if each.name in SHEETS]
 
 
 class StudyFile(NamedTuple):
-    """A study file by its name: what it asks, what was published on it, its tiers, and what was trained of it."""
+    """A study file: its name, question, published result, tiers, and trained studies."""
 
     name: str
     question: str
@@ -74,13 +74,13 @@ class StudyFile(NamedTuple):
 
     @property
     def missing(self) -> list[str]:
-        """The commands that train what has no tables yet."""
+        """The commands that train the tiers without tables."""
         there = {each.manifest.tier for each in self.trained}
         return [command(self.name, tier) for tier in (None, *self.tiers) if tier not in there]
 
 
 def lacking(factors: Mapping[str, Sequence[object]]) -> str:
-    """The variants that a study of every component has no cell of: "ffn=none; attention=mla"; of others nothing."""
+    """The variants missing from a study of every component: "ffn=none; attention=mla"; "" for other studies."""
     known, missing = groups(), []
     if not set(NAMED) <= factors.keys():
         return ""
@@ -97,9 +97,9 @@ def command(name: str, tier: str | None = None) -> str:
 
 
 def study_files(root: Path) -> list[StudyFile]:
-    """The study files of a checkout in the order of `ablate studies`, then tables that belong to none of them.
+    """The study files of a checkout in the order of `ablate studies`, then tables without a study file.
 
-    Raises `Refused` and `Corrupt` where a folder holds no whole study.
+    Raises `Refused` and `Corrupt` if a folder's study is incomplete.
     """
     folder = root / RESULTS
     every = [_trained(each) for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []

@@ -1,4 +1,4 @@
-"""Brings all that is made of the committed tables up to date, and leaves alone what is."""
+"""Update everything that is generated from the committed tables; files that are up to date are not touched."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +21,11 @@ from analysis.writing.sheet import markdown
 
 BEGIN = "<!-- what follows is written by `make figures` from experiments/results/, up to the next such line -->"
 END = "<!-- what stands above is written by `make figures` -->"
-DIGITS = 10  # of a plotted number that are equal on all machines; sums may be made in another order
+DIGITS = 10  # of plotted numbers; later digits depend on the order of sums, which differs between machines
 
 
 class Changes(NamedTuple):
-    """Files that were written or removed, and how many there are in all."""
+    """The files that were written and removed, and the number of all files."""
 
     written: list[Path]
     removed: list[Path]
@@ -33,9 +33,9 @@ class Changes(NamedTuple):
 
 
 def write(root: Path) -> Changes:
-    """Draw and write all that comes of the tables of a checkout.
+    """Draw and write everything that is generated from the tables of a checkout.
 
-    Raises `Refused` and `Corrupt` before anything is written where a study, or a page, is not whole.
+    Raises `Refused` and `Corrupt`, before writing anything, if a study or a page is incomplete.
     """
     files = study_files(root)
     every, wanted = [each for file in files for each in file.trained], texts(root, files)
@@ -46,14 +46,14 @@ def write(root: Path) -> Changes:
         pictures = {folder / f"{name}.png": name for name in each.plotted}
         written += _draw(each, pictures)
         old = [file for file in sorted(folder.glob("*")) if file.is_file() and file not in {*pictures, *wanted}]
-        for file in old:  # of an earlier version of the study: the folder is written by this alone
+        for file in old:  # from an earlier version of the study: nothing else writes to this folder
             file.unlink()
         removed, drawn = removed + old, drawn + len(pictures)
     return Changes(written, removed, len(wanted) + drawn)
 
 
 def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
-    """The pages, the noise atlas, and beside a study's figures what they plot and the tables for reading."""
+    """The pages, the noise atlas, and for each study the plotted data and the tables for reading."""
     findings, front = root / "experiments" / "FINDINGS.md", root / "README.md"
     trained = [each for file in files for each in file.trained]
     found = {
@@ -76,26 +76,26 @@ def _plotted(table: pandas.DataFrame) -> str:
 
 
 def _draw(trained: Trained, pictures: dict[Path, str]) -> list[Path]:
-    """Draw the figures whose files are not of today's tables, or not of today's drawing code; those files."""
+    """Draw the figures whose table or drawing code has changed; returns their files."""
     page, drawn = page_of(trained.manifest, figures.edits(trained.case)), []
     with matplotlib.rc_context(style.RC):
         for file, name in pictures.items():
             wanted, table = stamp(trained, name, page), trained.plotted[name]
             there = (read_stamp(file.read_bytes()) if file.exists() else None) or {}
-            if any(there.get(key) != wanted[key] for key in ("table", "drawing")):  # whatever version of matplotlib
+            if any(there.get(key) != wanted[key] for key in ("table", "drawing")):
                 style.save_png(figures.KINDS[name].draw(table, page), file, metadata(wanted))
                 drawn.append(file)
     return drawn
 
 
 def stamp(trained: Trained, name: str, page: Page) -> Stamp:
-    """What the file of a figure says of itself."""
+    """The metadata of a figure's file."""
     found = stamp_of(name, trained.plotted[name], page, trained.case.study)
     return found | {"command": pages.COMMAND, "drawing": drawing_hash()}
 
 
 def _between(file: Path, block: str) -> str:
-    """The text of a page with another block between its two marks.  Raises `Refused` where it has not both."""
+    """The text of a page with a new block between its two markers.  Raises `Refused` if a marker is missing."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""report.html: a study as one page that opens anywhere, from the question to every run."""
+"""report.html: a study as one self-contained page, from the question to every run."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NAME = "report.html"
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Write report.html beside the figures and tables, which are there already."""
+    """Write report.html into the folder, which must already have the figures and tables."""
     file = folder / NAME
     write_atomic(file, html(case, folder).encode())
     return [file]

@@ -1,4 +1,4 @@
-"""What the interactive learning curves draw: means, spreads and single runs of every cell, as dense as pixels are."""
+"""Data of the interactive learning curves: means, SDs and single runs of every cell, thinned to what pixels show."""
 
 import itertools
 from typing import Any
@@ -16,18 +16,18 @@ from analysis.case.learning_curves import AXES, end_at_shares, logged, metrics_o
 from analysis.figures.draw.captions import with_losses
 from analysis.figures.draw.page import page_of
 
-POINTS = 400  # of a mean line: about two pixels each
-NUMBERS = 400_000  # of all single runs together, so that a page of 10,000 runs still opens
-FEWEST = 24  # points of a single run
+POINTS = 400  # per mean curve: about two pixels each
+NUMBERS = 400_000  # over all single runs, so that a page with 10,000 runs still opens
+FEWEST = 24  # points per single run
 TITLES = {"tokens": "training tokens", "seconds": "seconds of training steps"}
 
 Series = dict[str, Any]
 Columns = dict[str, np.ndarray]
-Shelf = dict[bytes, tuple[int, list[float | None]]]  # places and columns of numbers, by their bytes
+Shelf = dict[bytes, tuple[int, list[float | None]]]  # index and values of each different column, by its bytes
 
 
 def series(case: Case) -> Series | None:
-    """The curves of every cell by the axes that were logged; None where no run logged the metric at any step."""
+    """The curves of every cell over the logged axes; None if no run logged the metric at any step."""
     manifest = case.study.manifest
     metrics, rows = metrics_of(case.study), logged(case.study)
     if rows.empty:
@@ -40,7 +40,7 @@ def series(case: Case) -> Series | None:
     nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value", "low", "high"]}, []
     for row in named_rows(case.cells):
         encoding = drawn.encodings[row.cell]
-        dash = encoding.dash  # which SVG says in other words
+        dash = encoding.dash
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
         cells.append(
             {
@@ -64,7 +64,7 @@ def series(case: Case) -> Series | None:
 
 
 def _put(shelf: Shelf, values: np.ndarray) -> int:
-    """The place of a column among all; each is kept once: most runs were logged at the same steps."""
+    """The index of a column; equal columns are stored once, as most runs were logged at the same steps."""
     key = values.tobytes()
     if key not in shelf:
         shelf[key] = len(shelf), [_short(value) for value in values.tolist()]
@@ -72,7 +72,7 @@ def _put(shelf: Shelf, values: np.ndarray) -> int:
 
 
 def _short(value: float) -> float | None:
-    """A number to six digits, whole ones without a point; None for what is no number."""
+    """A number rounded to six digits, integers as int; None if it is not finite."""
     if not np.isfinite(value):
         return None
     rounded = float(f"{value:.6g}")
@@ -92,7 +92,7 @@ def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
 
 
 def _means(study: Study, rows: pandas.DataFrame, axes: list[str]) -> dict[str, Columns]:
-    """Mean, SD and band of each cell over its done runs, where every one of them was evaluated."""
+    """Mean, SD and band of each cell over its done runs, at points where all of them were evaluated."""
     found = over_seeds(rows[rows["status"] == "done"], ["cell", axes[0]], tuple(axes[1:]))
     found = end_at_shares(found, study.manifest, metrics_of(study))
     found = found.rename(columns={"mean": "value"}).sort_values(axes[0], kind="stable")
@@ -101,13 +101,13 @@ def _means(study: Study, rows: pandas.DataFrame, axes: list[str]) -> dict[str, C
 
 
 def _kept(columns: Columns, points: int, shelf: Shelf) -> dict[str, int]:
-    """Where the shelf has each column, thinned where it is longer than `points`."""
+    """The index in the shelf of each column, thinned to at most `points`."""
     places = _places(columns["value"], points)
     return {name: _put(shelf, column[places]) for name, column in columns.items()}
 
 
 def _places(values: np.ndarray, points: int) -> np.ndarray:
-    """Which of many values to keep: the ends, and the least and the greatest of each of points / 2 stretches."""
+    """The indices to keep when thinning: the ends, and the minimum and maximum of each of points / 2 intervals."""
     n = len(values)
     if n <= points:
         return np.arange(n)

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: templates, scripts and pictures inside, the network shut out."""
+"""Self-contained HTML pages: scripts and pictures are embedded, and network access is blocked."""
 
 import base64
 import hashlib
@@ -17,12 +17,12 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def render(template: str, **content: Any) -> str:
-    """The page of a template; every value in `content` is text, whatever it looks like."""
+    """A rendered template; values in `content` are escaped unless they are Markup."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,  # but no markup
+        finalize=lambda value: visible(value) if type(value) is str else value,  # not Markup
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -31,30 +31,30 @@ def render(template: str, **content: Any) -> str:
 
 
 def _short(text: str) -> bool:
-    """Whether a text of a table stays on one line: a few words, an interval, or a path."""
+    """Whether a table cell must stay on one line: a few words, an interval, or a path."""
     return len(text) < (30 if "[" in text else 24) or (len(text) < 80 and " " not in text)
 
 
 def asset(name: str) -> Markup:
-    """A style sheet or script of ours, as it is."""
+    """A style sheet or script from the templates folder, not escaped."""
     return script((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def script(text: str) -> Markup:
-    """Code to stand inside its element as it is.  Raises ValueError for what would end the element."""
+    """Code to embed in a script or style element, not escaped.  Raises ValueError if it would end the element."""
     if re.search(r"</(script|style)|<!--|\r", text, re.IGNORECASE):
         raise ValueError("a script or style sheet holds what would end it inside a page")
     return Markup(text)
 
 
 def data(content: Any) -> Markup:
-    """JSON to stand inside a script element, which nothing in it can end.  Raises ValueError for NaN and infinities."""
+    """JSON to embed in a script element, escaped so that nothing ends it.  Raises ValueError for NaN and infinities."""
     text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 def policy(scripts: Sequence[str]) -> str:
-    """A Content-Security-Policy under which these very scripts run, and nothing else, and nothing is fetched."""
+    """A Content-Security-Policy that allows only these scripts and no network access."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
     rules = ["default-src 'none'", f"script-src {allowed}", "style-src 'unsafe-inline'", "img-src data:"]

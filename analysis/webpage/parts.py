@@ -1,4 +1,4 @@
-"""The parts of the page, each a question that a reader has, and which sections of the report answer it."""
+"""The parts of the page, each a reader's question, and the sections of the report that answer it."""
 
 import base64
 import hashlib
@@ -27,21 +27,21 @@ QUESTIONS = {
     "runs": "Every run",
     "made": "How was this made?",
 }
-# Where each section, sheet and figure belongs; one that is not named helps to judge the result.
+# The part of each section, sheet and figure; sections and sheets that are not listed belong to "trust".
 SECTIONS = {"verdicts": "help", "claims": "help", "plan": "compared", "differences": "compared", "left-out": "wrong"}
 SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
 SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
 FIGURES = {"claims": "help", "effects": "help", "curves": "training", "seeds": "training", "placebos": "trust"}
-UNTITLED = ("verdicts", "plan", "left-out", "runs")  # the question above says it already
-FEW = 8  # sentences that are read one by one
-LONG = 40  # rows beyond which a table is folded
-PIXELS = 134  # of the page, per inch of a figure
+UNTITLED = ("verdicts", "plan", "left-out", "runs")  # sections without a heading: the question is enough
+FEW = 8  # sentences up to which all are shown
+LONG = 40  # rows from which a table is collapsed
+PIXELS = 134  # per inch of a figure
 
-Block = dict[str, Any]  # of one `kind`; `templates/blocks.html` says which there are and how each is written
+Block = dict[str, Any]  # with a `kind`; `templates/blocks.html` has the kinds and their HTML
 
 
 class Part(NamedTuple):
-    """A question and what answers it; `anchor` is its place in the page."""
+    """A question and the blocks that answer it; `anchor` is its id in the page."""
 
     anchor: str
     heading: str
@@ -49,9 +49,9 @@ class Part(NamedTuple):
 
 
 def parts(case: Case, folder: Path) -> list[Part]:
-    """All parts that have something to say."""
+    """All parts that are not empty."""
     found: dict[str, list[Block]] = {name: [] for name in QUESTIONS}
-    known = set(warnings(case))  # sentences that stand in the page already
+    known = set(warnings(case))  # sentences that are already in the page
     found["training"] += _curves(case)
     for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
@@ -66,12 +66,12 @@ def parts(case: Case, folder: Path) -> list[Part]:
     found["made"] += [{"kind": "facts", "rows": list(hashes.items())}]
     for name, table in case.drawn.items():
         found[FIGURES.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))
-    found["help"].sort(key=lambda block: block["kind"] == "table")  # sentences and figures come before the numbers
+    found["help"].sort(key=lambda block: block["kind"] == "table")  # sentences and figures before tables
     return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
 
 
 def warnings(case: Case) -> list[str]:
-    """What a reader must know before anything else."""
+    """Warnings for the top of the page."""
     manifest, runs = case.study.manifest, case.study.runs
     found = [naming.role(manifest), evidence.unadjusted(manifest), ALONE * (len(manifest.seeds) == 1)]
     if not (runs["status"] == "done").any():
@@ -98,7 +98,7 @@ def _blocks(case: Case, section: Section, known: set[str]) -> Iterator[Block]:
 
 
 def _findings(case: Case, section: Section) -> Iterator[Block]:
-    """The sentences of the verdicts; where they are many a count, and first those that decide something."""
+    """The sentences of the verdicts; if there are many, a count, then conclusive ones, with the rest collapsed."""
     verdicts = evidence.headline(case.effects)["verdict"].tolist()
     lines = [(line, verdict in evidence.DECIDED) for line, verdict in zip(section.items, verdicts, strict=True)]
     if len(lines) <= FEW:
@@ -114,7 +114,7 @@ def _findings(case: Case, section: Section) -> Iterator[Block]:
 def _sheet(sheet: Sheet, known: set[str], folded: bool = False) -> Iterator[Block]:
     notes = [note for note in sheet.notes if note not in known]
     known.update(notes)
-    if sheet.name == "claims":  # the sentences above it say what was found, and a column of them is all that is seen
+    if sheet.name == "claims":  # its widest column repeats the sentences above
         place = sheet.head.index("found")
         head, *rows = ([*row[:place], *row[place + 1 :]] for row in (sheet.head, *sheet.rows))
         sheet = sheet._replace(head=head, rows=rows)
@@ -134,7 +134,7 @@ def _runs(case: Case, sheet: Sheet) -> Block:
 
 
 def _figure(case: Case, file: Path, caption: list[str]) -> Block:
-    """A PNG as it is, as wide as the figure is in inches, with its caption and the same without details (`alt`)."""
+    """A PNG, embedded at the width of the figure in inches, with its caption and a shorter `alt` text."""
     content, says = file.read_bytes(), figures.KINDS[file.stem].says
     width, height = struct.unpack(">II", content[16:24])
     shown = round(PIXELS * figures.edits(case).width)
