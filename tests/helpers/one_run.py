@@ -63,12 +63,7 @@ def carry_out(
         return sweep(plan).code
 
 
-def here(plan: Plan) -> None:
-    """Trains a plan's runs in this process, one after another."""
-    train_runs(plan)
-
-
 def sweep_here(*words: str) -> int:
     """A command line carried out as `python -m ablate` does, but for its processes: the exit code."""
-    overrides = [word for word in words if word != "-m"]
-    return carry_out(plan_study(overrides), here, lambda: plan_study(overrides))
+    with patch.object(api, "run_plan", lambda plan: train_runs(plan) and None):
+        return sweep(plan_study([word for word in words if word != "-m"])).code

@@ -8,8 +8,8 @@ from one_run import carry_out, sweep_here
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.planning.plan import Plan, PlanError, plan_study
-from ablate.planning.rounds.tuning_grid import at_edge, choose, extended
+from ablate.planning.plan import Plan, PlanError, plan_again, plan_study
+from ablate.planning.rounds.tuning import at_edge, choose, extended, remarks
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -54,7 +54,7 @@ def rounds(
     trained = 0
 
     def planned() -> Plan:
-        done.append(plan(*overrides))
+        done.append(plan_again(done[-1]) if done else plan(*overrides))
         return done[-1]
 
     def launch(*_) -> None:
@@ -106,9 +106,8 @@ def test_edges_are_flagged_in_every_text(plan, capsys):
     read = load_study(done[-1].results, study.study)
     assert flag in capsys.readouterr().out and flag in preview(done[-1])
     assert flag in markdown(cells_sheet(case_of(read, done[-1].results)))
-    command = ["norm=ln", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]", "seeds=1"]
-    low = rounds(plan, *command, score=lambda levels, lr, seed: 2.0 + lr)[1][-1].manifest
-    assert "the best optim.lr (0.003) is the smallest tried" in low.cells[0].notes[-1]
+    [[low]] = remarks(["ln"], "optim.lr", [3e-3, 1e-2, 3e-2], [0], [[2.0, 2.1, 2.2]], False)
+    assert low.startswith("ln: the best optim.lr (0.003) is the smallest tried")
 
 
 def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
@@ -120,8 +119,8 @@ def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
     assert [found.value for found in study.tuning.cells.values()] == [1e-3, 3e-3]
     assert [found.scores.index(None) for found in study.tuning.cells.values()] == [1, 2]
     assert "3e-3 diverged  0.01 diverged" in capsys.readouterr().out
-    _, done, _ = rounds(plan, "norm=rms", "tune.key=optim.lr", "tune.values=[1,2]", score=lambda *_: float("nan"))
-    assert "runs diverged at every optim.lr that was tried" in done[-1].manifest.cells[0].notes[-1]
+    [[everywhere]] = remarks(["rms"], "optim.lr", [1.0, 2.0], [0], [[None, None]], False)
+    assert "runs diverged at every optim.lr that was tried" in everywhere
 
 
 def test_the_best_of_equals_is_the_earlier_and_the_direction_is_the_tasks():
@@ -147,7 +146,7 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys, untried):
             write_json(Run(done[-1].results, run.path).result_file, {"status": "done", "final": final, "error": None})
 
     def planned():
-        done.append(plan_study((*shape, *TUNE[:2])))
+        done.append(plan_again(done[-1]) if done else plan_study((*shape, *TUNE[:2])))
         return done[-1]
 
     assert carry_out(planned(), launch, planned) == 0
@@ -205,10 +204,10 @@ def test_a_tuning_run_that_failed_ends_the_command_and_is_tried_again(plan, caps
 
 
 def test_names_follow_what_is_tuned_and_not_what_it_chose(plan):
-    names = {plan("norm=ln,rms", *more).manifest.study for more in ([], TUNE, [*TUNE, "tune.seeds=3"])}
-    names.add(plan("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest.study)
-    assert len(names) == 4
-    before = plan("norm=ln,rms", *TUNE).manifest.study
+    others = ([], TUNE, [*TUNE, "tune.seeds=3"], ["tune.key=optim.lr", "tune.values=[1e-3,3e-3]"])
+    names = [plan("norm=ln,rms", *more).manifest.study for more in others]
+    assert len({*names}) == 4
+    before = names[1]
     other = rounds(plan, "norm=ln,rms", *TUNE, score=lambda levels, lr, seed: 2.0 + lr)[1][-1].manifest
     assert f"{other.study}-tune" == before and {c.config.optim.lr for c in other.cells} == {1e-3}
 
@@ -270,7 +269,8 @@ def test_what_cannot_be_tuned_is_refused_in_one_line(plan, overrides, message):
 
 
 def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys):
-    assert sweep_here(*small, "norm=ln,rms", *TUNE[:2], "tune.seeds=1", "placebo_seeds=3", "seeds=2") == 0
+    tune = [TUNE[0], "tune.values=[1e-3,1e-2]", "tune.seeds=1"]
+    assert sweep_here(*small, "norm=ln,rms", *tune, "placebo_seeds=3", "seeds=2") == 0
     said = capsys.readouterr().out
     names = sorted(path.parent.name for path in tmp_path.glob("results/studies/*/manifest.json"))
     name = names[0]
@@ -319,10 +319,10 @@ def test_verdicts_name_the_tuned_values_beside_differences_at_common_ones(plan, 
 
 
 def test_tuning_scores_all_of_the_validation_split_whatever_the_study_does(plan) -> None:
-    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, "eval.val_share=0.5", "eval.lengths=[8]")
-    tuning, scored = done[-1].ended[-1].manifest, done[-1].manifest
-    assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in tuning.cells} == {(1.0,)}
-    assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in scored.cells} == {(0.5, 8)}
+    planned = plan("norm=ln,rms", *TUNE, "eval.val_share=0.5", "eval.lengths=[8]")
+    tuning, scored = planned.manifest.cells, planned.requested.cells.rows
+    assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in tuning} == {(1.0,)}
+    assert {(cell.config.eval.val_share, *cell.config.eval.lengths) for cell in scored} == {(0.5, 8)}
 
 
 def test_matched_widths_are_matched_at_each_value(plan, untried):
@@ -334,7 +334,7 @@ def test_matched_widths_are_matched_at_each_value(plan, untried):
 
 
 def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_path, untried):
-    tiny = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", "train.steps=4")
+    tiny = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", *STEPS)
     words = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=learned", "design=one_at_a_time")
     tune = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "placebo_seeds=3", "seeds=1")
 

@@ -7,8 +7,7 @@ from ablate.config.errors import PlanError
 from ablate.planning.rounds.placebo import placebo_problems, placebo_study
 from ablate.planning.rounds.sequential import looks
 from ablate.planning.rounds.step_equivalents import step_equivalents_problems, with_step_equivalents
-from ablate.planning.rounds.tuning import tuned
-from ablate.planning.rounds.tuning_grid import tuning_problems
+from ablate.planning.rounds.tuning import tuned, tuning_problems
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
 

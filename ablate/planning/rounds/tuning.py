@@ -4,16 +4,18 @@ import dataclasses
 import hashlib
 import json
 import math
+import shlex
 from collections import Counter
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, get_type_hints
 
 from ablate import formatting
 from ablate.config.errors import PlanError, Problem
-from ablate.config.schema import Config
+from ablate.config.key_checks import CHOSEN
+from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
+from ablate.formatting import flat, is_number, nearest
 from ablate.planning.describe import recomposed, reconfigured
-from ablate.planning.earlier_runs import read_earlier
-from ablate.planning.rounds.tuning_grid import Shares, at_edge, choose, extended, seeds_of, starting_grid
+from ablate.planning.earlier_runs import choose_seeds, read_earlier
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy
 from ablate.results import records
@@ -21,6 +23,10 @@ from ablate.results.records import TunedCell, Tuning
 from ablate.results.run import Run
 
 Scores = list[list[float | None]]  # of each cell, at each value
+Shares = dict[int | None, list[int]]  # scored seed, None for all together -> tuning seeds
+
+LIMIT = 4  # values by which a grid is extended, on each side
+UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
 
 def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
@@ -54,13 +60,20 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
 
 
 def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int]]:
-    """Each cell's scores at each value over these tuning seeds, and which value is its best by its task's metric."""
-    metrics = [metric_of(cell.task) for cell in cells.checked]
-    scores = read_scores(plan, metrics, seeds)
-    lower = [
-        cell.task.metrics[metric.partition("/")[2]] == "min"
-        for cell, metric in zip(cells.checked, metrics, strict=True)
-    ]
+    """Each cell's mean scores over these tuning seeds at each value, None where a run diverged, and which is its best.
+
+    Scores are those of the first metric of the cell's own task on the validation split.
+    """
+    count, means = len(cells.checked), []
+    for i, cell in enumerate(plan.manifest.cells):
+        metric = metric_of(cells.checked[i % count].task)
+        paths = [run.path for run in plan.manifest.runs if run.cell == cell.id and run.seed in seeds]
+        ended = [Run(plan.results, path).result() for path in paths]
+        finals = [result.final.get(metric) if result else None for result in ended]
+        known = [final for final in finals if final is not None]
+        means.append(math.fsum(known) / len(known) if len(known) == len(finals) else None)
+    scores = [means[i::count] for i in range(count)]
+    lower = [next(iter(cell.task.metrics.values())) == "min" for cell in cells.checked]
     return scores, [choose(at, low) for at, low in zip(scores, lower, strict=True)]
 
 
@@ -121,19 +134,6 @@ def level(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
-def read_scores(plan: Plan, metrics: list[str], seeds: list[int]) -> Scores:
-    """For each cell the mean of its metric over these tuning seeds at each value; None where a run diverged."""
-    count, means = len(metrics), []
-    for i, cell in enumerate(plan.manifest.cells):
-        metric = metrics[i % count]  # its own task's: tasks can be scored by different ones
-        paths = [run.path for run in plan.manifest.runs if run.cell == cell.id and run.seed in seeds]
-        ended = [Run(plan.results, path).result() for path in paths]
-        finals = [result.final.get(metric) if result else None for result in ended]
-        known = [final for final in finals if final is not None]
-        means.append(math.fsum(known) / len(known) if len(known) == len(finals) else None)
-    return [means[i::count] for i in range(count)]
-
-
 def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list[int]) -> CheckedStudy:
     """The study with each cell at its best value, and what was tried.  Raises PlanError."""
     tune, before = study.settings.tune, study.cells
@@ -183,22 +183,19 @@ def with_tuning(
 def remarks(
     labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: Scores, extends: bool
 ) -> list[list[str]]:
-    """Notes on cells whose best value is doubtful; those with the same reason share one line."""
-    doubts = [doubt(key, grid, i, found[i] is None, extends) for i, found in zip(best, scores, strict=True)]
+    """Notes on cells whose best value may not be the best; those with the same reason share one line."""
+    doubts = []
+    for i, found in zip(best, scores, strict=True):
+        value, doubt = formatting.show(level(grid[i])), ""
+        if found[i] is None:
+            doubt = f"runs diverged at every {key} that was tried; {value} is the first"
+        elif at_edge(grid, i):
+            side = "largest" if grid[i] == max(grid) else "smallest"
+            how = "the grid goes no further by itself" if extends else "tune.extend=true goes on, for every cell alike"
+            doubt = f"the best {key} ({value}) is the {side} tried; {how}"
+        doubts.append(doubt)
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
     return [[f"{formatting.first_of(sharing[text], 4)}: {text}"] if text else [] for text in doubts]
-
-
-def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool, extends: bool) -> str:
-    """Why a best value may not be the best, or nothing."""
-    value = formatting.show(level(grid[i]))
-    if diverged:
-        return f"runs diverged at every {key} that was tried; {value} is the first"
-    if not at_edge(grid, i):
-        return ""
-    side = "largest" if grid[i] == max(grid) else "smallest"
-    how = "the grid goes no further by itself" if extends else "tune.extend=true goes on, for every cell alike"
-    return f"the best {key} ({value}) is the {side} tried; {how}"
 
 
 def tuned_by_seed(
@@ -225,3 +222,171 @@ def tuned_by_seed(
         values.append(f"{row.label} {shown}")
     note = f"{key} by tuning anew for each seed (in brackets: how many): {'; '.join(values)}"
     return with_tuning(study, dataclasses.replace(study.cells, rows=rows), grid, cells, note)
+
+
+def typed_values(key: str, values: list[Any]) -> list[Any]:
+    """The values as the key's type has them; those of components as they are.  Raises ValueError."""
+    section, _, name = key.partition(".")
+    if section not in SECTIONS:
+        return list(values)
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from ablate.config.compose import writable  # loads Hydra
+
+    typed, hint = [], str(get_type_hints(SECTIONS[section])[name])
+    for value in values:
+        node = writable(SECTIONS[section])
+        try:
+            if isinstance(value, bool) and "bool" not in hint:  # a number, to OmegaConf
+                raise ValueError
+            OmegaConf.update(node, name, value)
+            typed.append(OmegaConf.to_container(node)[name])  # type: ignore[index, call-overload]
+        except (OmegaConfBaseException, ValueError):
+            raise ValueError(f"{value!r} is not a value of {key}") from None
+    return typed
+
+
+def choose(scores: Sequence[float | None], lower: bool) -> int:
+    """Index of the best score, the first of equal ones; None, of a value with a diverged run, is worse than any."""
+    ranked = [math.inf if score is None else score if lower else -score for score in scores]
+    return min(range(len(ranked)), key=lambda i: (scores[i] is None, ranked[i], i))
+
+
+def at_edge(grid: Sequence[Any], i: int) -> bool:
+    """Whether a value is the smallest or the largest of its grid; values that are no numbers have no order."""
+    return all(map(is_number, grid)) and grid[i] in (min(grid), max(grid))
+
+
+def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list[Any]:
+    """The grid with one more value on each side where a best value lies, by the ratio of the outermost two there.
+
+    Values to three digits, whole ones stay whole; at most LIMIT values beyond the given ones on each side.
+    """
+    chosen, wider = {grid[i] for i in best}, list(grid)
+    for outer, inner in ((0, 1), (-1, -2)):
+        ordered = sorted(grid)
+        end, ratio = ordered[outer], ordered[outer] / ordered[inner]
+        added = sum(value < min(given) if outer == 0 else value > max(given) for value in grid)
+        new: float = float(f"{end * ratio:.3g}")
+        if all(isinstance(value, int) for value in grid):
+            new = round(new)
+        if end in chosen and added < LIMIT and new > 0 and new not in grid:
+            wider.append(new)
+    return wider
+
+
+def starting_grid(study: CheckedStudy) -> list[Any]:
+    """The values to try first: those given, with what earlier commands have added."""
+    tune = study.settings.tune
+    given, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
+    known = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
+    return known if tune.extend and known[: len(given)] == given else given
+
+
+def seeds_of(study: CheckedStudy) -> Shares:
+    """The tuning seeds of each scored seed: seed s has numbers s · n to s · n + n − 1, so that more seeds move none."""
+    count = study.settings.tune.seeds
+    if not study.settings.tune.per_seed:
+        return {None: list(TUNING_SEEDS[:count])}
+    return {seed: list(TUNING_SEEDS[seed * count : (seed + 1) * count]) for seed in scored_seeds(study)}
+
+
+def scored_seeds(study: CheckedStudy) -> list[int]:
+    """The seeds that the study will score, those of earlier looks included."""
+    earlier = read_earlier(study.results, study.tuning_name)
+    return sorted({*choose_seeds(study, earlier), *(seed for look in earlier.looks for seed in look.seeds)})
+
+
+def tuning_problems(study: CheckedStudy) -> list[Problem]:
+    """What is wrong with the `tune` keys, given the cells of a study and what is on disk of it."""
+    tune, earlier = study.settings.tune, read_earlier(study.results, study.base).manifest
+    if tune.key is None:
+        if tune.values or tune.extend or tune.per_seed:
+            return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
+        if earlier and earlier.tuning:
+            message = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
+            return [Problem("study", f"{message}, or write another name")]
+        return []
+    if found := key_problems(study, tune.key):
+        return found
+    try:
+        values = typed_values(tune.key, tune.values)
+        if len({json.dumps(value) for value in values}) < max(2, len(values)):
+            example = f"tune.key={tune.key} tune.values=[1e-3,3e-3,1e-2]"
+            found.append(
+                Problem("tune.values", f"{tune.values} must be at least two different values, as in {example}")
+            )
+        elif tune.extend and not all(is_number(value) and value > 0 for value in values):
+            message = "goes on by the ratio of the outermost two values, which must be numbers > 0"
+            found.append(Problem("tune.extend", message))
+    except ValueError as error:
+        found.append(Problem("tune.values", str(error)))
+    if tune.seeds > len(TUNING_SEEDS):
+        found.append(Problem("tune.seeds", f"{tune.seeds} are too many; write a handful"))
+    if found := found + per_seed_problems(study):
+        return found
+    # A name under which other tuning, or none, has been scored: its cells would be replaced after a look.
+    before = read_earlier(study.results, f"{study.tuning_name}-tune").manifest
+    known = before.tune if before else None
+    if known and known != records.Tune(**dataclasses.asdict(tune)):
+        was = f"{known.key} in {', '.join(map(formatting.show, known.values))}, {known.seeds} seeds"
+        was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
+        found.append(
+            Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as before, or write another study=NAME")
+        )
+    elif earlier and not earlier.tuning:
+        found.append(Problem("tune", f"{study.base} was trained without tuning; write another study=NAME"))
+    return found
+
+
+def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
+    """Why a key cannot be tuned."""
+    section, match = key.split(".")[0], study.settings.match
+    typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
+    names = [{name for name in flat(raw.as_json()) if "._" not in name} for raw in study.cells.raw]  # but for targets
+    lacking = [label for label, known in zip(study.cells.labels, names, strict=True) if key not in known]
+    message = ""
+    if not key:
+        message = "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out"
+    elif section in WHOLE:
+        message = f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr"
+    elif section == "train":
+        message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
+    elif section in UNSCORED:
+        message = f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr"
+    elif key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict):
+        message = f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY"
+    elif key in study.cells.factors:
+        message = f"{key} is swept already; leave it out of the sweep, or out of tune.key"
+    elif key in typed:
+        message = f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out"
+    elif key in CHOSEN.get(match, ()):
+        message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
+    elif match == "seconds" and section != "optim":
+        message = f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim"
+    elif len(lacking) == len(study.cells.rows):
+        near = nearest(key, set().union(*names))
+        message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
+    elif lacking:
+        message = f"{lacking[0]} has no {key}; tune a key that every cell has"
+    return [Problem("tune.key", message)] if message else []
+
+
+def per_seed_problems(study: CheckedStudy) -> list[Problem]:
+    """What does not go with `tune.per_seed`."""
+    settings, tune = study.settings, study.settings.tune
+    if not tune.per_seed:
+        return []
+    if settings.seeds == "auto":
+        message = "tunes for seeds that are known beforehand, and seeds=auto counts them later; write seeds=8"
+        return [Problem("tune.per_seed", message)]
+    shared = [key for key in ("placebo_seeds", "step_equivalents") if getattr(settings, key)]
+    found = [Problem(key, "takes one value for all seeds; leave it out, or tune.per_seed") for key in shared]
+    if str(tune.key).partition(".")[0] != "optim":
+        message = f"{tune.key} would make each seed another model; it goes with keys of optim, such as optim.lr"
+        found.append(Problem("tune.per_seed", message))
+    largest = len(TUNING_SEEDS) // tune.seeds - 1
+    if max(scored_seeds(study)) > largest:
+        found.append(Problem("tune.per_seed", f"has tuning seeds for seeds up to {largest:,}; write smaller ones"))
+    return found
