@@ -7,7 +7,7 @@ import pytest
 from fake_studies import edit_manifest
 from one_run import carry_out, write_plan
 
-from ablate.planning.plan import Plan, PlanError
+from ablate.planning.plan import Plan, PlanError, plan_again
 from ablate.results.atomic import write_json
 from ablate.results.manifest import log_look, read_manifest
 from ablate.results.records import Look, Sequential
@@ -48,7 +48,7 @@ def sweep(plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> Call
         trained: list[int] = []
 
         def replan() -> Plan:
-            rounds.append(plan(*overrides))
+            rounds.append(plan_again(rounds[-1]))
             return rounds[-1]
 
         def launch(plan: Plan) -> None:

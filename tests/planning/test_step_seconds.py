@@ -176,11 +176,11 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
 
 
 def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(small, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(step_seconds, "EACH", 0.0)
+    for name, value in {"EACH": 0.0, "BLOCK": 0.01, "ROUNDS": (2, 2), "WARM_UP": 1}.items():
+        monkeypatch.setattr(step_seconds, name, value)
     monkeypatch.setattr(step_seconds, "VAGUE", 9.0)  # whatever else this machine does
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))  # or sweeps of other tests would be waited for
-    brief = ["train.steps=20", "train.eval_every=10", "train.parallel=1"]
-    words = latest(*small, "ffn=mlp,swiglu", "seeds=2", MATCH, *brief)
+    words = latest(*small, "ffn=mlp,swiglu", "seeds=1", MATCH, "train.steps=20", "train.eval_every=10")
     assert sweep_here(*words) == 0
     done = capsys.readouterr()
     assert "steps matched: seconds of training steps" in done.out
