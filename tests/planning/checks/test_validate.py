@@ -141,7 +141,8 @@ def test_every_variant_on_disk_passes():
     assert len(chosen) > 15
     with Composer(read_groups()) as composer:
         for group, name in chosen:
-            words = [f"{group}={name}", "model.layers=1", *BESIDE.get(name, ())]
+            sizes = [] if group == "scale" else ["model.dim=16", "model.heads=2"]
+            words = [f"{group}={name}", "model.layers=1", *sizes, *BESIDE.get(name, ())]
             cells, found = Validator().validate([composer.compose(words).config])
             assert found == [] and cells[0].budget.params > 0, words
 
