@@ -21,7 +21,7 @@ from ablate.config.errors import Corrupt
 from ablate.config.files import regular
 from ablate.formatting import duration
 from ablate.formatting.streams import say, screen
-from ablate.planning.makespan import makespan
+from ablate.planning.runs import makespan
 from ablate.results.lease import Holder
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Manifest, PlannedRun

@@ -32,7 +32,7 @@ from ablate.config.subcommands import PlainParser, conclude
 from ablate.execution.fork import program
 from ablate.execution.signals import Terminated
 from ablate.formatting import instead
-from ablate.planning.registration import register, registered_criterion, registered_margin
+from ablate.planning.earlier_runs import register, registered_criterion, registered_margin
 from ablate.planning.runs import is_hydras
 from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
 from ablate.results.manifest import manifest_in, studies

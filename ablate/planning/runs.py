@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import itertools
 import platform
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.config.errors import Problem
 from ablate.config.schema import is_component
 from ablate.execution.pool import Order
 from ablate.planning import earlier_runs, reuse
-from ablate.planning.earlier_runs import read_earlier
-from ablate.planning.registration import with_registrations
+from ablate.planning.earlier_runs import read_earlier, with_registrations
 from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Sequential, Tuning
 from ablate.results.run import now
@@ -205,3 +206,11 @@ def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
     if study.looks:
         notes.append(f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {study.settings.seeds}")
     return notes
+
+
+def makespan(seconds: Iterable[float], workers: int) -> float:
+    """Seconds until the last job has ended, where each is begun, in order, by the first worker that is free."""
+    ends = [0.0] * workers
+    for one in seconds:
+        heapq.heapreplace(ends, ends[0] + one)
+    return max(ends)

@@ -14,8 +14,7 @@ from ablate.execution.fork import start
 from ablate.formatting import counted, duration
 from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
-from ablate.planning.makespan import makespan
-from ablate.planning.runs import Plan, lacks_device
+from ablate.planning.runs import Plan, lacks_device, makespan
 from ablate.planning.step_seconds import shape_of, trainer_of
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.tables import as_planned, own_name

@@ -10,7 +10,7 @@ from ablate.config.claim_relations import Claim, sides_of, weighed
 from ablate.config.claims import applicable, metric_problems, read_claims, read_criterion
 from ablate.config.designs import lay_out
 from ablate.config.typed_json import parse
-from ablate.planning.registration import Registered, register
+from ablate.planning.earlier_runs import Registered, register
 from ablate.results.records import Cell, ClaimEntry, ClaimText
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}

@@ -23,8 +23,8 @@ from ablate.evidence.claims.rules import rule_of
 from ablate.evidence.divergence import redealt
 from ablate.evidence.family import corrected, exploratory, registered
 from ablate.formatting import number
-from ablate.planning.registration import registered_criterion
-from ablate.planning.rounds.sequential import decided
+from ablate.planning.earlier_runs import registered_criterion
+from ablate.planning.rounds import decided
 from ablate.results.records import ClaimEntry, CriterionEntry, CriterionText
 from ablate.results.study import Study, load_study
 

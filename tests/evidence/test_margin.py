@@ -13,8 +13,8 @@ from ablate.cli.summary import summary
 from ablate.config.errors import PlanError
 from ablate.evidence.equivalence import inside
 from ablate.evidence.sequential import undecided
+from ablate.planning.earlier_runs import registered_margin
 from ablate.planning.plan import plan_study
-from ablate.planning.registration import registered_margin
 from ablate.results.atomic import write_json
 from ablate.results.manifest import renew_manifest
 from ablate.results.records import MarginEntry, MarginText

@@ -22,7 +22,7 @@ from ablate.evidence.equivalence import within
 from ablate.evidence.statistics import welch
 from ablate.evidence.step_equivalents import Worth, fieller, outside
 from ablate.planning.plan import PlanError
-from ablate.planning.rounds.step_equivalents import with_steps
+from ablate.planning.rounds import with_steps
 from ablate.results import run_key
 from ablate.results.code_hash import Code
 from ablate.results.manifest import read_manifest

@@ -9,7 +9,7 @@ from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.planning.plan import Plan, PlanError, plan_again, plan_study
-from ablate.planning.rounds.tuning import at_edge, choose, extended, remarks
+from ablate.planning.tuning import at_edge, choose, extended, remarks
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run

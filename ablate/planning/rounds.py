@@ -1,0 +1,210 @@
+"""The rounds of a command: each a separate study, planned when the ones before it have ended.
+
+tuning         `ablate.planning.tuning`
+placebos       the reference cell beside copies of itself in which one part of the randomness is drawn anew
+looks          the study itself; with seeds=auto once per look, until all is decided or the seeds are at their most
+exchange runs  each reference cell at 0.8, 1 and 1.25 times its steps, which give effects in training steps
+
+Exchange runs are a separate study, trained after the study with the seeds that it has; with seeds=auto after the runs
+of each look and before its results are read, so that whatever is decided can be decided in steps, too.  No comparison
+has been seen when they start, and they add no seed.  The runs at 1 times the steps are the study's own.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablate import formatting
+from ablate.config.errors import PlanError, Problem
+from ablate.config.schema import BY_STEPS, COMPONENTS, Config
+from ablate.model.init import FIXED
+from ablate.model.placebo import redrawn
+from ablate.planning.describe import cells_of
+from ablate.planning.runs import Plan, plan_runs
+from ablate.planning.study import Cells, CheckedStudy
+from ablate.planning.tuning import summary_of, tuned, tuning_problems
+from ablate.results.records import Manifest
+from ablate.results.study import load_study
+
+LEAST = 3  # placebos of a kind; fewer have no spread to speak of
+PLACEBO_LABELS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
+PLACEBO = "seed.placebo"
+RATIOS = (0.8, 1.0, 1.25)  # at even distances in the logarithm
+STEPS = "train.steps"
+Shapes = dict[str, tuple[str, tuple[int, ...]]]  # of parameters: name -> (role, shape)
+
+
+def next_round(study: CheckedStudy) -> Plan:
+    """The first round of a study that has something left to train, else its last, and the rounds that have ended."""
+    ended: dict[str, Plan] = {}
+    for plan in rounds_of(study):
+        if plan.todo:
+            break
+        ended.pop(plan.study.name, None)
+        ended[plan.study.name] = plan
+    ended.pop(plan.study.name, None)
+    return dataclasses.replace(plan, ended=list(ended.values()), requested=study)
+
+
+def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
+    """The plans of a command's rounds in order, the study's own last; the next is made when all runs of one have ended.
+
+    Raises PlanError.
+    """
+    settings = study.settings
+    if problems := tuning_problems(study) + placebo_problems(study) + step_equivalents_problems(study):
+        raise PlanError(problems)
+    if settings.tune.key is not None:
+        study = yield from tuned(study)
+    if settings.placebo_seeds:
+        placebos = placebo_study(study)
+        yield plan_runs(placebos)
+        study = dataclasses.replace(study, entries=study.entries | {"placebos": placebos.name})
+    yield from with_step_equivalents(study) if settings.step_equivalents else looks(study)
+
+
+def looks(study: CheckedStudy) -> Iterator[Plan]:
+    """The study's plan, or with seeds=auto its plan at each look until one leaves nothing to decide."""
+    if study.settings.seeds != "auto":
+        yield plan_runs(study)
+        return
+    # SciPy takes a while, and no other study plans with it.
+    from ablate.evidence import described, looks_until
+
+    planned = looks_until(study.settings.seeds_max)
+    for n in planned:
+        plan = plan_runs(dataclasses.replace(study.set(seeds=n), looks=planned, more=n < planned[-1]))
+        if described(plan.manifest) and not any(entry.registered for entry in plan.manifest.claims.values()):
+            message = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
+            raise PlanError([Problem("seeds", message)])
+        yield plan
+        if decided(plan.results, plan.manifest):
+            return
+
+
+def decided(results: Path, manifest: Manifest) -> bool:
+    """Whether a look leaves nothing for more seeds to decide: of registered claims, and of effects that are judged."""
+    from ablate.evidence import claims, described, effects, registered, undecided
+
+    study = load_study(results, manifest.study, manifest, curves=False)
+    tables = [claims(study)] * bool(registered(manifest)) + [effects(study)] * (not described(manifest))
+    return all(undecided(table).empty for table in tables)
+
+
+def placebo_problems(study: CheckedStudy) -> list[Problem]:
+    """What is wrong with `placebo_seeds`."""
+    count, seed = study.settings.placebo_seeds, study.settings.seed
+    if not count:
+        return []
+    messages = []
+    if count < LEAST:
+        message = f"as in placebo_seeds=8: {count} of each kind tell nothing about a spread"
+        messages.append(f"must be ≥ {LEAST}, {message}")
+    if PLACEBO in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked):
+        messages.append(f"sets {PLACEBO} by itself; leave one of them out")
+    if None not in (seed.init, seed.data):
+        messages.append("seed.init and seed.data are both fixed, so that all its seeds would be one run")
+    return [Problem("placebo_seeds", message) for message in messages]
+
+
+def placebo_study(study: CheckedStudy) -> CheckedStudy:
+    """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
+    count, (row, plain) = study.settings.placebo_seeds, study.cells.references[0]
+    shapes, config = plain.budget.shapes, plain.config.with_value("eval.lengths", [])
+    kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config)]
+    checked = [plain._replace(config=config.with_value(PLACEBO, kind)) for kind in kinds]
+    labels = [f"{row.label}, {PLACEBO_LABELS.get(kind, f'{kind} drawn anew')}" if kind else row.label for kind in kinds]
+    levels, names, at = [{PLACEBO: kind} for kind in kinds], [row.name] * len(kinds), [0] * len(kinds)
+    cells = cells_of({PLACEBO: kinds}, {PLACEBO: None}, checked, names, levels, labels, at)
+    shares = [shared_draws(kind, shapes, plain.config) for kind in kinds]
+    rows = [dataclasses.replace(each, shared_draws=share) for each, share in zip(cells.rows, shares, strict=True)]
+    note = f"placebos: {row.label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {summary_of(study)}"
+    entries, seeds = {"placebo_of": study.base}, list(range(count))
+    return study.companion(f"{study.base}-aa", dataclasses.replace(cells, rows=rows), note, entries, seeds=seeds)
+
+
+def kinds_of(swept: list[str], shapes: Shapes, config: Config) -> list[str]:
+    """The swept components of which the model draws something, then data order, initialisation and chaos.
+
+    A half of the randomness that `seed` fixes is no source: all its placebos would be drawn alike.
+    """
+    keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
+    studied = [key for key in keys if key in COMPONENTS and key != "init" and shared_draws(key, shapes, config) < 1]
+    varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
+    return [*(studied if "init" in varying else []), *varying, "chaos"]
+
+
+def shared_draws(kind: str | None, shapes: Shapes, config: Config) -> float:
+    """Share of a model's drawn numbers, and of vectors trained for its seed, that a placebo of a kind has in common
+    with the plain run.
+    """
+    fixed = {*FIXED} - ({"vectors"} if config.embedding.get("shared") is False else set())
+    drawn = {name: math.prod(shape) for name, (role, shape) in shapes.items() if role not in fixed}
+    return 1 - sum(drawn[name] for name in redrawn(kind, drawn)) / max(1, sum(drawn.values()))
+
+
+def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
+    """What is wrong with `step_equivalents`."""
+    if not study.settings.step_equivalents:
+        return []
+    swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
+    least = min(cell.config.train.steps for cell in study.cells.checked)
+    found = []
+    if not swept:
+        found.append("nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out")
+    if STEPS in swept:
+        found.append(f"sets {STEPS} by itself; leave one of them out")
+    if study.settings.match in BY_STEPS:
+        found.append(f"match={study.settings.match} gives cells other steps than their reference; write another match")
+    if len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS):
+        found.append(f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3")
+    return [Problem("step_equivalents", message) for message in found]
+
+
+def scaled(steps: int, ratio: float) -> int:
+    """A multiple of a number of steps, rounded."""
+    return math.floor(steps * ratio + 0.5)
+
+
+def with_step_equivalents(study: CheckedStudy) -> Iterator[Plan]:
+    """The plans of a study, each followed by that of exchange runs with its seeds; the last comes again as the end."""
+    own = [cell.config.train.steps for _, cell in study.cells.references]
+    steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
+    count = formatting.counted(len(own), "reference cell")
+    note = f"then exchange runs: {count} at {' and '.join(steps)} steps, with the same seeds"
+    entries = study.entries | {"exchange": f"{study.name}-exchange"}
+    for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):
+        yield dataclasses.replace(plan, more=True)
+        cells, of, seeds = exchange_cells(plan.study.cells), {"exchange_of": plan.study.name}, plan.manifest.seeds
+        shown = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
+        yield plan_runs(plan.study.companion(entries["exchange"], cells, shown, of, seeds=seeds))
+    yield dataclasses.replace(plan, more=False, notes=[each for each in plan.notes if each != note])
+
+
+def exchange_cells(cells: Cells) -> Cells:
+    """The reference cells of all strata at each multiple of their steps."""
+    own = [cell.config.train.steps for _, cell in cells.references]
+    strata = {key: values for key, values in cells.factors.items() if key not in cells.reference}
+    made = [(i, ratio, scaled(steps, ratio)) for i, steps in enumerate(own) for ratio in RATIOS]
+    # Strata of other lengths have no number of steps in common.
+    shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
+    checked, names, levels, labels = [], [], [], []
+    for (i, _, steps), level in zip(made, shown, strict=True):
+        row, cell = cells.references[i]
+        checked.append(cell._replace(config=with_steps(cell.config, steps)))
+        names.append(row.name)
+        levels.append({key: row.levels[key] for key in strata} | {STEPS: level})
+        labels.append(f"{row.label}, {steps} steps")
+    at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
+    factors, reference = strata | {STEPS: list(dict.fromkeys(shown))}, {STEPS: shown[RATIOS.index(1.0)]}
+    return cells_of(factors, reference, checked, names, levels, labels, at)
+
+
+def with_steps(config: Config, steps: int) -> Config:
+    """A configuration with another number of steps; the warm-up stays, or shrinks where it no longer ends in time."""
+    before, warmup = config.train.steps, config.optim.warmup
+    if steps <= warmup < before:
+        warmup = math.floor(warmup * steps / before + 0.5)
+    return config.with_value("eval.lengths", []).with_value("train.steps", steps).with_value("optim.warmup", warmup)
