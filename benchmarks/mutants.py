@@ -59,9 +59,9 @@ MAPPING = {
         "tests/analysis/cli/test_analyse.py",
     ],
     "ablate/execution/tracking": ["tests/execution/test_tracking.py", "tests/analysis/sources/test_wandb.py"],
-    "ablate/planning/rounds": [
+    "ablate/planning/tuning.py": ["tests/planning/test_tuning.py", "tests/planning/test_tuning_per_seed.py"],
+    "ablate/planning/rounds.py": [
         "tests/planning/test_tuning.py",
-        "tests/planning/test_tuning_per_seed.py",
         "tests/planning/test_sequential_rounds.py",
         "tests/planning/test_step_equivalents.py",
         "tests/planning/test_placebo.py",
@@ -487,7 +487,7 @@ def main() -> None:
         if not folder.exists():
             copied(folder)
         os.chdir(folder)
-        paths = [str(file) for name in MAPPING for file in sorted(Path(name).rglob("*.py"))]
+        paths = [str(file) for name in MAPPING for file in sorted(Path(name).rglob("*.py")) or [Path(name)]]
         every = [mutant for path in paths for mutant in mutants_of(path)]
         every = [mutant for mutant in every if not given.words or any(word in mutant.path for word in given.words)]
         sample = random.Random(given.seed).sample(every, min(given.sample, len(every)))
@@ -495,7 +495,7 @@ def main() -> None:
         for name in LIBRARIES:
             importlib.import_module(name)
         for package, files in MAPPING.items():
-            todo = [each for each in sample if each.path.startswith(f"{package}/") and each.name not in ends_in(log)]
+            todo = [each for each in sample if each.path.startswith(package) and each.name not in ends_in(log)]
             options = [*OPTIONS, f"--basetemp={place / 'tmp'}", *(f"--deselect={test}" for test in LONG), *files]
             session = Session(paths, todo, place / f"{package.replace('/', '.')}.json", log)
             if todo and (pid := os.fork()) == 0:
