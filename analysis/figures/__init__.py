@@ -1,4 +1,4 @@
-"""The figures of a study, chosen by what it contains; each kind is a table and a function that draws it."""
+"""The figures of a study, chosen by its content; each kind is a table and a function that draws it."""
 
 import dataclasses
 from importlib import import_module
@@ -21,24 +21,24 @@ from analysis.figures.subset import select
 
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 
-# In the order in which a reader wants them.
+# In the order of the report.
 ORDER = "claims effects waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
 ORDER += " sensitivity extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
 
 
 def edits(case: Case) -> Edits:
-    """What the user wrote in figures.yaml of a study.  Raises `Refused`."""
+    """The user's figures.yaml of a study.  Raises `Refused`."""
     return edits_of(edits_file(case), case.study.manifest, list(KINDS))
 
 
 def edits_file(case: Case) -> Path:
-    """Where the edits of a study's figures are."""
+    """The path of a study's figures.yaml."""
     return case.folder / FILE
 
 
 def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame]:
-    """The table of each figure that a study has, by its name, as it is drawn.  Raises `Refused`."""
+    """The table of each figure of a study, by name, with the user's subset and order.  Raises `Refused`."""
     given = given or edits(case)
     found = {}
     for name in [name for name in KINDS if given.figures is None or name in given.figures]:
@@ -49,7 +49,7 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
 
 
 def plot(case: Case, name: str) -> Figure:
-    """One figure of a study.  Raises `Refused` where there is no such kind, or nothing of it in the study."""
+    """One figure of a study.  Raises `Refused` for an unknown kind, and if the study has no data for it."""
     if name not in KINDS:
         raise Refused(f"{name}: no such figure; {instead(name, KINDS)}")
     given = dataclasses.replace(edits(case), figures=[name])
@@ -62,7 +62,7 @@ def plot(case: Case, name: str) -> Figure:
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Draw what the study contains as PDF and PNG, each with its caption as text.  Raises `Refused`."""
+    """Draw all figures of a study as PDF and PNG, with a text file for each caption.  Raises `Refused`."""
     given = edits(case)
     manifest, files = case.study.manifest, []
     page = page_of(manifest, given)

@@ -1,4 +1,4 @@
-"""What a figure's file says of itself: the study, the hashes of its table and of the analysis, the command."""
+"""Metadata in a figure's file: the study, hashes of its table and of the analysis code, the command."""
 
 import ast
 import functools
@@ -21,11 +21,11 @@ from analysis.figures.draw.page import Page
 
 MARK = "ablate figure "
 Stamp = dict[str, str]
-MOST = 2000  # runs that are named one by one
+MOST = 2000  # runs up to which each run is hashed
 
 
 def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> Stamp:
-    """What is written into the file of a figure."""
+    """The metadata for a figure's file."""
     manifest = study.manifest
     found = {"study": manifest.study, "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
     found |= {"analysis": source_hash(), "command": command(manifest)}
@@ -35,24 +35,24 @@ def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> St
 
 
 def metadata(stamped: Stamp) -> dict[str, str]:
-    """The stamp as entries that PDF and PNG have: a title, the command, and all of it as JSON in ASCII."""
+    """The stamp as metadata entries of PDF and PNG: a title, the command, and the whole stamp as ASCII JSON."""
     keywords = MARK + json.dumps(stamped, separators=(",", ":"), sort_keys=True)
     return {"Title": f"{stamped['figure']} of {stamped['study']}", "Subject": stamped["command"], "Keywords": keywords}
 
 
 def command(manifest: Manifest) -> str:
-    """The command that makes the figures of a study, or of runs that are none of ours."""
+    """The command that makes the figures of a study, or of imported runs."""
     return manifest.command if manifest.source else f"ablate analyse {manifest.study}"
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
-    """SHA-256 of the columns, values and attributes of a table, and of the page; ten digits of a number count."""
+    """SHA-256 of the columns, values and attributes of a table, and of the page, with numbers to ten digits."""
     values = {str(name): [_plain(value) for value in table[name].tolist()] for name in table}
     return _digest([list(map(str, table.columns)), values, _plain(table.attrs), page_hash(page)])
 
 
 def page_hash(page: Page) -> str:
-    """SHA-256 of what a page adds to a table."""
+    """SHA-256 of the page's width, caption, labels and encodings."""
     colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
     labels = sorted((page.manifest.shown or {}).items())
     return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.encodings)])
@@ -64,7 +64,7 @@ def _digest(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, numbers as texts of ten significant digits: sums may be made in another order."""
+    """A value for JSON, with numbers as texts of ten digits, since sums may be computed in another order."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -77,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 def run_hashes(study: Study) -> str:
-    """Eight digits for each run, in order: what it ended with, and where it is known what it logged."""
+    """A hash of eight digits for each run, in order, over its final values and its curve."""
     columns = ["cell", "seed", "status", *sorted(name for name in study.runs if "/" in str(name))]
     logged = _logged_hashes(study)
     rows = study.runs[columns].to_dict("records")
@@ -107,7 +107,7 @@ def source_hash() -> str:
 
 @functools.cache
 def drawing_hash() -> str:
-    """SHA-256 of the code that draws: the kinds of figures, and what they share."""
+    """SHA-256 of the drawing code: the kinds of figures, and what they share."""
     here = Path(__file__).parent
     return _hash_of([*(here / "kinds").glob("*.py"), *(here / "draw").glob("*.py")])
 
@@ -118,7 +118,7 @@ def _hash_of(files: list[Path]) -> str:
 
 
 def _code(text: str) -> str:
-    """The code of a module whatever its layout, comments and docstrings."""
+    """The code of a module without layout, comments and docstrings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
@@ -140,7 +140,7 @@ def read_stamp(data: bytes) -> Stamp | None:
 
 
 def _pdf_texts(data: bytes) -> Iterable[str]:
-    """Literal strings of the Info entry Keywords: as matplotlib writes them, escaped by backslashes."""
+    """The literal strings of the Info entry Keywords, which matplotlib escapes with backslashes."""
     for match in re.finditer(rb"/Keywords\s*\(((?:[^\\()]|\\.)*)\)", data, re.DOTALL):
         yield re.sub(rb"\\(.)", rb"\1", match[1], flags=re.DOTALL).decode("latin-1")
 
@@ -152,6 +152,6 @@ def _png_texts(data: bytes) -> Iterable[str]:
 
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as image:
-            return [text for text in image.info.values() if isinstance(text, str)]  # no pixel is decoded
+            return [text for text in image.info.values() if isinstance(text, str)]  # decodes no pixels
     except Exception:  # Pillow raises anything on damaged bytes
         return []

@@ -1,4 +1,4 @@
-"""From the table of a kind to what its figure shows: the user's subset and order, and not more than fits."""
+"""The rows of a kind's table that its figure shows: the user's subset and order, limited to what fits."""
 
 import math
 from typing import Any
@@ -56,7 +56,7 @@ def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pan
     kept = table[[all(level in edits.levels.get(factor, [level]) for factor, level in each) for each in pairs]]
     one, how = kept.drop_duplicates(whose), ""
     if len(one) > most:
-        # The family is what a study was made for; in it what was decided, or withheld for divergence, is never hidden.
+        # Family rows come first, and in it the decided and withheld ones.
         rank = one.assign(family=~one["family"].astype(bool)) if "family" in one else one
         rank = rank.assign(verdict=~rank["verdict"].isin(NEVER_HIDDEN)) if "verdict" in rank else rank
         by = [name for name in ("family", "verdict", "p") if name in rank]
@@ -73,7 +73,7 @@ def _pairs(row: Any) -> list[tuple[str, str]]:
 
 
 def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[int]:
-    """Places of the rows in the user's order; rows of which it says nothing stay where they are."""
+    """The indices of the rows in the user's order; rows that it does not mention stay where they are."""
     if "cell" in table:
         cells = {cell.id: cell.levels for cell in manifest.cells}
         names = sorted(manifest.factors, key=lambda name: name in manifest.reference)  # first what is not compared
@@ -97,7 +97,7 @@ def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[in
 
 
 def _place(level: str, factor: str, manifest: Manifest, edits: Edits) -> float:
-    """A level's place: in the user's list, those that it does not name behind it as the study has them."""
+    """A level's position: in the user's list, or after it in the study's order."""
     listed = edits.order.get(factor, [])
     there = [formatting.show(each) for each in manifest.factors[factor]]
     return listed.index(level) if level in listed else len(listed) + there.index(level)

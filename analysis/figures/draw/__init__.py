@@ -1,1 +1,1 @@
-"""What several kinds of figure draw with: axes, legends, rows, encodings, text that fits."""
+"""Shared drawing code of the figures: axes, legends, rows, encodings, text that fits."""

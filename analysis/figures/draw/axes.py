@@ -1,4 +1,4 @@
-"""Axes whose ticks read like the numbers in the text, and the marks on them: points, intervals, lines and bands."""
+"""Axes with ticks formatted like the numbers in the text, and marks: points, intervals, lines and bands."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ SLANTED = 22  # characters of a slanted name
 
 
 class Short(ScalarFormatter):
-    """Ticks in the manner of the numbers beside them: −0.05, 0, 0.05."""
+    """Ticks formatted like the numbers in the text: −0.05, 0, 0.05."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         """The text of one tick."""
@@ -32,7 +32,7 @@ class Short(ScalarFormatter):
 
 
 def numbers(values: Iterable[float]) -> list[str]:
-    """Settings in one form: 1e-4, 3e-4, 1e-2 where one is below 0.001, else 0.001, 0.01, 3, 128."""
+    """Settings in one format: 1e-4, 3e-4, 1e-2 if one is below 0.001, else 0.001, 0.01, 3, 128."""
     known = list(values)
     if all(value == 0 or 0.001 <= abs(value) < 1e5 for value in known):
         return [f"{value:g}" for value in known]
@@ -47,14 +47,14 @@ def _scientific(value: float) -> str:
 
 
 def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = ()) -> None:
-    """A log axis from `low` to `high` with ticks at `at`, or at 1, 2, 5, 10, … that are few enough to be read."""
+    """A log axis from `low` to `high` with ticks at `at`, or at a few of 1, 2, 5, 10, …"""
     axis.set_xscale("log")
     axis.set_xlim(low, high)
     _ticks(axis.xaxis, list(at) or _few(low, high))
 
 
 def log_y(axis: Axes, low: float, high: float) -> None:
-    """A log axis from `low` to `high` with ticks at 1, 2, 5, 10, … that are few enough to be read."""
+    """A log axis from `low` to `high` with ticks at a few of 1, 2, 5, 10, …"""
     axis.set_yscale("log")
     axis.set_ylim(low, high)
     _ticks(axis.yaxis, _few(low, high))
@@ -67,7 +67,7 @@ def _ticks(axis: Axis, ticks: list[float]) -> None:
 
 
 def _few(low: float, high: float, most: int = 6) -> list[float]:
-    """Ticks of a log axis: even ones within a factor of 4; else 1, 2, 3, 5, 7 of each decade, 1, 2, 5, decades, …"""
+    """Ticks of a log axis: linear within a factor of 4; else 1, 2, 3, 5, 7 of each decade, 1, 2, 5, or decades."""
     if high / low < 4:
         return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
@@ -80,7 +80,7 @@ def _few(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def value_axis(axis: Axes, at: list[float]) -> None:
-    """An axis of the values that were tried: log where they span a factor of 4 or more, zero as a place of its own."""
+    """An axis of the values that were tried: log if they span a factor of 4 or more, with a separate place for zero."""
     low, high = min(at), max(at)
     if low > 0 and high / low >= 4:
         factor = (high / low) ** 0.06
@@ -95,7 +95,7 @@ def value_axis(axis: Axes, at: list[float]) -> None:
 
 
 def limits(values: Any, share: float = 0.08) -> tuple[float, float]:
-    """Limits that hold these values with room around them; 0 and 1 where none is finite."""
+    """Axis limits around these values with some margin; 0 and 1 if none is finite."""
     known = np.asarray(values, float).ravel()
     known = known[np.isfinite(known)]
     if not known.size:
@@ -105,7 +105,7 @@ def limits(values: Any, share: float = 0.08) -> tuple[float, float]:
 
 
 class SpacedTicks(MaxNLocator):
-    """As many ticks along x as stand apart, at most so many; their texts are taken to be as long as the longest."""
+    """As many ticks along x as fit without overlap, at most `most`, judged by the longest tick label."""
 
     def __init__(self, axis: Axis, most: int):
         super().__init__(nbins=most, steps=[1, 2, 2.5, 5, 10])
@@ -124,14 +124,14 @@ class SpacedTicks(MaxNLocator):
 
 
 def difference_ticks(axis: Axes, page: Page, along: Literal["x", "y"] = "x") -> None:
-    """Ticks of differences: few enough to stand apart, written as numbers are elsewhere."""
+    """Ticks of differences: few enough not to overlap, formatted like the numbers in the text."""
     one = {"x": axis.xaxis, "y": axis.yaxis}[along]
     one.set_major_locator(SpacedTicks(one, 3 if page.narrow else 4) if along == "x" else MaxNLocator(5))
     one.set_major_formatter(Short())
 
 
 def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0.0) -> None:
-    """Names along x, each in the middle of its share of `inches`: in lines, or slanted and cut where it must be."""
+    """Names along x, evenly spaced over `inches`: wrapped, or rotated and cut if they do not fit."""
     room, places = inches / max(1, len(names)) - 0.05, [first + i for i in range(len(names))]
     if max((width_of(word) for name in names for word in name.split()), default=0.0) <= room:
         axis.set_xticks(places, [fold(name, room) for name in names])
@@ -143,7 +143,7 @@ def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0
 
 
 def panels(drawn: Figure, count: int, across: int, **shared: Any) -> list[Axes]:
-    """So many panels in rows of `across`; `shared` says which axes they have in common."""
+    """`count` panels in rows of `across`; `shared` is passed to `subplots`."""
     axes = list(drawn.subplots(math.ceil(count / across), across, squeeze=False, **shared).flat)
     for spare in axes[count:]:
         spare.set_visible(False)
@@ -151,7 +151,7 @@ def panels(drawn: Figure, count: int, across: int, **shared: Any) -> list[Axes]:
 
 
 def nothing(drawn: Figure, why: str) -> Figure:
-    """The figure with a sentence where data would be."""
+    """The figure with a sentence in place of data."""
     axis = drawn.subplots()
     say(axis, why)
     axis.set_axis_off()
@@ -159,12 +159,12 @@ def nothing(drawn: Figure, why: str) -> Figure:
 
 
 def say(axis: Axes, text: str) -> None:
-    """A text in the middle of a panel that has nothing else to show."""
+    """A text in the middle of an empty panel."""
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)
 
 
 def estimate(axis: Axes, at: float, row: Any, colour: str, along: str = "x", **how: Any) -> None:
-    """A point at `mean` with the interval from `low` to `high` along x or y; hollow where nothing is decided."""
+    """A point at `mean` with the interval from `low` to `high` along x or y; hollow if undecided."""
     inside = colour if row.verdict in evidence.DECIDED else "white"
     x, y = (row.mean, at) if along == "x" else (at, row.mean)
     look: dict[str, Any] = {"fmt": "o", "ms": 4.5, "lw": 1.3, "capsize": 2, "color": colour, "mfc": inside, "zorder": 3}
@@ -172,7 +172,7 @@ def estimate(axis: Axes, at: float, row: Any, colour: str, along: str = "x", **h
 
 
 def reach(row: Any) -> list[list[float]]:
-    """How far the interval goes below and above the mean, as matplotlib's error bars take it."""
+    """The distances of the interval's ends from the mean, as matplotlib's error bars expect them."""
     return [[row.mean - row.low], [row.high - row.mean]]
 
 
@@ -182,7 +182,7 @@ def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, alpha: 
 
 
 def dots_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, y: str, page: Page, markers: bool, **how: Any) -> None:
-    """A dot per row in the colour, and with `markers` with the marker, of its cell."""
+    """A dot per row in the colour of its cell, with `markers` also in its marker."""
     cells = {str(cell): page.encodings[str(cell)] for cell in dict.fromkeys(rows["cell"])}
     style = {"style": "cell", "markers": {cell: each.marker for cell, each in cells.items()}} if markers else {}
     palette = {cell: each.colour for cell, each in cells.items()}
@@ -192,7 +192,7 @@ def dots_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, y: str, page: Page,
 def lines_by_cell(
     axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *units: str, markers: bool = False, **how: Any
 ) -> None:
-    """A line per cell through `mean`, or per cell and each of `units`, columns such as the seed."""
+    """A line through `mean` per cell, or per cell and value of the columns `units`, such as the seed."""
     for (cell, *_), own in rows.dropna(subset=[x, "mean"]).groupby(["cell", *units], sort=False):
         colour, dash, marker = page.encodings[str(cell)]
         how |= {"marker": marker if markers else "None", "mec": "w", "mew": 0}

@@ -1,4 +1,4 @@
-"""What figures say of their numbers: names of axes, and the parts of captions that several kinds have."""
+"""Axis labels, and the parts of captions that several kinds share."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from ablate.results.records import Cell
 from ablate.results.study import Study
 
 SHARE = "share of runs solved"
-EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # of cells against the reference
+EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # for cells against the reference
 
 
 def axis_label(study: Study, metric: str | None = None) -> str:
-    """The metric with its unit; without one all that cells are compared by."""
+    """The metric with its unit; by default all metrics that cells are compared by."""
     metrics = [metric] if metric else evidence.measures(study.manifest)
     return " or ".join(
         SHARE if evidence.is_solved(name) else name + naming.unit(study.manifest, name) for name in metrics
@@ -22,34 +22,34 @@ def axis_label(study: Study, metric: str | None = None) -> str:
 
 
 def difference_label(study: Study, metric: str | None = None) -> str:
-    """A difference in the metric, its unit, and which way is better where that is the same for all metrics."""
+    """A difference in the metric, its unit, and the better direction if all metrics have the same."""
     metrics = [metric] if metric else evidence.measures(study.manifest)
     ways = {"lower" if evidence.lower_is_better(study.manifest, name) else "higher" for name in metrics}
     return f"difference in {axis_label(study, metric)}" + f" ({min(ways)} is better)" * (len(ways) == 1)
 
 
 def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:
-    """The strata whose cells are scored by the study's first metric, the one that an axis of all of them can have."""
+    """The strata whose cells are all scored by the study's first metric, so that they can share an axis."""
     own, metric = evidence.endpoints(study.manifest), evidence.endpoint(study.manifest)
     known = evidence.strata(study.manifest)
     return [(name, cells) for name, cells in known if all(own[cell.id] == metric for cell in cells)]
 
 
 def other_metrics(study: Study) -> str:
-    """Which strata a figure of one metric leaves out."""
+    """A note on the strata that a figure of one metric leaves out."""
     every = len(evidence.strata(study.manifest))
     left = every - len(one_metric(study))
     return f"{left} of {every} strata left out, of another metric; effects.csv has all" * bool(left)
 
 
 def intervals(known: pandas.DataFrame, family: int) -> str:
-    """What the intervals of these effects are, of a family of so many."""
+    """The kind of intervals of these effects, for a family of this size."""
     kind = evidence.interval_kind(known["metric"])
     return f"simultaneous 95 % intervals ({kind}, family of {family})" if family else EXPLORATORY
 
 
 def simultaneous(shown: pandas.DataFrame) -> str:
-    """What the intervals of these effects are, with n."""
+    """The kind of intervals of these effects, with n and the pairing."""
     known = shown[shown["low"].notna()]
     if known.empty:
         one = shown["n"].eq(1).any()
@@ -59,20 +59,20 @@ def simultaneous(shown: pandas.DataFrame) -> str:
 
 
 def assuming(known: pandas.DataFrame) -> str:
-    """What the verdicts of these effects or claims take for granted, and how many seeds may collapse."""
+    """The assumptions of the verdicts of these effects or claims, and how many seeds may collapse."""
     texts = [f"verdicts hold {text}" for text in known["assumes"].unique() if text]
     open_ = known.loc[known["verdict"].str.contains(" among "), "note"]
     return "".join(f"; {text}" for text in [*texts, *dict.fromkeys(note.split("; ")[0] for note in open_)])
 
 
 def seeds(counts: pandas.Series) -> str:
-    """How many seeds stand behind numbers: "8 seeds", "5 to 8 seeds"."""
+    """The number of seeds behind numbers: "8 seeds", "5 to 8 seeds"."""
     least, most = int(counts.min()), int(counts.max())
     return formatting.counted(most, "seed") if least == most else f"{least} to {most} seeds"
 
 
 def band_text(counts: pandas.Series) -> str:
-    """What a point and its band are, where `counts` are the seeds behind each."""
+    """The meaning of a point and its band, from the numbers of seeds behind them."""
     known = counts[counts > 0]
     if known.empty:
         return "no finished run"
@@ -80,13 +80,13 @@ def band_text(counts: pandas.Series) -> str:
 
 
 def result(row: Any, places: int) -> str:
-    """An effect with its interval and its verdict, as a row's result."""
+    """An effect's interval and verdict as the text of a row."""
     if row.verdict == "withheld" or row.n == 0:
         return f"{row.verdict}: {row.note}"
     return f"{formatting.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
 def with_losses(row: Any, first: str = "") -> str:
-    """A cell's name with what became of its runs that gave no number."""
+    """A cell's name with the counts of its diverged, failed and missing runs."""
     lost = list(filter(None, [first, *formatting.lost(row)]))
     return row.name + f" ({'; '.join(lost)})" * bool(lost)

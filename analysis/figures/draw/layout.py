@@ -1,4 +1,4 @@
-"""Rows of a figure, names left and results right, on a narrow page below their names; the legend below all panels."""
+"""Rows of a figure, names left and results right (on a narrow page below the names), and legends below all panels."""
 
 import math
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from analysis.figures.draw.page import Page
 from analysis.figures.draw.style import Encoding
 from analysis.figures.draw.wrap import fold, width_of
 
-LINE = 0.11  # inches that a line of a row's text takes
-NAMES, RESULTS, BOTH = 0.36, 0.42, 0.49  # shares of the width that they may take beside the data
-HEADING = 0.4  # inches of a panel for its title or the name of its axis
-SAMPLE, EDGE = 0.52, 0.1  # inches: of a line's sample with the space around an entry, of the page's edges
+LINE = 0.11  # inches per line of a row's text
+NAMES, RESULTS, BOTH = 0.36, 0.42, 0.49  # shares of the width for names, results, or both below each other
+HEADING = 0.4  # inches of a panel for its title or axis label
+SAMPLE, EDGE = 0.52, 0.1  # inches: a legend handle with the space around an entry, the page's margins
 MOST = 5  # columns
 
 
 def stacked(
     table: pandas.DataFrame, page: Page, texts: Sequence[tuple[Sequence[str], Sequence[str]]], inches: float = 0.18
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each of these names and results of rows, which stand at 0, 1, 2, … from the top.
+    """A figure with a panel for each pair of names and results of rows; rows are at y = 0, 1, 2, … from the top.
 
-    Rows are so many inches apart, more where a text takes several lines.
+    Rows are `inches` apart, more if a text has several lines.
     """
     shown = [_folded(names, results, page) for names, results in texts]
     lines = [max((text.count("\n") for text in [*names, *results]), default=0) for names, results in shown]
@@ -59,12 +59,12 @@ def _write(axis: Axes, names: list[str], results: list[str]) -> None:
 
 
 def name_x(axis: Axes, text: str, page: Page) -> None:
-    """The name of the data's axis; on a narrow page it reaches below the names of the rows."""
+    """Label the data's axis; on a narrow page the label extends below the names of the rows."""
     axis.set_xlabel(text, loc="right" if page.narrow else "center")
 
 
 class Legend(NamedTuple):
-    """Handles by their text, in so many columns; `height` in inches."""
+    """Handles by text, the number of columns, and the height in inches."""
 
     handles: dict[str, Line2D]
     columns: int
@@ -77,7 +77,7 @@ class Legend(NamedTuple):
 
 
 def legend(encodings: dict[str, Encoding], page: Page, line: bool = True, marker: bool = True) -> Legend:
-    """The legend of these encodings, of what the figure draws of them; long names take several lines."""
+    """The legend of these encodings, with lines, markers or both; long names are wrapped."""
     room, handles = page.width - EDGE, dict[str, Line2D]()
     for name, (colour, dash, mark) in encodings.items():
         dash, mark = dash if line else "", mark if marker else ""

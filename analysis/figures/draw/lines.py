@@ -1,4 +1,4 @@
-"""A line per variant against a numeric setting: what the figures of learning rate, depth and width share."""
+"""A line per variant against a numeric setting, for the figures of learning rate, depth and width."""
 
 import dataclasses
 import math
@@ -25,15 +25,15 @@ COUNTS = ("done", "diverged", "failed", "missing")
 
 
 def swept(manifest: Manifest) -> list[str]:
-    """The factors that are numbers with several levels."""
+    """The numeric factors with several levels."""
     return [name for name, levels in manifest.factors.items() if style.numeric(levels)]
 
 
 def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | None:
-    """A row per cell: cell, label (of its line), facet, metric, x, mean, low, high (± SD), n, runs and how they ended.
+    """A row per cell: cell, label (of its line), facet, metric, x, mean, low, high (± SD), n, runs and status counts.
 
-    A line joins the cells that differ in the factor x alone; None where x is no number that varies, or no line has two
-    points.  Tasks are facets, each with its own metric.
+    A line joins the cells that differ only in the factor x.  None if x is not numeric with several levels, or if no
+    line has two points.  Tasks are facets, each with its own metric.
     """
     manifest = case.study.manifest
     if x not in swept(manifest):
@@ -65,21 +65,21 @@ def _with_factors(manifest: Manifest, names: Iterable[str]) -> Manifest:
 
 
 def axes_of(manifest: Manifest, rows: pandas.DataFrame) -> dict[str, dict[str, Any]]:
-    """Of each metric the name of its axis (`y`), and whether less of it is better (`lower`)."""
+    """For each metric its axis label (`y`), and whether lower is better (`lower`)."""
     metrics = list(dict.fromkeys(rows["metric"]))
     names = {metric: metric + naming.unit(manifest, metric) for metric in metrics}
     return {"y": names, "lower": {metric: evidence.lower_is_better(manifest, metric) for metric in metrics}}
 
 
 def _tasks(manifest: Manifest) -> list[str]:
-    """The factors that choose the task, where that says what is measured."""
+    """The factors that change the task, if tasks differ in title or metric."""
     metrics = evidence.endpoints(manifest)
     measured = {(manifest.tasks[cell.task].title, metrics[cell.id]) for cell in manifest.cells}
     return task_factors(manifest) if len(measured) > 1 else []
 
 
 def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
-    """The factors by which lines differ: those that vary while x and the facets stay."""
+    """The factors by which lines differ: those that vary at a fixed x, other than the facets."""
     found = []
     for name in manifest.factors:
         if name in (x, *facets):
@@ -93,7 +93,7 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
 
 
 def level_label(manifest: Manifest, factor: str, level: Any) -> str:
-    """A level by itself where it is a name, as ln and rope are; with its factor where it is none, as 100 and true."""
+    """A level alone if it is a name, as ln and rope are; with its factor otherwise, as 100 and true are."""
     return naming.named(manifest, level) if isinstance(level, str) else naming.assigned(manifest, factor, level)
 
 
@@ -104,7 +104,7 @@ def mean_and_band(known: pandas.Series) -> dict[str, float]:
 
 
 def caption(rows: pandas.DataFrame) -> str:
-    """What a point and the band are, and what is missing."""
+    """The meaning of points and bands, and the counts of lost runs."""
     what = " or ".join(dict.fromkeys(rows["metric"]))
     lost = [f"{rows[name].sum()} {name}" for name in COUNTS[2:] if rows[name].sum()]
     crosses = "; × at the top: how many of a cell's runs diverged, its point (if any, open) is the mean of the others"
@@ -135,7 +135,7 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def line_encodings(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:
-    """The encoding of each line: of its variant, whatever the setting on the axis."""
+    """The encoding of each line: that of its variant, independent of the setting on the axis."""
     first = table.drop_duplicates("label")
     manifest = page.manifest
     if manifest.design == "grid":
@@ -149,7 +149,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
     for place, (label, line) in enumerate(rows.groupby("label", sort=False)):
         encoding = encodings[str(label)]
         line = line.sort_values("x")
-        whole = line.where(line["diverged"] == 0)  # no line passes through what only survivors are a mean of
+        whole = line.where(line["diverged"] == 0)  # lines skip means over survivors only
         dots: dict[str, Any] = {"marker": encoding.marker, "color": encoding.colour, "ms": 3.5}
         axis.plot(line["x"], whole["mean"], linestyle=encoding.dash, **dots)
         band(axis, whole.assign(x=line["x"]), "x", encoding)

@@ -1,4 +1,4 @@
-"""What a figure needs beside its table: width, colours, encodings and names, as the user has them in figures.yaml."""
+"""The page of a figure: width, colours, encodings and labels, with the user's changes from figures.yaml."""
 
 import io
 from collections.abc import Sequence
@@ -30,20 +30,20 @@ class Page(NamedTuple):
 
     manifest: Manifest
     width: float
-    colours: dict[tuple[str, str], str]  # of (factor, level as text)
-    encodings: dict[str, style.Encoding]  # of cell ids
-    caption: bool = False  # whether it is drawn into the image
+    colours: dict[tuple[str, str], str]  # by (factor, level as text)
+    encodings: dict[str, style.Encoding]  # by cell id
+    caption: bool = False  # whether captions are drawn into the image
 
     def label(self, name: object) -> str:
-        """A factor or a level as people read it."""
+        """The label of a factor or a level."""
         return naming.named(self.manifest, name)
 
     def colour(self, factor: str, level: object) -> str:
-        """The colour of a variant, ink for what is none."""
+        """The colour of a variant; INK for other rows."""
         return self.colours.get((factor, formatting.show(level)), style.INK)
 
     def figure(self, table: pandas.DataFrame, height: float, more: Sequence[str] = ()) -> Figure:
-        """An empty figure with its title and `more`, and its caption where it is wanted; `height` without them."""
+        """An empty figure with title, caption if enabled, and `more`; `height` excludes this text."""
         lines = [table.attrs["title"], *(table.attrs["caption"] if self.caption else []), *more]
         text = "\n".join(fold(line, 0.98 * self.width - 0.02, 7) for line in lines if line)
         drawn = ShownFigure(figsize=(self.width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
@@ -52,11 +52,11 @@ class Page(NamedTuple):
 
     @property
     def narrow(self) -> bool:
-        """Whether panels must stand below each other: one column of two."""
+        """Whether the page is one column of two, so that panels are stacked."""
         return self.width < 4.5
 
 
 def page_of(manifest: Manifest, edits: Edits) -> Page:
-    """The page of a study with the edits of its user."""
+    """The page of a study with the user's figures.yaml."""
     colours = style.colours(manifest) | edits.colours
     return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.caption)

@@ -1,4 +1,4 @@
-"""One encoding per variant, colour, dash and marker, the same in every figure, in print and for any colour vision."""
+"""The encoding of variants by colour, dash and marker, the same in every figure, for print and any colour vision."""
 
 import hashlib
 import io
@@ -20,13 +20,13 @@ INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
 # Okabe & Ito 2008 without its yellow, with a violet, a brown and a grey: any two differ by ΔE ≥ 16 for full colour
 # vision, protanopia, deuteranopia and tritanopia (Machado 2009).
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#332288", "#661100", "#444444")
-# Found by search: with it no two variants of one component that came with the package share a colour, so that a variant
-# keeps its colour in every study.
+# Found by search: with it no two built-in variants of a component hash to the same colour, so that a variant keeps its
+# colour in every study.
 SALT = "9439"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "p", "h", "d", "8")
 
-# All settings, so that figures depend on no matplotlibrc, which Matplotlib reads from the current folder, too.
+# All settings, so that figures do not depend on a matplotlibrc, which Matplotlib also reads from the current folder.
 RC = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
 RC |= {
     "font.family": "DejaVu Sans",
@@ -46,9 +46,9 @@ RC |= {
     "axes.edgecolor": INK,
     "lines.linewidth": 1.1,
     "legend.frameon": False,
-    "text.parse_math": False,  # a $ in a label is a dollar
+    "text.parse_math": False,  # a $ in a label is not math
     "figure.constrained_layout.w_pad": 0.07,
-    "pdf.fonttype": 42,  # TrueType: what publishers accept
+    "pdf.fonttype": 42,  # TrueType, which publishers require
 }
 
 
@@ -61,9 +61,9 @@ class Encoding(NamedTuple):
 
 
 def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
-    """A colour for each (factor, level as text), by the hash of its name; a taken one passes to the next free one.
+    """A colour for each (factor, level as text) by the hash of its name, or the next one if that is taken.
 
-    The reference comes first and keeps its own.  Beyond nine levels colours come again, told apart by dash and marker.
+    The reference comes first.  Beyond nine levels colours repeat, with other dashes and markers.
     """
     found: dict[tuple[str, str], str] = {}
     for factor, levels in manifest.factors.items():
@@ -76,9 +76,9 @@ def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
 
 
 def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
-    """Which factor is colour (most levels), which is dash and marker (few levels), which need panels of their own.
+    """The factor shown by colour (most levels), the one by dash and marker (few levels), and those that need panels.
 
-    In designs other than a grid none is any of these: each cell has a encoding of its own.
+    Designs other than a grid have none of these: each cell has its own encoding.
     """
     factors = manifest.factors
     if manifest.design != "grid":
@@ -103,7 +103,7 @@ def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[s
 
 
 def _own_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
-    """A changed cell has the colour of its change, as everywhere, and its factor's dash and marker; others in order."""
+    """A changed cell has the colour of its change and its factor's dash and marker; other cells get them in order."""
     changed, factors = evidence.changes(manifest), list(manifest.factors)
     found: dict[str, Encoding] = {}
     for i, cell in enumerate(manifest.cells):
@@ -121,7 +121,7 @@ def _own_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> d
 
 
 def title(manifest: Manifest) -> str:
-    """What a study varies, and on what."""
+    """The title of a study: what it varies, and its tasks."""
     tasks = dict.fromkeys(task.title for task in manifest.tasks.values())
     return " · ".join([naming.title(manifest), ", ".join(tasks)] if any(tasks) else [naming.title(manifest)])
 
@@ -130,7 +130,7 @@ def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str]) -> list[
     """Write PDF and PNG with `stamp` in both; the same figure gives the same bytes."""
     files = [folder / f"{name}.pdf", folder / f"{name}.png"]
     save_png(drawn, files[1], stamp)
-    drawn.set_layout_engine("none")  # the layout is found; finding it again takes most of the time
+    drawn.set_layout_engine("none")  # keep the layout: computing it again takes most of the time
     _write(drawn, files[0], "figure", {**stamp, "CreationDate": None})
     return files
 
@@ -147,5 +147,5 @@ def _write(drawn: Figure, file: Path, dpi: float | str, metadata: dict[str, Any]
 
 
 def numeric(levels: list[Any]) -> bool:
-    """Whether a factor is a number that was set to several values."""
+    """Whether levels are several numbers."""
     return len(levels) > 1 and all(map(is_number, levels))

@@ -1,4 +1,4 @@
-"""How wide a text is in a figure, and where it is broken into lines: by the font's own widths, not by a guess."""
+"""Widths of texts in figures and line wrapping, from the font's metrics."""
 
 import functools
 import re
@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-SIZE = 6.5  # points: of names, results and legends
-PIXELS = 1.04  # how much wider a text gets where its letters are fitted to pixels
+SIZE = 6.5  # points, of names, results and legends
+PIXELS = 1.04  # factor by which rounding of letters to pixels widens a text
 
 
 @functools.cache
 def width_of(text: str, size: float = SIZE) -> float:
-    """The inches that the longest line of a text takes at a size in points."""
+    """The width in inches of the longest line of a text at a size in points."""
     font = FontProperties(family="DejaVu Sans", size=100)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of letters that the font lacks: drawing them warns
+        warnings.simplefilter("ignore")  # letters that the font lacks also warn when they are drawn
         widths = [text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] for line in text.split("\n")]
     return float(max(widths)) * PIXELS * size / 100 / 72
 
 
 def fold(text: str, inches: float, size: float = SIZE) -> str:
-    """A text in lines of so many inches: broken at spaces, in long words behind a hyphen or a dot, at last anywhere."""
+    """A text wrapped to a width in inches: at spaces, in long words after a hyphen or a dot, or else anywhere."""
     lines = [""]
     for word in re.findall(r"\s*\S+", text):
         joined = (lines[-1] + word).lstrip()
