@@ -1,6 +1,6 @@
-"""The components of a Transformer: one module per component, plain arguments in, tensors out.
+"""The components of a Transformer: one module per kind of component, with plain arguments and tensors as outputs.
 
-`build` binds a configuration's components to their shape.  In `transformer` tokens (B, T) become embeddings (B, T, C),
-pass the blocks of `residual`, each a wiring of `attention` (whose product is `attend`), `ffn` and `norm`, and become
-logits (B, T, vocab); positions come from `position`.  What `init` and `dropout` draw goes by keys and names alone.
+`build` makes a model from a configuration.  In `transformer`, tokens (B, T) become embeddings (B, T, C), pass through
+the blocks of `residual` and become logits (B, T, vocab).  A block joins `attention` (computed by `attend`), `ffn` and
+`norm`; positions come from `position`.  The random numbers of `init` and `dropout` depend only on seeds and names.
 """

@@ -1,4 +1,4 @@
-"""The model of a resolved configuration: its components bound to their shape, its parameters drawn from a seed."""
+"""Builds the model of a resolved configuration and initialises its parameters from a seed."""
 
 import dataclasses
 from functools import partial
@@ -22,7 +22,7 @@ from ablate.model.transformer import Parts
 
 
 def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
-    """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
+    """The model of a resolved configuration on the CPU, with its parameters initialised from a seed."""
     model = build_model(config, task)
     initialise_as(config.seed.placebo, model, build_init(base_of(config) or config, task), seed)
     return model
@@ -31,23 +31,23 @@ def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
 def build_model(config: Config, task: Any) -> nn.Module:
     """The model of a resolved configuration for a task, on the current default device, not yet initialised.
 
-    Raises BadComponent or ValueError when the pieces do not fit.
+    Raises BadComponent or ValueError if components do not fit together.
     """
     model, base = bare_model(config, task), base_of(config)
     if base is not None:
-        with torch.device("meta"):  # of which nothing but shapes is read
+        with torch.device("meta"):  # only shapes are read
             try:
                 other = bare_model(base, task)
-            except ValueError as error:  # of sizes that nobody typed
+            except ValueError as error:  # about sizes that the user did not write
                 raise BadComponent("parametrization.base_dim", f"{base.model.dim} makes no model ({error})") from None
             parametrization_of(config).follow(model, other)
     return model
 
 
 def base_of(config: Config) -> Config | None:
-    """The configuration of the width that the parametrization goes by; None where it goes by none.
+    """The configuration at the base width of the parametrization, also of its FFN; None without a base width.
 
-    An FFN's width changes with the model's.  Raises BadComponent.
+    Raises BadComponent.
     """
     rule = parametrization_of(config)
     if rule.base_dim is None:
@@ -76,19 +76,19 @@ def base_of(config: Config) -> Config | None:
 
 
 def parametrization_of(config: Config) -> Parametrization:
-    """What goes by the width in a resolved configuration."""
+    """The parametrization of a resolved configuration."""
     made: Parametrization = bind("parametrization", config.parametrization, {}, config.user)()
     return made
 
 
 def bare_model(config: Config, task: Any) -> nn.Module:
-    """See `build_model`, whatever the parametrization."""
+    """See `build_model`; without the parametrization."""
     whole, user = shape(config, task), config.user
     given = offered(whole)
     placed = given | dict.fromkeys(PLACE)
     make = {name: each_layer(config, name, placed) for name in ("norm", "ffn", "attention")}
     make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
-    table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # what stands beside an embedding is as wide
+    table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # position and embed_norm have this width
     make["embed_norm"] = each_layer(config, "norm", table | dict.fromkeys(PLACE))
     make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(BESIDE))
     norms, crossing, tables = list[nn.Module](), list[nn.Module](), list[nn.Module]()
@@ -122,7 +122,7 @@ def bare_model(config: Config, task: Any) -> nn.Module:
     form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
-    # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
+    # Constructors use the global generator; restore it, since their draws are overwritten by `initialise`.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
         model = form(**wanted, **own_of(config, "model"))
@@ -134,12 +134,12 @@ def bare_model(config: Config, task: Any) -> nn.Module:
     if not tables and not plain:
         raise BadComponent("embedding", "changes nothing: this model reads no ids, and has no table; leave it out")
     idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
-    model.unused = tuple(group for group, without in idle.items() if without)  # what the others leave no place for
+    model.unused = tuple(group for group, without in idle.items() if without)  # groups that this model does not use
     return model
 
 
 def keep_hidden(model: nn.Module, objective: Objective) -> None:
-    """Have a model keep the states that its objective asks for.  Raises BadComponent where it cannot."""
+    """Make a model keep the hidden states that its objective requests.  Raises BadComponent if it cannot."""
     if unknown := [name for name in asked(objective) if name not in OFFERED]:
         problem = f"terms of {type(objective).__name__} ask for {unknown[0]}; there are {', '.join(OFFERED)}"
         raise BadComponent("objective", problem)
@@ -151,23 +151,23 @@ def keep_hidden(model: nn.Module, objective: Objective) -> None:
 
 
 def build_objective(config: Config) -> Objective:
-    """What training of a resolved configuration descends."""
+    """The training objective of a resolved configuration."""
     made: Objective = bind("objective", config.objective, {}, config.user)()
     return made
 
 
 def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
-    """The bound constructor of a group's variant in each layer."""
+    """The constructors of a group's variant, one per layer."""
     return layer_of(getattr(config, group), lambda node: bind(group, node, given, config.user), config.model.layers)
 
 
 def follows(cross: partial[Any]) -> bool:
-    """Whether what attends across stacks is another of what attends to the sequence itself."""
+    """Whether cross-attention is built from the layer's own attention."""
     return not cross.keywords.keys().isdisjoint(BESIDE)
 
 
 def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:
-    """A layer's constructor, with its layer where it takes that; outside of the layers the last one's, without."""
+    """A layer's constructor, with its layer number if it takes one; without a layer, that of the last layer."""
     found = make[-1 if layer is None else layer]
     return partial(found, layer=layer) if "layer" in found.keywords else found
 
@@ -178,7 +178,7 @@ def build_init(config: Config, task: Any) -> Any:
 
 
 def shape(config: Config, task: Any) -> ModelShape:
-    """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
+    """The sizes of a model, from its configuration and task.  Raises ValueError if heads do not divide the width."""
     model = config.model
     if model.head_dim is None and model.dim % model.heads:
         raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
@@ -199,13 +199,13 @@ def shape(config: Config, task: Any) -> ModelShape:
 
 
 def width_of(config: Config) -> int | None:
-    """Features of a row of the embedding, where it is asked for other than the model's.  Raises ValueError."""
+    """Width of the embedding's rows, None if it is the model's.  Raises ValueError."""
     width = config.embedding.get("width")
     return None if width is None else at_least("embedding.width", width, 1)
 
 
 def later_tokens(config: Config, task: Any) -> int:
-    """How many tokens after the next one training predicts.  Raises BadComponent where the task has no such."""
+    """How many tokens after the next one training predicts.  Raises BadComponent if the task does not support it."""
     objective = build_objective(config)
     if task.kind not in objective.kinds:
         kinds = " or ".join(objective.kinds)
@@ -219,12 +219,12 @@ def later_tokens(config: Config, task: Any) -> int:
 
 
 def ties(config: Config, task: Any) -> bool:
-    """Whether embedding and head are one matrix; where the model leaves it open, if targets are input tokens, too."""
+    """Whether embedding and head share a matrix; by default they do if targets are input tokens."""
     if config.model.tie_embeddings is not None:
         return config.model.tie_embeddings
     return task.kind != "classification" and task.features is None and task.outputs == task.vocab
 
 
 def offered(shape: Shape) -> dict[str, Any]:
-    """What every component may ask for by name."""
+    """The arguments that every component may take by name."""
     return {"shape": shape} | {name: getattr(shape, name) for name in NUMBERS}

@@ -1,4 +1,4 @@
-"""Residual styles: a block owns its sublayers, where the norms stand, and how both are wired."""
+"""Residual styles: a block holds its sublayers and norms and defines how they are connected."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -20,10 +20,10 @@ Step = Callable[[Tensor], Tensor]
 
 
 class Stream(NamedTuple):
-    """What goes from block to block.
+    """The values passed from block to block.
 
-    x       the residual stream (B, T, C); a style that keeps several of them has one axis more
-    values  those of the first layer's attention (B, H, T, D), once it made them, where later ones mix them in
+    x       the residual stream (B, T, C); styles with several streams have one more axis
+    values  the first layer's attention values (B, H, T, D), if later layers use them
     """
 
     x: Tensor
@@ -31,7 +31,7 @@ class Stream(NamedTuple):
 
 
 class Sublayers(NamedTuple):
-    """What a block joins, and what makes the norms around it; `cross_attention` where it attends to a memory."""
+    """The sublayers of a block and a factory for its norms; `cross_attention` attends to a memory."""
 
     attention: nn.Module
     cross_attention: nn.Module | None
@@ -40,11 +40,11 @@ class Sublayers(NamedTuple):
 
 
 class Block(nn.Module):
-    """Attention, where given attention to a memory, and FFN; a subclass says in `wire` how they are joined."""
+    """Attention, cross-attention if there is any, and FFN; a subclass defines in `wire` how they are connected."""
 
     final_norm: bool  # whether the stack needs a norm after its last block
     norms_each = 1  # norms per sublayer
-    streams = 1  # residual streams that go from block to block
+    streams = 1  # number of residual streams
 
     def __init__(self, shape: Shape, sublayers: Sublayers):
         super().__init__()
@@ -55,11 +55,11 @@ class Block(nn.Module):
         self.dropouts = nn.ModuleList(Dropout(shape.dropout) for _ in range(count))
 
     def enter(self, x: Tensor) -> Stream:
-        """What goes into the first block, of embeddings (B, T, C)."""
+        """The input of the first block, from embeddings (B, T, C)."""
         return Stream(x)
 
     def leave(self, stream: Stream) -> Tensor:
-        """What comes out of a block, as the stack ends with it: (B, T, C)."""
+        """The output of a block if it is the stack's last: (B, T, C)."""
         return stream.x
 
     def forward(
@@ -90,14 +90,14 @@ class Block(nn.Module):
         return Stream(x, values)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """Join the sublayers, each a function of x alone."""
+        """Connect the sublayers, each a function of x alone."""
         raise NotImplementedError
 
 
 class PreNorm(Block):
     """x ← x + f(norm(x)) for each sublayer f, and a norm after the last block (Xiong 2020, arXiv 2002.04745).
 
-    With `first_norm` false the first block's first sublayer reads x as it is (ModernBERT, arXiv 2412.13663).
+    With `first_norm` false, the first block's first sublayer has no norm (ModernBERT, arXiv 2412.13663).
     """
 
     final_norm = True
@@ -149,7 +149,7 @@ class ResPost(Block):
 class Parallel(Block):
     """x ← x + Σ f(norm_f(x)) over all sublayers f, and a final norm (Wang & Komatsuzaki 2021, GPT-J; GPT-NeoX).
 
-    With norms `shared` one norm serves all sublayers, as in GPT-J and PaLM; `separate` is GPT-NeoX.
+    With `shared` norms one norm serves all sublayers, as in GPT-J and PaLM; GPT-NeoX has `separate` ones.
     """
 
     final_norm = True
@@ -166,7 +166,7 @@ class Parallel(Block):
 
 
 class ReZero(Block):
-    """x ← x + α f(x) for each sublayer f, one α per block, at first 0; no norm (Bachlechner 2020, 2003.04887)."""
+    """x ← x + α f(x) for each sublayer f, one α per block, initially 0; no norm (Bachlechner 2020, 2003.04887)."""
 
     final_norm, norms_each = False, 0
     note = "its blocks have no norms, whatever norm= says"
@@ -182,7 +182,7 @@ class ReZero(Block):
 
 
 class LayerScale(Block):
-    """x ← x + λ ⊙ f(norm(x)) for each sublayer f, λ (C,) at first `init`; a final norm (Touvron 2021, 2103.17239)."""
+    """x ← x + λ ⊙ f(norm(x)) for each sublayer f, λ (C,) initially `init`; a final norm (Touvron 2021, 2103.17239)."""
 
     final_norm = True
 
@@ -197,9 +197,9 @@ class LayerScale(Block):
 
 
 class DeepNorm(Block):
-    """x ← norm(α x + f(x)) for each sublayer f; FFN, values and outputs start β times as large (Wang 2022, 2203.00555).
+    """x ← norm(α x + f(x)) for each sublayer f; FFN, values and outputs are initialised × β (Wang 2022, 2203.00555).
 
-    α = (2N)^¼, β = (8N)^−¼ for one stack of N layers.  Beside another stack, of N encoder and M decoder layers:
+    α = (2N)^¼, β = (8N)^−¼ for one stack of N layers.  With an encoder of N and a decoder of M layers:
     α = .81 (N⁴M)^(1/16), β = .87 (N⁴M)^(−1/16) in the encoder, α = (3M)^¼, β = (12M)^−¼ in the decoder.
     """
 
@@ -216,10 +216,10 @@ class DeepNorm(Block):
         else:
             self.alpha, beta = (3 * m) ** 0.25, (12 * m) ** -0.25
         for matrix in self.scaled():
-            matrix.gain = beta  # what initialise multiplies with
+            matrix.gain = beta  # a factor that initialise applies
 
     def scaled(self) -> Iterator[nn.Parameter]:
-        """The matrices that the paper starts at a fraction: all of the FFN, values and outputs of attention."""
+        """The matrices that the paper scales: all of the FFN, and the values and outputs of attention."""
         for name, parameter in self.named_parameters():
             sublayer, _, rest = name.partition(".")
             chosen = sublayer == "ffn" or (sublayer.endswith("attention") and rest.startswith(("value.", "out.")))
@@ -246,11 +246,11 @@ class NoResidual(Block):
 class HyperConnections(Block):
     """H ← Aᵀ H + b f(norm(Hᵀ m))ᵀ for each sublayer f, and a final norm, over n streams H (n, C) of each position.
 
-    H starts as n copies of the embedding and ends as the mean of its streams; the paper's sum differs from that by a
-    factor, which a norm takes away (Zhu 2024, arXiv 2409.19606).  At first A = 1, b = (1, …, 1), and sublayer i of the
-    s of layer l reads stream l s + i mod n: pre-norm.  `weights` static: A, m and b are trained numbers; dynamic: to
-    them each position adds g · tanh(norm(H) W), for A, m and b each, with W at first 0, g 0.01, and a norm without
-    weights.
+    H starts as n copies of the embedding and ends as the mean of its streams.  The paper takes their sum, but the final
+    norm removes that factor (Zhu 2024, arXiv 2409.19606).  Initially A = 1, b = (1, …, 1), and sublayer i of the s in
+    layer l reads stream l s + i mod n, as pre-norm.  With static `weights` A, m and b are trained numbers; with dynamic
+    ones g · tanh(norm(H) W) is added per position, separately for A, m and b, with W initially 0, g = 0.01, and a norm
+    without weights.
     """
 
     final_norm = True
@@ -273,7 +273,7 @@ class HyperConnections(Block):
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, n, C) -> the same
         for f, norm, connection, dropout in zip(sublayers, norms, self.connections, self.dropouts, strict=True):
             write, read_and_keep = connection(x).split((1, self.streams + 1), -1)  # (…, n, 1), (…, n, n + 1)
-            with as_given(x):  # in bf16 every sublayer would round the streams
+            with as_given(x):  # otherwise bf16 would round the streams in every sublayer
                 mixed = read_and_keep.transpose(-1, -2).to(x.dtype) @ x
             added = dropout(f(norm(mixed[..., 0, :])))
             x = mixed[..., 1:, :] + write * added[..., None, :]
@@ -281,14 +281,14 @@ class HyperConnections(Block):
 
 
 class Connection(nn.Module):
-    """b, m and A of one sublayer beside each other: (n, n + 2), or by position (B, T, n, C) -> (B, T, n, n + 2)."""
+    """b, m and A of one sublayer, concatenated: (n, n + 2), or per position (B, T, n, C) -> (B, T, n, n + 2)."""
 
     def __init__(self, dim: int, streams: int, read: int, dynamic: bool):
         super().__init__()
         self.streams = streams
         start = torch.eye(streams)
         start = torch.cat((torch.ones(streams, 1), start[:, read : read + 1], start), 1)
-        self.static = nn.Parameter(start.flatten())  # a vector, which no optimiser decays
+        self.static = nn.Parameter(start.flatten())  # a vector, so that it has no weight decay
         self.dynamic, self.scales = None, None
         if dynamic:
             self.dynamic = nn.Parameter(torch.zeros(streams + 2, dim))
@@ -298,18 +298,18 @@ class Connection(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         static = self.static.unflatten(0, (self.streams, -1))
         if self.dynamic is None or self.scales is None:
-            return static.clone()  # of a view of a parameter torch's counter of FLOPs finds no gradient to hook
+            return static.clone()  # torch's FLOP counter cannot hook the gradient of a view of a parameter
         found = F.linear(F.layer_norm(x, x.shape[-1:]), self.dynamic).tanh()
         return static + torch.cat((self.scales[:1], self.scales[1:].expand(self.streams + 1))) * found
 
 
 def mixes_values(attention: nn.Module) -> bool:
-    """Whether an attention takes part in a value residual."""
+    """Whether an attention module uses a value residual."""
     return getattr(attention, "value_residual", None) is not None
 
 
 def connect_values(blocks: Sequence[Block]) -> None:
-    """Have the attention of later layers mix in the first one's values, where it asks for it.  Raises ValueError."""
+    """Connect later layers that use a value residual to the first layer's values.  Raises ValueError."""
     first, *later = (block.attention for block in blocks)
     problem = "attention.value_residual mixes in the values of the first layer"
     for attention in later:

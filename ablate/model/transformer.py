@@ -18,10 +18,10 @@ from ablate.model.shape import ModelShape
 
 
 class Parts(NamedTuple):
-    """What a model form is made of, as functions that make a new one for each place.
+    """The parts of a model, as functions that make a new one for each place.
 
-    `block` is given its layer, counted from 0 within the stack; `cross_block` reads a memory.  `position` and
-    `embed_norm` are as wide as an embedding, `norm` as the stream.
+    `block` takes its layer, counted from 0 within the stack; `cross_block` also attends to a memory.  `position` and
+    `embed_norm` have the width of an embedding, `norm` that of the residual stream.
     """
 
     block: Callable[[int], Block]
@@ -33,9 +33,9 @@ class Parts(NamedTuple):
 
 
 class Stack(nn.Module):
-    """Position encoding, blocks, and a last norm where the residual style wants one: (B, T, C) -> (B, T, C).
+    """Position encoding, blocks, and a final norm if the residual style needs one: (B, T, C) -> (B, T, C).
 
-    Factorised embeddings have their positions and their norm before the matrix that widens them (ALBERT, 1909.11942).
+    With factorised embeddings, positions and norm come before the matrix that widens them (ALBERT, 1909.11942).
     """
 
     def __init__(self, shape: ModelShape, parts: Parts):
@@ -67,7 +67,7 @@ class Stack(nn.Module):
         memory: Tensor | None = None,  # (B, S, C)
         memory_mask: Tensor | None = None,  # (B, S)
     ) -> Tensor:  # (B, T, C)
-        """From embeddings to what the head, or another stack, reads."""
+        """Map embeddings to the input of the head or of another stack."""
         x = self.position.embed(x)
         x = self.dropout(x if self.embed_norm is None else self.embed_norm(x, mask=mask))
         x = x if self.widen is None else self.widen(x)
@@ -88,7 +88,7 @@ class Stack(nn.Module):
         return self.ended(last, stream, mask)
 
     def ended(self, block: Block, stream: Stream, mask: Tensor | None) -> Tensor:  # (B, T, C)
-        """What comes out of a last block, normed where the stack ends in a norm."""
+        """The output of a last block, normalised if the stack ends in a norm."""
         x = block.leave(stream)
         return x if self.final_norm is None else self.final_norm(x, mask=mask)
 
@@ -116,15 +116,15 @@ class Decoder(Stack):
         return logits
 
     def logits(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, vocab)
-        """What the head makes of the last block's output."""
+        """Logits from the stack's output."""
         return capped(self.head(x), self.soft_cap)
 
 
 class Encoder(Stack):
-    """Every position sees all others: (B, T) of ids, or (B, T, features) of numbers -> logits (B, T, outputs).
+    """Every position attends to all others: ids (B, T) or numbers (B, T, features) -> logits (B, T, outputs).
 
-    A masked language model (BERT, Devlin 2018, arXiv 1810.04805); with `pool` a classifier by the mean over positions
-    -> (B, outputs).  `embed` is a table where inputs are ids, a linear map where they are numbers.
+    A masked language model (BERT, Devlin 2018, arXiv 1810.04805).  With `pool` it classifies by the mean over positions
+    -> (B, outputs).  `embed` is a table if inputs are ids, a linear map if they are numbers.
     """
 
     kinds: tuple[str, ...] = ("mlm", "classification")
@@ -153,9 +153,9 @@ class Encoder(Stack):
 
 
 class BERT(Encoder):
-    """Encoder whose head is norm(gelu(W x + b)) · Eᵀ + c, with the embedding E (Devlin 2018, arXiv 1810.04805).
+    """Encoder with the head norm(gelu(W x + b)) · Eᵀ + c, where E is the embedding (Devlin 2018, arXiv 1810.04805).
 
-    With `transform_bias` false b is 0 (ModernBERT, arXiv 2412.13663).
+    With `transform_bias` false, b is 0 (ModernBERT, arXiv 2412.13663).
     """
 
     kinds = ("mlm",)
@@ -172,7 +172,7 @@ class BERT(Encoder):
 
 
 class BERTHead(nn.Module):
-    """norm(gelu(W x + b)), as wide as an embedding, to logits with a bias: (B, T, C) -> (B, T, outputs)."""
+    """norm(gelu(W x + b)), with the width of an embedding, and biased logits: (B, T, C) -> (B, T, outputs)."""
 
     def __init__(self, shape: ModelShape, norm: nn.Module, tied: nn.Module | None, bias: bool):
         super().__init__()
@@ -186,10 +186,10 @@ class BERTHead(nn.Module):
 
 
 class EncoderDecoder(nn.Module):
-    """Sequence to sequence: logits of the next target token, from the source and the target so far (Vaswani 2017).
+    """Sequence to sequence: logits of the next target token, given the source and the target so far (Vaswani 2017).
 
-    source (B, S), tokens (B, T) -> logits (B, T, vocab).  The decoder attends to the encoder's output in every block;
-    both stacks have `layers` layers and share one embedding, but for `share_embeddings` false.
+    source (B, S), tokens (B, T) -> logits (B, T, vocab).  The decoder attends to the encoder's output in every block.
+    Both stacks have `layers` layers and share one embedding, unless `share_embeddings` is false.
     """
 
     kinds = ("seq2seq",)
@@ -213,20 +213,20 @@ class EncoderDecoder(nn.Module):
         return self.decode(self.encode(source, source_mask), tokens, source_mask, mask)
 
     def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
-        """What the decoder attends to: (B, S) -> (B, S, C)."""
+        """The memory for the decoder: (B, S) -> (B, S, C)."""
         table = self.embed if self.source_embed is None else self.source_embed
         return self.encoder.run(table(source) * self.scale, False, source_mask)
 
     def decode(
         self, memory: Tensor, tokens: Tensor, source_mask: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """Logits (B, T, vocab) of the token after each of (B, T)."""
+        """Logits (B, T, vocab) of the token that follows each position."""
         x = self.decoder.run(self.embed(tokens) * self.scale, True, mask, memory, source_mask)
         return capped(self.head(x), self.soft_cap)
 
 
 def wants_final_norm(blocks: list[Block]) -> bool:
-    """Whether a stack ends in a norm, on which its blocks must agree, as on their streams.  Raises BadComponent."""
+    """Whether a stack ends in a norm.  Raises BadComponent if its blocks differ in this or in their streams."""
     agree = "let layers differ in styles that agree"
     wanted = {block.final_norm: type(block).__name__ for block in blocks}
     if len(wanted) > 1:
@@ -240,7 +240,7 @@ def wants_final_norm(blocks: list[Block]) -> bool:
 
 
 def head(shape: ModelShape, outputs: int, tied: nn.Module | None) -> nn.Module:
-    """The map to logits, with the weights of an embedding, if one is given: a factorised one after W x + b."""
+    """The map to logits, optionally tied to an embedding; to a factorised one through another linear map."""
     if tied is None or shape.embedding_dim is None:
         return logits_of(shape.dim, outputs, shape.head_bias, tied)
     narrow = tag(nn.Linear(shape.dim, shape.embedding_dim), "in")
@@ -248,7 +248,7 @@ def head(shape: ModelShape, outputs: int, tied: nn.Module | None) -> nn.Module:
 
 
 def logits_of(dim: int, outputs: int, bias: bool, tied: nn.Module | None) -> nn.Linear:
-    """One matrix to logits: its own, or an embedding's."""
+    """A linear map to logits, optionally with the weight of `tied`."""
     made = nn.Linear(dim, outputs, bias)
     tag(made, "head")
     if tied is not None:
@@ -270,17 +270,17 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
 
 
 def refuse_one_way(group: str, parts: Iterable[nn.Module]) -> None:
-    """Raise ValueError for what an encoder cannot have."""
+    """Raise ValueError if a part is causal only, which an encoder cannot use."""
     if name := one_way(parts):
         raise ValueError(f"{name} reads from left to right, and an encoder all positions; choose another {group}")
 
 
 def one_way(parts: Iterable[nn.Module]) -> str | None:
-    """What the first of these parts that reads from left to right alone is called."""
+    """The class name of the first part that is causal only, or None."""
     return next((type(part).__name__ for part in parts if getattr(part, "causal_only", False)), None)
 
 
 def share_parameters(source: nn.Module, target: nn.Module) -> None:
-    """Make a block use another's parameters; buffers and dropout sites stay its own."""
+    """Make a block use another's parameters; its buffers and dropout sites stay separate."""
     for name, module in target.named_modules():
         module._parameters.update(source.get_submodule(name)._parameters)
