@@ -1,4 +1,4 @@
-"""Claims: what the study file claims, against what was found, with the verdict of each."""
+"""Claims: the claims of the study file against the results, with the verdict of each."""
 
 import math
 from typing import Any
@@ -18,15 +18,15 @@ from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
-# The side of zero, or of a margin, that is claimed.
+# The claimed side of zero, or of the margin.
 WANTED = {"less": -1, "greater": 1, "not_greater": -1, "not_less": 1, "diverges_more": 1, "rank_correlates": 1}
 COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wanted", "n", "verdict", "result", "note"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per claim: estimate, interval, margin, verdict, in panels of one unit (`facet`).
+    """A row per claim: estimate, interval, margin, verdict, with a panel per unit (`facet`).
 
-    wanted: the side of zero, or of the margin, that is claimed, −1 or 1; 0 where it is the band ±margin.
+    wanted: the claimed side of zero, or of the margin, −1 or 1; 0 for the band ±margin.
     """
     found = case.claims
     if found.empty:
@@ -74,7 +74,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis, rows in zip(axes, panels, strict=True):
         low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
         for y, row in enumerate(named_rows(rows)):
-            # What may not be greater may be so by less than the margin.
+            # `not_greater` allows values up to the margin.
             beyond = (-1 if row.relation in BOUNDED else 1) * (row.margin if np.isfinite(row.margin) else 0.0)
             edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
             if np.isfinite(edge).all():

@@ -1,4 +1,4 @@
-"""Learning curves: validation loss against tokens, and seconds of runs that were timed alone; a band over seeds."""
+"""Learning curves: validation loss against tokens and, for runs timed alone, seconds; a band over seeds."""
 
 import math
 
@@ -19,20 +19,20 @@ from analysis.figures.draw.layout import legend
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
-LATE = 2 / 3  # where the enlarged panel begins at the latest, as a share of the run
-LARGE = 10_000  # from here on tokens or steps are counted in thousands
+LATE = 2 / 3  # latest start of the enlarged panel, as a share of the run
+LARGE = 10_000  # tokens or steps from which on they are counted in thousands
 FACETS = 6  # rows of panels in one figure
 COLUMNS = ["cell", "label", "facet", "metric", "status", "seed", "tokens", "seconds", "mean", "low", "high", "n"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per evaluation: of a cell the mean and mean ± SD over its done seeds, of a diverged run what it logged.
+    """A row per evaluation: for a cell the mean and mean ± SD over its done seeds, for a diverged run its values.
 
     Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
-    high, n.  Seconds are those of training steps, averaged over seeds; NaN where runs shared the machine.
+    high, n.  Seconds are those of training steps, averaged over seeds; NaN if runs shared the machine.
     """
     study, known = case.study, logged(case.study)
-    by = "tokens" if "tokens" in known else "step"  # runs of other programs may not say how many tokens they saw
+    by = "tokens" if "tokens" in known else "step"  # imported runs may have no tokens
     if by not in known:
         return None
     known = known.rename(columns={by: "tokens"}).dropna(subset="tokens")
@@ -54,7 +54,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def _facets(manifest: Manifest) -> dict[str, str]:
-    """The panel of each cell: the levels of factors that are neither colour nor dash, its task where there are more."""
+    """The panel of each cell: levels of factors that are neither colour nor dash, and the task if there are several."""
     facet_factors, tasks = style.roles(manifest)[2], manifest.tasks
     found = {}
     for cell in manifest.cells:
@@ -65,7 +65,7 @@ def _facets(manifest: Manifest) -> dict[str, str]:
 
 
 def _labels(case: Case) -> dict[str, str]:
-    """The legend: each cell with what became of its runs; over several facets, each encoding once."""
+    """The legend: each cell with the counts of its runs; over several facets, each encoding once."""
     manifest, cells = case.study.manifest, case.cells
     colour, second, facet_factors = style.roles(manifest)
     if facet_factors:
@@ -94,14 +94,14 @@ def _known_at(rows: pandas.DataFrame) -> list[float]:
 
 
 def _start(rows: pandas.DataFrame) -> float:
-    """Where the end begins: at an evaluation, so that no line comes in through the frame, but not at step 0."""
+    """The start of the enlarged end: an evaluation after step 0, so that no line crosses the frame."""
     done = _known_at(rows[rows["status"] == "done"])
     early = [place for place in done if place <= LATE * rows["tokens"].max()]
     return max(early or done[:1] if len(done) > 1 else [], default=0.0)
 
 
 def _enlarged(rows: pandas.DataFrame) -> bool:
-    """Whether the end is less than the whole, in any panel: with two or three evaluations it is not."""
+    """Whether the end is shorter than the whole run in any panel; with two or three evaluations it is not."""
     return any(min(_known_at(group), default=math.inf) < _start(group) for group in _groups(rows))
 
 
@@ -112,7 +112,7 @@ def _cut(rows: pandas.DataFrame) -> bool:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """The whole run on a log axis, its end enlarged, and its end against seconds; a row of panels per facet.
 
-    Where the end would be all of it, the whole stands alone, on a linear axis.
+    If the end would be the whole run, only the whole run is shown, on a linear axis.
     """
     tokens, enlarged = table.attrs["x"] + _unit(table)[1], _enlarged(table)
     names = {f"{tokens}, log scale": "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
@@ -146,7 +146,7 @@ def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
 
 
 def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
-    """The lines of one row of panels; a diverged run leaves the first through its top."""
+    """Draw the lines of one row of panels; a diverged run leaves the first panel at the top."""
     unit = _unit(rows)[0]
     rows, start = rows.assign(x=rows["tokens"] / unit), _start(rows) / unit
     bands, whole = rows[rows["status"] == "done"], next(iter(panels.values()))
@@ -181,16 +181,16 @@ def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
 
 
 def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:
-    """The part of a panel from the first of these rows on; tokens reach to where the longest run ended."""
+    """Limit a panel to the range of these rows; the axis of tokens ends where the longest run ended."""
     start, end = last[x].min(), most if x == "x" else last[x].max()
     if end > start:
         axis.set_xlim(start, end + 0.02 * (end - start))
-        axis.locator_params(axis="x", nbins=5)  # texts of four digits fit side by side
+        axis.locator_params(axis="x", nbins=5)  # room for labels of four digits
     _limit(axis, last)
 
 
 def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
-    """The height of a panel: of what ended well, or where nothing did of what there is."""
+    """Set the y range of a panel by the bands of done runs; without any, say so."""
     if shown["low"].notna().any():
         axis.set_ylim(*limits(shown[["low", "high"]], 0.06))
         return

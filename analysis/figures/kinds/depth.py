@@ -10,7 +10,7 @@ DEPTH = "model.layers"
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per cell, see `lines`; None of a study of one depth."""
+    """A row per cell, see `lines`; None for a study of one depth."""
     return lines(case, DEPTH)
 
 

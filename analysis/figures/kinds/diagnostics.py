@@ -1,4 +1,4 @@
-"""Diagnostics: what went on inside the models, by layer and over steps (Wortsman 2023, figure 2; Shen 2020)."""
+"""Diagnostics: gradients, attention and activations by layer and over steps (Wortsman 2023, figure 2; Shen 2020)."""
 
 import math
 import re
@@ -22,16 +22,16 @@ KINDS = {
     "activation_rms": "activation RMS",
     "drift": "drift of running statistics",
 }
-TICKS = 6  # layers along x whose names are written
+TICKS = 6  # layers along x that are labelled
 COLUMNS = ["facet", "side", "cell", "name", "step", "layer", "place", "seed", "mean", "low", "high", "n"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per point, by kind of diagnostic (`facet`), from the fixed batch of `train.diagnostics=true`.
 
-    side is `steps` (at each logged step the largest value over layers), `layers` (each layer at the run's last logged
-    step), both as mean with `low` and `high` one SD over done seeds away, or `diverged` (a run's largest value by step,
-    n = 0, until it ended).
+    side is `steps` (the largest value over layers at each logged step), `layers` (each layer at the run's last logged
+    step), both as means with `low` and `high` one SD over done seeds away, or `diverged` (the largest value by step of
+    a diverged run, with n = 0).
     """
     logged = _logged(case.study)
     if logged.empty:
@@ -59,7 +59,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def _logged(study: Study) -> pandas.DataFrame:
-    """Every logged value of the runs that ended as done or diverged: kind, layer, cell, seed, status, step, value."""
+    """Every logged value of done and diverged runs: kind, layer, cell, seed, status, step, value."""
     columns = [name for name in study.curves if str(name).startswith("diag/")]
     if not columns:
         return pandas.DataFrame()
@@ -73,7 +73,7 @@ def _logged(study: Study) -> pandas.DataFrame:
 
 
 def _natural(layer: str) -> list[Any]:
-    """Layers in their order, embeddings first: blocks.2 before blocks.10."""
+    """The sort key of a layer: embeddings first, blocks.2 before blocks.10."""
     parts = re.split(r"(\d+)", layer)
     return [not layer.startswith("embed"), *(int(part) if part.isdigit() else part for part in parts)]
 
@@ -124,7 +124,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _short(layer: str) -> str:
-    """A layer in few characters: blocks.3 is 3, blocks.3.norms.0 is 3.0."""
+    """A short name of a layer: blocks.3 is 3, blocks.3.norms.0 is 3.0."""
     return layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "").replace("embed", "emb.")
 
 

@@ -14,9 +14,9 @@ COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per cell: the share of its runs that diverged, of those that ended with a result, and its Wilson interval.
+    """A row per cell: the share of diverged runs among the done and diverged ones, with its Wilson interval.
 
-    Only of a study in which a run diverged; failed and missing runs count on neither side.
+    None if no run diverged.  Failed and missing runs are not counted.
     """
     known = case.cells
     if not known["diverged"].any():
@@ -24,7 +24,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     ended = known["diverged"] + known["done"]
     made = known.rename(columns={"diverged_low": "low", "diverged_high": "high"})
     made = made.assign(ended=ended, share=known["diverged"] / ended.where(ended > 0))[COLUMNS]
-    # All of those that diverged first: what a study is best at is no reason to leave them out.
+    # Limit the rows by divergence, not by score as other figures do.
     first = made.sort_values("diverged", ascending=False, kind="stable").index[:MOST]
     left = f"{MOST} of {len(made)} cells shown, those that diverged most; cells.csv has all" * (len(made) > MOST)
     made = made[made.index.isin(first)]

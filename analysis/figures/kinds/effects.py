@@ -16,15 +16,15 @@ from analysis.figures.draw.axes import difference_ticks
 from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
-PAGE = 48  # rows that one page holds, where each factor is named once, above its rows
-CLOSE = 0.155  # inches between so many rows
-REASON = 40  # characters of one line there
+PAGE = 48  # rows that fit on a page when each factor is a heading above its rows
+CLOSE = 0.155  # inches between rows then
+REASON = 40  # characters of a note then
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
 
 
 def table(case: Case) -> pandas.DataFrame:
-    """The rows of the family, else all: what `evidence.effects` has, label, result (as text), metric, facet, margin."""
+    """The headline rows of `evidence.effects`, with label, result (as text), metric, facet and margin."""
     shown = evidence.headline(case.effects)
     rows = shown[COLUMNS].assign(metric=shown["metric"], margin=shown["margin"])
     rows["facet"] = [captions.difference_label(case.study, name) for name in rows["metric"]]
@@ -49,7 +49,7 @@ def _results(rows: pandas.DataFrame) -> list[str]:
             found.append(words if len(rows) <= MOST or len(words) <= REASON else row.verdict)
             continue
         n = f"  n = {row.n}" * several
-        words = f"  {row.verdict}" * (row.verdict != "descriptive")  # as the caption says, once
+        words = f"  {row.verdict}" * (row.verdict != "descriptive")  # the caption says so once
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
         found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{words}{note}")
     return found
@@ -68,7 +68,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     band = rows["margin"].dropna().drop_duplicates()
     grey = f"; grey: the margin ±{formatting.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
-    steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
+    steps = known["margin_steps"].dropna().drop_duplicates()  # different bands per row, so text only
     grey = grey or "".join(f"; margin: {formatting.bounds(math.nan, size)}" for size in steps)
     grey += "; arrow: the effect lies beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
     grey += "; withheld without a reason: effects.csv has it" * bool(rows["result"].eq("withheld").any())
@@ -102,9 +102,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of a forest from top to bottom, each stratum under its name (`head`), exploratory rows under theirs.
+    """The rows of a forest from top to bottom, with headings (`head`) for strata and exploratory rows.
 
-    Of many rows each factor is a head of its own, and is left out of the names below it.
+    If there are many rows, each factor is a heading, too, and is left out of the names below it.
     """
     named = shown["label"].str.partition(": ")
     grouped = (named[2] != "") & (len(shown) > MOST)
@@ -119,10 +119,10 @@ def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _cap(known: pandas.DataFrame) -> float:
-    """How far from zero the axis may reach: to all points and decided intervals, else to thrice the median interval.
+    """The largest distance from zero on the axis: all points and decided intervals, or three times the median interval.
 
-    One cell with two noisy seeds would otherwise press all other rows into a dot; of a page of rows one effect would,
-    so that there it ends at four times the upper quartile, too.
+    Otherwise one cell with two noisy seeds would squeeze all other rows into a dot.  On a page of many rows one large
+    effect would do the same, so there the axis also ends at four times the upper quartile.
     """
     if known.empty:
         return 1.0

@@ -1,4 +1,4 @@
-"""Extrapolation: the test metric against the length that a trained model is tested at."""
+"""Extrapolation: the test metric against the length at which a trained model is tested."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from analysis.figures.draw.lines import axes_of, draw_lines, level_label, mean_a
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
 
-TIMES = 8  # how many times its best value a metric may reach before the axis is logarithmic
+TIMES = 8  # the y axis is logarithmic if the largest value is more than so many times the smallest
 
 
 def table(case: Case) -> pandas.DataFrame | None:
@@ -61,12 +61,12 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def trained_at(data: Mapping[str, Any]) -> Any:
-    """The length that a task trains at, in what `eval.lengths` counts: its own `length`, else its context."""
+    """The length that a task trains at, in the unit of `eval.lengths`: its `length`, or else its context."""
     return data.get("length", data.get("context"))
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """A line per cell against the length, on a log axis where a loss grows much; a panel per metric or task."""
+    """A line per cell against the length, on a log axis if a loss grows a lot; a panel per metric or task."""
     drawn = draw_lines(table, page)
     for axis, (_, rows) in zip(drawn.axes, table.groupby("facet", sort=False), strict=False):
         for length in rows["trained"].dropna().unique():

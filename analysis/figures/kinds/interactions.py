@@ -1,4 +1,4 @@
-"""Interactions: for each pair of factors, settings included, a map of differences and the estimate."""
+"""Interactions: for each pair of factors, including settings, a heat map of differences and the estimate."""
 
 import math
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ from analysis.figures.draw.axes import name_ticks
 from analysis.figures.draw.wrap import fold, width_of
 from analysis.figures.kind import Kind, Page
 
-PAIRS = 4  # drawn: those with the largest interaction
-WRITTEN = 12  # levels of a factor beyond which colours alone say how large a difference is
+PAIRS = 4  # pairs that are drawn: those with the largest interaction
+WRITTEN = 12  # levels of a factor up to which differences are written into the map
 READABLE = 3.8  # points
-MAP = "RdBu_r"  # diverging and told apart with any colour vision; white at zero
+MAP = "RdBu_r"  # diverging, white at zero, distinguishable with any colour vision
 COLUMNS = ["facet", "factor", "level", "one", "other", "mean", "low", "high", "difference", "half", "n"]
 COLUMNS += ["runs", "diverged", "failed", "missing", "verdict", "note"]
 
@@ -32,13 +32,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per combination of two factors' levels (`one`, `other`), and a row per interaction (`one` is NaN).
 
     difference, half: mean over seeds of the difference to the pair's reference levels, and half of its 95 % t-interval,
-    unadjusted; NaN where the number of diverged runs differs from the reference's.  Interactions have the estimate
-    (mean, low, high), n and verdict of effects.
+    unadjusted; NaN if the number of diverged runs differs from the reference's.  Interactions have the estimate (mean,
+    low, high), n and verdict from the table of effects.
     """
     manifest = case.study.manifest
     own, metric = evidence.endpoints(manifest), evidence.endpoint(manifest)
     cells = dict(captions.one_metric(case.study))
-    for stratum, crossed_cells, _ in evidence.crossings(manifest):  # over settings, which are strata elsewhere
+    for stratum, crossed_cells, _ in evidence.crossings(manifest):  # settings are factors here, not strata
         if {own[cell.id] for cell in crossed_cells} == {metric}:
             cells[stratum] = crossed_cells
     crossed = case.effects[case.effects["kind"].isin(formatting.CROSSED) & case.effects["stratum"].isin(cells)]
@@ -67,7 +67,7 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
     lost = sum(known[cell]["diverged"] for cell in base)
     at = {"facet": effects["stratum"].iloc[0], "factor": effects["factor"].iloc[0]}
     batches = {cell.id: cell.batches for cell in cells}
-    rows, solved = [], evidence.is_solved(evidence.endpoint(case.study.manifest))  # which a diverged run did not
+    rows, solved = [], evidence.is_solved(evidence.endpoint(case.study.manifest))  # diverged runs count as unsolved
     for key, ids in corners.items():
         one, other = map(formatting.show, key)
         row = at | {"level": f"{one}, {other}", "one": one, "other": other} | counts[key]
@@ -83,9 +83,9 @@ LOST = ["runs", "diverged", "failed", "missing"]
 def _difference(
     values: pandas.DataFrame, batches: dict[str, str], ids: list[str], base: list[str], solved: bool
 ) -> dict[str, float]:
-    """The difference of cells to those of the reference levels with half of its interval.
+    """The difference of cells to those of the reference levels, with half of its interval.
 
-    Of shares of runs solved the exact interval is not symmetric: `half` is the side of it that reaches towards zero.
+    The exact interval of the share solved is not symmetric: `half` is its side towards zero.
     """
     if ids == base:
         return {"difference": 0.0, "half": math.nan}
@@ -137,7 +137,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _open(rows: pandas.DataFrame) -> pandas.Series:
-    """Whether a difference to the reference levels, that of others, is not told from zero."""
+    """Whether the difference to the reference levels does not differ significantly from zero."""
     return (rows["difference"].ne(0) | rows["half"].notna()) & ~(rows["difference"].abs() > rows["half"])
 
 
@@ -147,7 +147,7 @@ def _height(rows: pandas.DataFrame) -> float:
 
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
-    """The pair, and what is known of its interaction: all of one, the largest of several."""
+    """The title of a pair with its interaction, or with the largest of several."""
     pair = " × ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
     where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
     every = list(named_rows(rows[rows["one"].isna()]))
@@ -191,7 +191,7 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
     for row in named_rows(cells[cells["open"] | cells["difference"].isna()]):
         line, column = lines.index(getattr(row, across)), columns.index(getattr(row, along))
         texts = axis.texts[line * len(columns) + column :][:1]
-        # Dotted where a difference is not told from zero, hatched where there is none.
+        # Dotted if a difference is not significant, hatched if there is none.
         known = np.isfinite(row.difference)
         shade, hatch, edge = ("white", "...", (style.MUTED, 0.6)) if known else (style.FAINT, "////", "white")
         axis.add_patch(Rectangle((column, line), 1, 1, facecolor=shade, hatch=hatch, edgecolor=edge, lw=0))
@@ -204,7 +204,7 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
 
 
 def _written(row: Any, places: int) -> str:
-    """What stands in a square: the difference ± half of its interval, and how many runs diverged."""
+    """The text of a square: the difference ± half of its interval, and how many runs diverged."""
     lost = [f"{row.diverged:.0f}/{row.runs:.0f} div."] * bool(row.diverged)
     if not np.isfinite(row.difference):
         return "\n".join(lost)
@@ -214,7 +214,7 @@ def _written(row: Any, places: int) -> str:
 
 
 def _size_of(texts: Sequence[str], inches: float) -> float:
-    """The size in points at which the widest text fits a square, 0 where nobody could read it."""
+    """The font size in points at which the widest text fits a square; 0 if that is unreadable."""
     widest = max((width_of(text, 1.0) for text in texts), default=0.0)
     size = min(6.0, 0.92 * inches / widest) if widest else 0.0
     return size if size >= READABLE else 0.0

@@ -20,9 +20,9 @@ COLUMNS = ["facet", "factor", "level", "seeds", "mean", "low", "high", "verdict"
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per effect of the family and look: the estimate and its interval as they stood with that many seeds.
+    """A row per effect of the family and look: the estimate and its interval with that many seeds.
 
-    Of a study with `seeds=auto` that has looked more than once.
+    None unless the study has `seeds=auto` and more than one look.
     """
     sequence = case.study.manifest.sequential
     had = [n for n in sequence.looks if n <= sequence.at] if sequence else []
@@ -40,7 +40,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def at_look(study: Study, n: int) -> Study:
-    """The study as it stood at the look at its first n seeds."""
+    """The study as it was at the look at its first n seeds."""
     seeds = sorted(study.manifest.seeds)[:n]
     sequence = study.manifest.sequential and dataclasses.replace(study.manifest.sequential, at=n)
     manifest = dataclasses.replace(study.manifest, seeds=seeds, sequential=sequence)

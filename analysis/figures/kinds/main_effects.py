@@ -28,11 +28,10 @@ COLUMNS = ["facet", "factor", "level", "name", "mean", "low", "high", "n", "runs
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per factor and level: the mean over its cells in the metric's unit, and a 95 % interval.
 
-    Of a factorial design with at least two factors that are compared, within each stratum (`facet`).  Paired, seeds are
-    centred: sd over seeds s of (mean of the level's cells − mean of all cells), times √(L/(L − 1)) for L levels (Morey
-    2008), so that the interval shows what the differences between levels vary by; of a share solved it is exact.
-    NaN where levels differ in how many of their runs diverged, which count as unsolved where a
-    share solved is compared.
+    For factorial designs with at least two compared factors, within each stratum (`facet`).  If paired, seeds are
+    centred: SD over seeds of (mean of the level's cells − mean of all cells), times √(L/(L − 1)) for L levels (Morey
+    2008), so that the interval shows the variation of differences between levels.  For the share solved it is exact,
+    and diverged runs count as unsolved; for other metrics it is NaN if levels lost different numbers of runs.
     """
     study, manifest = case.study, case.study.manifest
     known, found = captions.one_metric(study), list[dict[str, Any]]()
@@ -53,7 +52,7 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
         levels.setdefault(cell.levels[factor], []).append(cell.id)
     known = case.cells.set_index("cell")
     counts = [known.loc[ids, ["runs", "diverged", "failed", "missing"]].sum().to_dict() for ids in levels.values()]
-    solved = evidence.is_solved(evidence.endpoint(case.study.manifest))  # which a diverged run did not
+    solved = evidence.is_solved(evidence.endpoint(case.study.manifest))  # diverged runs count as unsolved
     comparable = solved or len({lost["diverged"] for lost in counts}) == 1
     groups, rows = marginal(case.study, list(levels.values()), cells), []
     for level, estimate, lost in zip(levels, groups, counts, strict=True):
@@ -65,11 +64,11 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
 
 
 def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[evidence.Estimate]:
-    """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches.
+    """The mean over each group of cells, with the error described in `table`; Welch's if cells saw different batches.
 
-    Of a share of runs solved each has the exact interval of that share.
+    For the share solved, each has the exact interval of its share.
     """
-    metric = evidence.endpoints(study.manifest)[cells[0].id]  # one mean is of one metric
+    metric = evidence.endpoints(study.manifest)[cells[0].id]  # the same for all of these cells
     values, found = evidence.scores(study, metric)[[cell.id for cell in cells]], list[evidence.Estimate]()
     unpaired, complete = len({cell.batches for cell in cells}) > 1, values.dropna()
     if not unpaired and complete.empty:
@@ -90,7 +89,7 @@ def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[e
 
 
 def interval_text(study: Study, counts: pandas.Series) -> str:
-    """What the intervals of marginal means are, for a caption."""
+    """The kind of intervals of marginal means, for a caption."""
     known = counts[counts > 0]
     if known.empty or known.max() < 2:
         alone = len(study.manifest.seeds) == 1

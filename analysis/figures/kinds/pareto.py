@@ -1,4 +1,4 @@
-"""Pareto: the endpoint against what a cell costs, parameters, FLOPs, seconds, and the cells that none beats in both."""
+"""Pareto: the endpoint against a cell's cost in parameters, FLOPs or seconds, with the Pareto frontier."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ from analysis.figures.draw.layout import legend
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
-LEAST = 1.05  # the largest cost over the smallest, below which cells count as equal
+LEAST = 1.05  # ratio of the largest to the smallest cost below which costs count as equal
 BUDGETS = {"params": "parameters", "flops_per_token": "FLOPs per token"}
 SHARED = "seconds, shared machine"
 TIMED = "seconds of training steps"
@@ -30,15 +30,15 @@ COLUMNS += ["diverged", "failed", "missing", "runs"]
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell and kind of cost (`facet`): the cost, mean and SD of the metric over done seeds.
 
-    `cost_sd`: the SD of a cost that was measured, seconds of runs timed alone; NaN of every other cost.
+    `cost_sd`: the SD of seconds measured by timing runs alone; NaN for other costs.
 
-    Only kinds in which cells differ by 5 % or more; seconds only beside another, or where each run was timed alone.
-    `frontier`, but of shared seconds: no other cell is as cheap and as good, and one of both strictly better; cells of
-    which a run diverged or failed are not on it, since their mean leaves those runs out.
+    Only kinds in which cells differ by 5 % or more are included; seconds only besides another kind, or if each run was
+    timed alone.  `frontier` (not for seconds on a shared machine): no other cell is at least as cheap and good, and
+    better in one; cells with a diverged or failed run are excluded, because their mean leaves those runs out.
     """
     study, known = case.study, case.cells
     if len({cell.task for cell in study.manifest.cells}) > 1:
-        return None  # metrics of several tasks stand on no common axis
+        return None  # metrics of several tasks have no common axis
     costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
     isolated = is_timed(study.manifest)
@@ -63,9 +63,9 @@ def _differ(cost: pandas.Series) -> bool:
 
 
 def _seconds(study: Study, isolated: bool) -> pandas.DataFrame:
-    """Mean and SD over done runs of the seconds of all training steps where each run was timed alone.
+    """Mean and SD over done runs of the seconds of all training steps, if each run was timed alone.
 
-    Else of those until the last logged step, evaluations included; nothing where none were logged.
+    Else of the seconds until the last logged step, including evaluation; empty if none were logged.
     """
     runs = study.runs[study.runs["status"] == "done"]
     if isolated:
@@ -87,7 +87,7 @@ def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool)
 
 
 def _unbeaten(x: float, y: float, points: list[tuple[float, float, bool]]) -> bool:
-    """Whether no complete cell costs no more and scores no worse, one of both less; False without a score."""
+    """Whether no complete cell dominates (cost x, score y); False without a score."""
     beaten = (a <= x and b <= y and (a < x or b < y) for a, b, whole in points if whole and math.isfinite(b))
     return math.isfinite(y) and not any(beaten)
 
@@ -140,7 +140,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
 
 
 def _short(x: float, _: Any) -> str:
-    """A cost in few characters: 120 k, 1.5 M, 48."""
+    """A cost as a short text: 120 k, 1.5 M, 48."""
     for size, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if abs(x) >= size:
             return f"{x / size:.4g}{letter}"

@@ -1,4 +1,4 @@
-"""Placebos: the differences that noise makes beside those of the study, seed by seed."""
+"""Placebos: differences due to noise next to those of the study, by seed."""
 
 import math
 from typing import Any
@@ -20,16 +20,16 @@ from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}
-MOST = 18  # effects beside the placebos: those with the smallest p
+MOST = 18  # effects that are shown: those with the smallest p
 COLUMNS = ["role", "factor", "level", "name", "seed", "value", "mean", "low", "high", "sd", "floor", "n", "verdict"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per placebo and effect, and a row per seed's difference of each (`role` dot), in the metric's unit.
+    """A row per placebo and effect, and a row for each seed's difference (`role` dot), in the metric's unit.
 
     Placebos: mean and SD over seeds of placebo − reference cell.  Effects: those that change one factor, with their
-    simultaneous interval and `floor`, the SD of the placebo that draws their factor anew, of chaos where nothing of it
-    is drawn.  Unpaired effects have no dots.
+    simultaneous interval and `floor`, the SD of the placebo that draws their factor anew, or of chaos if the factor
+    draws no random numbers.  Unpaired effects have no dots.
     """
     placebos = case.study.beside.get("placebos")
     if placebos is None:
@@ -96,7 +96,7 @@ def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """Placebos on top, effects below, each over the noise it must stand out from."""
+    """Placebos on top, effects below, each with the noise that it must exceed."""
     rows = [row for row in named_rows(table) if row.role != "dot"]
     results = [_result(row, table.attrs["places"]) for row in rows]
     drawn, (axis,) = stacked(table, page, [([row.name for row in rows], results)], 0.2)

@@ -1,4 +1,4 @@
-"""Proxy validity: the differences that a small study finds against those that were published."""
+"""Proxy validity: the differences found in a small study against the published ones."""
 
 import math
 from typing import Any
@@ -21,12 +21,12 @@ COLUMNS = ["facet", "factor", "level", "name", "published", "mean", "low", "high
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per level of each claim that levels rank as published numbers do (`facet`: its name).
+    """A row per level of each `rank_correlates` claim (`facet`: its name).
 
-    published, mean: the published number and our mean over seeds, each less that of the level `base`: the reference, or
-    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted, of a share of runs solved the exact
-    one; NaN where the two lost different shares of runs to divergence, and of what a task solved or not measures
-    beside that share.  rho and verdict are those of the claim: Spearman within seeds, with its interval.
+    published, mean: the published number and this study's mean over seeds, each minus that of the level `base` (the
+    reference, or the claim's first level); low, high: 95 % t-interval within seeds, unadjusted; the exact one for the
+    share solved.  NaN if the two levels lost different shares of runs to divergence, and for other metrics of tasks
+    that are solved or not.  rho and verdict are those of the claim: Spearman within seeds, with its interval.
     """
     entries = case.study.manifest.claims or {}
     ranked = [row for row in named_rows(case.claims) if row.relation == RELATION]
@@ -46,7 +46,7 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     cells = [[name for name in values if name in side] for side in sides_of(claim, study.manifest.cells)]
     means = [values[each].mean(axis=1, skipna=False) for each in cells]
     diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
-    lost = [int(diverged.isin(each).sum()) / len(each) for each in cells]  # runs of a cell on average
+    lost = [int(diverged.isin(each).sum()) / len(each) for each in cells]  # diverged runs per cell
     reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = formatting.span(judged.mean, judged.low, judged.high, 2).replace("+", "")

@@ -1,4 +1,4 @@
-"""Seed strip: a dot per run, lines that join a seed."""
+"""Seed strip: a dot per run, with lines that join the runs of a seed."""
 
 import math
 from typing import Any
@@ -18,8 +18,8 @@ from analysis.figures.kind import Kind, Page
 def table(case: Case) -> pandas.DataFrame:
     """A row per run: cell, name, facet (a metric with its unit), seed, value, kin (runs of equal kin are joined).
 
-    Cells in the order of their means, the reference of each stratum first; where a design has an order, in that.
-    A run without a number has no value; `lost` says what became of such runs of its cell, `mean` is of the others.
+    Cells are in the design's order, if it has one, else by mean after the stratum's reference.  A run without a number
+    has no value; `lost` counts such runs of its cell, `mean` is over the others.
     """
     study = case.study
     batches = {cell.id: cell.batches for cell in study.manifest.cells}
@@ -33,7 +33,7 @@ def table(case: Case) -> pandas.DataFrame:
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
     found = pandas.DataFrame(rows)
     runs = f"a dot per run, {formatting.counted(len(study.manifest.seeds), 'seed')} per cell"
-    alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # a CSV that says nothing of them
+    alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # unknown if read from a bare CSV
     found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed{alike}"]
     return found
 
@@ -54,14 +54,14 @@ def _ordered(case: Case) -> list[Any]:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """A row per cell, a dot per run, lines that join the runs of a seed; what gave no number at the margin."""
+    """A row per cell, a dot per run, lines that join the runs of a seed; counts of lost runs at the right."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
     firsts = [group.drop_duplicates("cell") for group in panels]
     drawn, axes = stacked(table, page, [(first["name"], first["lost"]) for first in firsts], 0.22)
     for axis, rows in zip(axes, panels, strict=True):
         cells = list(dict.fromkeys(rows["cell"]))
         rows = rows.assign(y=rows["cell"].map(cells.index)).sort_values(["seed", "y"], kind="stable")
-        # A line joins neighbours of one seed, until a run without a number or other batches.
+        # A line joins neighbouring runs of a seed, and breaks at a run without a number or with other batches.
         broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
         rows = rows.assign(line=broken.cumsum())
         known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()

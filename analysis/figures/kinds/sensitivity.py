@@ -1,4 +1,4 @@
-"""Sensitivity: the final metric against the learning rate, or any other number that was swept or tuned."""
+"""Sensitivity: the final metric against the learning rate, or another number that was swept or tuned."""
 
 import math
 
@@ -15,20 +15,20 @@ from analysis.figures.kinds.depth import DEPTH
 from analysis.figures.kinds.width import FIRST, WIDTH
 
 RATE = "optim.lr"
-FEWEST = 3  # values of which one can be said to be best, or at the edge
+FEWEST = 3  # values from which on the best one, or a best one at the edge, is reported
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell, or per cell and tuned value: see `lines`; best marks the best mean of a line.
 
-    Of a learning rate the label has the sensitivity of Wortsman 2023: mean over rates η of min(ℓ(η), ℓ₀) − ℓ*, with ℓ₀
-    the loss at initialisation, ℓ* the best mean; a diverged run counts at ℓ₀, here and nowhere else.
+    For learning rates the label has the sensitivity of Wortsman 2023: mean over rates η of min(ℓ(η), ℓ₀) − ℓ*, with ℓ₀
+    the loss at initialisation and ℓ* the best mean; only here do diverged runs count, with ℓ₀.
     """
     manifest = case.study.manifest
     if manifest.tuning:
         return _tuned(case, manifest.tuning)
     numbers = swept(manifest)
-    others = (DEPTH, WIDTH, FIRST) if WIDTH in numbers else (DEPTH,)  # figures of their own
+    others = (DEPTH, WIDTH, FIRST) if WIDTH in numbers else (DEPTH,)  # shown in other figures
     x = next(iter(sorted((name for name in numbers if name not in others), key=lambda name: name != RATE)), "")
     found = lines(case, x)
     if found is None:
@@ -38,7 +38,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
-    """What tuning tried: means over tuning seeds of the validation metric, a diverged value without one."""
+    """The tuned values: means over tuning seeds of the validation metric; none for a value that diverged."""
     manifest, rows = case.study.manifest, []
     values, seeds = [value for value in tuning.values if isinstance(value, int | float)], evidence.tuning_seeds(tuning)
     if not style.numeric(tuning.values):
@@ -61,7 +61,7 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
 
 
 def _judged(found: pandas.DataFrame, caption: list[str], starts: dict[str, float]) -> pandas.DataFrame:
-    """With the best value of each line marked, and in its label what there is to say of it."""
+    """The table with the best value of each line marked, and notes on it in the line's label."""
     attrs, several = found.attrs, found["facet"].nunique() > 1
     found = found.assign(best=False)
     notes: dict[str, list[str]] = {}

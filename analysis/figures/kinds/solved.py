@@ -21,8 +21,8 @@ PANELS = 6
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell and step at which a run solved its task, from 0 to the end of the schedule, by stratum (`facet`).
 
-    share: of the runs that ended, with its Wilson interval.  Runs are censored at the end of their schedule alone, so
-    that it is Kaplan & Meier's (1958) estimate; diverged runs count as unsolved.  None where no run solved its task.
+    share: of the ended runs, with its Wilson interval.  As runs are censored only at the end of their schedule, this is
+    Kaplan & Meier's (1958) estimate; diverged runs count as unsolved.  None if no run solved its task.
     """
     study = case.study
     metrics, rows = evidence.validated(study.manifest), []
@@ -60,7 +60,7 @@ def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """A stairway per cell, a panel per stratum."""
+    """A step function per cell, a panel per stratum."""
     strata = list(table.groupby("facet", sort=False))
     names = dict(zip(table["cell"], table["name"], strict=True))
     below = legend({name: page.encodings[cell] for cell, name in names.items()}, page, marker=False)

@@ -95,7 +95,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
                 inside = shade if row.verdict in evidence.DECIDED else "white"
                 bar: dict[str, Any] = {"xerr": reach(row), "color": inside, "edgecolor": shade, "lw": 0.9, "zorder": 2}
                 axis.barh(i, row.mean, 0.56, row.start, **bar, error_kw=WHISKER)
-            # Equal but for rounding: one is a cell's mean, the other a sum of differences.
+            # Compared with a tolerance: one is a cell's mean, the other a sum of differences.
             follows = i + 1 < len(rows) and np.isclose(rows["start"].iloc[i + 1], ends[i], rtol=1e-9, atol=0)
             if row.role in ("first", "step") and follows:  # where the next bar starts
                 axis.plot([ends[i]] * 2, [i, i + 1], color=style.MUTED, lw=0.6, zorder=1)
