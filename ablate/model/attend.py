@@ -1,6 +1,6 @@
-"""Attention by scores of queries and keys: its base class, and three backends that differ by rounding alone.
+"""Dot-product attention: its base class, and three backends that differ by rounding only.
 
-`attend` chooses: explicit products, torch's fused kernel (scaled_dot_product_attention), or FlexAttention.
+`attend` chooses between explicit products, torch's scaled_dot_product_attention and FlexAttention.
 """
 
 import math
@@ -14,20 +14,20 @@ from ablate.model.dropout import Dropout
 from ablate.model.position import Places
 from ablate.model.shape import Shape
 
-FEW = 256**2  # scores of a head; of more, those that are kept for the backward pass take too much memory
+FEW = 256**2  # scores per head up to which explicit products are used: the backward pass has to store them
 
 
 class Attention(nn.Module):
-    """W_out · concat_h(softmax(Q_h K_hᵀ · scale) V_h); a subclass says in `project` what Q, K and V are.
+    """W_out · concat_h(softmax(Q_h K_hᵀ · scale) V_h); a subclass defines Q, K and V in `project`.
 
-    It sets `out`, the output matrix, and `scale`, and calls this constructor first.
+    Its constructor calls this one first, and sets the output matrix `out` and `scale`.
     """
 
     out: nn.Module
     scale: float
-    window: int | None = None  # positions that a query sees of its own sequence; all of them
-    soft_cap: float | None = None  # c of c · tanh(scores / c)
-    sink: Tensor | None  # (H,), the score of one more key, which all queries see and whose value is 0
+    window: int | None = None  # number of positions of its own sequence that a query sees; None: all
+    soft_cap: float | None = None  # c in c · tanh(scores / c)
+    sink: Tensor | None  # (H,), the score of an additional key with value 0 that all queries see
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -40,11 +40,11 @@ class Attention(nn.Module):
         return self.out(self.find(x, places, causal, mask, memory))
 
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        """The values that each query finds, heads side by side: (B, T, H · D)."""
+        """The attention output with heads concatenated, before `out`: (B, T, H · D)."""
         return self.merge_heads(self.attend(x, places, causal, mask, memory))
 
     def attend(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        """The values that each query finds: (B, H, T, D)."""
+        """The attention output per head: (B, H, T, D)."""
         query, key, value = self.project(x, x if memory is None else memory, places)
         return attend(
             query,
@@ -62,7 +62,7 @@ class Attention(nn.Module):
         )
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""
+        """Queries (B, H, T, D), keys and values (B, H, S, D), with positions applied."""
         raise NotImplementedError
 
     def split_heads(self, x: Tensor) -> Tensor:
@@ -84,26 +84,26 @@ def attend(
     dropout: Dropout | None = None,
     scale: float | None = None,
     window: int | None = None,
-    slopes: Tensor | None = None,  # (H,), where the bias is −slope · |t − s|
+    slopes: Tensor | None = None,  # (H,), for the bias −slope · |t − s|
     soft_cap: float | None = None,
     sink: Tensor | None = None,  # (H,)
 ) -> Tensor:  # (B, H, T, D)
     """softmax(Q Kᵀ · scale + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
 
-    Without `scale` it is 1 / √D; with a window a query sees the keys less than `window` positions away.  With a soft
-    cap c the scores before any bias are c · tanh(Q Kᵀ · scale / c).  A sink is the score, after caps and biases, of one
-    more key, which all queries see and whose value is 0.
-    Fused, but for training with dropout on the shares, which no fused kernel drops by a mask of ours.  Nor with a
-    bias on the CPU: its fused kernel has no gradient of one, and under vmap torch does not notice and takes it anyway.
-    Nor for short sequences on the CPU, in bf16 or compiled: see `few_scores`.
+    `scale` is 1 / √D by default.  With a window a query sees the keys less than `window` positions away.  With a soft
+    cap c the scores before any bias are c · tanh(Q Kᵀ · scale / c).  A sink is the score, after caps and biases, of an
+    additional key with value 0 that all queries see.
+    The fused kernel is not used for training with dropout, since it accepts no dropout mask from outside.  Nor is it
+    with a bias on the CPU: that kernel has no gradient for the bias, and under vmap torch uses it silently.  Nor for
+    short sequences on the CPU, in bf16 or compiled: see `few_scores`.
 
-    On a GPU windows, slopes, caps and sinks are given to FlexAttention where it has a kernel: see `takes_rules`.  All
-    else is handed to scaled_dot_product_attention as a (T, S) mask or an (H, T, S) bias: what is eager or padded, and a
-    bias that is trained, such as T5's, whose gradient FlexAttention would add up in no fixed order.  That kernel knows
-    neither caps nor sinks, which are explicit elsewhere.
+    On a GPU, windows, slopes, caps and sinks go to FlexAttention if it has a kernel: see `takes_rules`.  The rest uses
+    scaled_dot_product_attention with a (T, S) mask or an (H, T, S) bias: eager and padded inputs, and trained biases
+    such as T5's, whose gradients FlexAttention would add in random order.  That function supports neither caps nor
+    sinks, which then use explicit products.
     """
     dropped = dropout is not None and dropout.p > 0 and dropout.training
-    beyond = soft_cap is not None or sink is not None  # what the fused kernel does not know
+    beyond = soft_cap is not None or sink is not None  # not supported by the fused kernel
     rules = slopes is not None or ((window is not None or beyond) and bias is None)
     if rules and not dropped and mask is None and takes_rules(query):
         return attend_flex(query, key, value, causal, slopes, scale, window, soft_cap, sink)
@@ -113,15 +113,15 @@ def attend(
 
 
 def few_scores(query: Tensor, key: Tensor) -> bool:
-    """Whether a CPU is faster with products and a softmax than with the fused kernel: the step of scale=small in bf16
-    takes 0.7 times as long, and compiled, where the softmax is one kernel with what is around it, no longer, and less
-    on CPUs with slower fused kernels (benchmarks/step.py)."""
+    """Whether explicit products are faster than the fused kernel on a CPU.  At scale=small a step in bf16 takes 0.7
+    times as long; compiled, where the softmax is fused with its surroundings, it takes as long, and less on CPUs with
+    slower fused kernels (benchmarks/step.py)."""
     fast = query.dtype is torch.bfloat16 or torch.compiler.is_compiling()
     return fast and query.shape[-2] * key.shape[-2] <= FEW
 
 
 def takes_rules(query: Tensor) -> bool:
-    """Whether FlexAttention has a kernel for these queries: on a GPU, in a compiled model, from 16 features a head."""
+    """Whether FlexAttention has a kernel for these queries: on a GPU, compiled, with at least 16 features per head."""
     return query.device.type == "cuda" and torch.compiler.is_compiling() and query.shape[-1] >= 16
 
 
@@ -138,7 +138,7 @@ def attend_explicit(
     soft_cap: float | None = None,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """`attend` as products, softmax in at least float32."""
+    """`attend` with explicit products and a softmax in at least float32."""
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = scores_of(query, key, scale)
     if soft_cap is not None:
@@ -153,7 +153,7 @@ def attend_explicit(
 
 
 def shares_of(scores: Tensor, sink: Tensor | None) -> Tensor:
-    """What each key gets of a query, exp(score) / (exp(sink) + Σ exp(score)): (B, H, T, S) -> (B, H, T, S)."""
+    """Attention weights exp(score) / (exp(sink) + Σ exp(score)): (B, H, T, S) -> (B, H, T, S)."""
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if sink is None:
         return scores.softmax(-1, dtype=dtype)
@@ -164,7 +164,7 @@ def shares_of(scores: Tensor, sink: Tensor | None) -> Tensor:
 def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
 
-    In bf16 a CPU rounds them, which moves a mean test loss by less than 12 seeds can show (docs/how-to/speed.md).
+    In bf16 a CPU rounds them, which changes the mean test loss by less than 12 seeds can detect (docs/how-to/speed.md).
     """
     if query.device.type == "cuda":
         return in_float32(query, key) * scale
@@ -172,9 +172,9 @@ def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
 
 
 def in_float32(query: Tensor, key: Tensor) -> Tensor:
-    """Q Kᵀ in at least float32, whatever autocast says: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
+    """Q Kᵀ in at least float32, even under autocast: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
 
-    As the fused kernels of a GPU compute it: dropout must change no precision beside what it drops.
+    The fused kernels of a GPU do the same, so dropout does not change the precision.
     """
     dtype = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):
@@ -191,11 +191,11 @@ def attend_fused(
     scale: float | None = None,
     window: int | None = None,
 ) -> Tensor:
-    """`attend` through scaled_dot_product_attention, which cannot drop shares by a mask of ours."""
+    """`attend` through scaled_dot_product_attention, which accepts no dropout mask."""
     if bias is None and mask is None and window is None:
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
     seen = visible(query, key, causal, mask, window)
-    # Kernels take no bias of another type.  In bf16 ALiBi's is rounded, by less than queries and keys themselves are.
+    # Kernels need a bias of the same dtype.  In bf16 ALiBi's is rounded, by less than queries and keys themselves are.
     bias = None if bias is None else bias.to(query.dtype)
     if bias is not None and seen is not None:
         bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
@@ -213,10 +213,10 @@ def attend_flex(
     soft_cap: float | None = None,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """`attend` through FlexAttention (Dong 2024, arXiv 2412.05496), which passes over blocks that no query sees.
+    """`attend` through FlexAttention (Dong 2024, arXiv 2412.05496), which skips blocks that no query sees.
 
-    Compiled into one kernel, which holds neither scores nor bias; eagerly it computes all of them, as a test does.
-    A sink leaves each query the share 1 / (1 + exp(sink) / Σ exp(score)) = σ(log Σ exp(score) − sink) of what it finds.
+    Compiled, it is one kernel that stores neither scores nor bias; in eager mode, as in tests, it computes all of them.
+    A sink scales each query's output by 1 / (1 + exp(sink) / Σ exp(score)) = σ(log Σ exp(score) − sink).
     """
 
     def seen(batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
@@ -229,7 +229,7 @@ def attend_flex(
 
     sizes = query.shape[-2], key.shape[-2]
     blocks = create_block_mask(seen, None, None, *sizes, device=query.device) if causal or window else None
-    given = query.to(value.dtype), key.to(value.dtype), value  # autocast leaves what norms made of queries and keys
+    given = query.to(value.dtype), key.to(value.dtype), value  # autocast does not cast normalised queries and keys
     rule = None if slopes is None and soft_cap is None else changed
     if sink is None:
         alone: Tensor = flex_attention(*given, rule, blocks, scale)
@@ -239,7 +239,7 @@ def attend_flex(
 
 
 def visible(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None, window: int | None) -> Tensor | None:
-    """True where a query may see a key, broadcasting to (B, H, T, S), or None where every query sees every key."""
+    """True where a query may see a key, broadcastable to (B, H, T, S); None if every query sees every key."""
     seen = None if mask is None else mask[:, None, None, :].bool()
     if causal or window is not None:
         near = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)

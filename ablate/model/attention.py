@@ -1,4 +1,4 @@
-"""Attention: (B, T, C) -> (B, T, C), over itself or over a memory (B, S, C)."""
+"""Attention modules, (B, T, C) -> (B, T, C), over the sequence itself or a memory (B, S, C)."""
 
 import inspect
 import math
@@ -20,25 +20,25 @@ from ablate.model.shape import Shape
 class GQA(Attention):
     """Grouped-query attention: concat_h(softmax(Q_h K_gᵀ · scale) V_g) W_out (Ainslie 2023, arXiv 2305.13245).
 
-    `heads` / `kv_heads` queries h share the keys and values of one group g.  Without `kv_heads` there is one group per
-    head, without `scale` it is 1 / √D.  What else there is, goes with all of the rest; None is as the variant has it:
+    `heads` / `kv_heads` query heads h share the keys and values of a group g; by default each head is its own group.
+    `scale` is 1 / √D by default.  Other options can be combined freely; None stands for the variant's own choice:
 
-    qk_norm    rms, ln: queries and keys pass a norm before their product (Dehghani 2023, arXiv 2302.05442)
-    over, eps  of that norm: each `head`'s features by themselves, or `all` of a projection (OLMo 2); 1e-6
-    gain       whether that norm has one (nanochat: none)
-    window     of its own sequence a query sees the positions less than so many away (Beltagy 2020, arXiv 2004.05150)
-    gate       σ(W_gate x) ⊙ what is found, before W_out: one of each `feature`, or each `head` (Qiu 2025, 2505.06708)
-    sink       one more key of value 0, whose score is `learned`, one number per head and at first 0 (gpt-oss 2025), or
-               `zero`: softmax off by one (Miller 2023)
+    qk_norm    rms, ln: queries and keys are normalised before their product (Dehghani 2023, arXiv 2302.05442)
+    over, eps  of that norm: over the features of each `head`, or of `all` heads (OLMo 2); 1e-6
+    gain       whether that norm has a gain (nanochat: no)
+    window     a query sees the positions of its own sequence less than so many away (Beltagy 2020, arXiv 2004.05150)
+    gate       σ(W_gate x) ⊙ attention output, before W_out: per `feature` or per `head` (Qiu 2025, 2505.06708)
+    sink       an additional key with value 0; its score is `learned`, one number per head, initially 0 (gpt-oss 2025),
+               or `zero`: softmax off by one (Miller 2023)
     soft_cap   c: scores are c · tanh(Q Kᵀ · scale / c) (Gemma 2; 2408.00118)
-    value_residual  layer l > 1 has the values λ₁ V₁ + λ₂ V_l: `identity` λ₁ = λ₂ = 1/2, `learned` two numbers of its
-               own that start there (Zhou 2024, arXiv 2410.17897); between stacks values are as they are
-    *_bias     whether this projection has a bias; `bias` is for those that do not say
+    value_residual  layer l > 1 uses the values λ₁ V₁ + λ₂ V_l: `identity` has λ₁ = λ₂ = 1/2, `learned` two parameters
+               per layer that start there (Zhou 2024, arXiv 2410.17897); cross-attention values do not change
+    *_bias     whether this projection has a bias; by default as `bias` says
     """
 
-    normed_by: type[nn.Module] | None = None  # of queries and keys, where `qk_norm` does not say
+    normed_by: type[nn.Module] | None = None  # default norm of queries and keys
     gated: Literal["feature", "head"] | None = None
-    shares: nn.Parameter | tuple[float, float] | None  # λ₁ and λ₂ of a layer that follows the first
+    shares: nn.Parameter | tuple[float, float] | None  # λ₁ and λ₂ of a layer after the first
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class GQA(Attention):
     def norms(
         self, kind: str | None, over: str | None, eps: float | None, gain: bool | None
     ) -> tuple[nn.Module | None, nn.Module | None]:
-        """Those of queries and keys, where there are any."""
+        """The norms of queries and keys, if any."""
         made = self.normed_by if kind is None else chosen_class("attention", "qk_norm", kind)
         if made is None and (over, eps, gain) != (None, None, None):
             problem = "attention.over, attention.eps and attention.gain are of a norm"
@@ -104,7 +104,9 @@ class GQA(Attention):
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
         if self.gate is None:
             return super().find(x, places, causal, mask, memory)
-        gate = torch.sigmoid(self.gate(x))  # first: in which order gradients of x are added up, is part of the numbers
+        gate = torch.sigmoid(
+            self.gate(x)
+        )  # computed first: the order in which gradients of x are added changes rounding
         found = super().find(x, places, causal, mask, memory)
         return (gate if gate.shape == found.shape else gate.repeat_interleave(self.head_dim, -1)) * found
 
@@ -113,48 +115,48 @@ class GQA(Attention):
         return query, self.repeat_kv(key), self.mixed(memory, places)
 
     def values(self, x: Tensor) -> Tensor:
-        """Values of its own: (B, S, C) -> (B, H, S, D)."""
+        """This layer's values: (B, S, C) -> (B, H, S, D)."""
         return self.repeat_kv(self.split_heads(self.value(x)))
 
     def mixed(self, memory: Tensor, places: Places) -> Tensor:
-        """Its own values, or those of the first layer with them: (B, S, C) -> (B, H, S, D)."""
+        """This layer's values, mixed with those of the first layer if given: (B, S, C) -> (B, H, S, D)."""
         if places.values is None:
             return self.values(memory)
         if self.shares is None:
-            return places.values  # its own, made already: it is the first layer
-        of_first, of_own = self.shares
-        return of_first * places.values + of_own * self.values(memory)
+            return places.values  # this is the first layer, and they are its own
+        first, own = self.shares
+        return first * places.values + own * self.values(memory)
 
     def follow(self) -> None:
-        """Become a layer that mixes in the values of the first."""
+        """Mix in the values of the first layer from now on."""
         self.shares = (0.5, 0.5) if self.value_residual == "identity" else nn.Parameter(torch.full((2,), 0.5))
 
     def queries(self, x: Tensor) -> Tensor:
-        """Queries before they are turned: (B, T, C) -> (B, H, T, D)."""
+        """Queries before rotation: (B, T, C) -> (B, H, T, D)."""
         return self.normed(self.query(x), self.query_norm)
 
     def keys(self, memory: Tensor) -> Tensor:
-        """Keys of each group before they are turned: (B, S, C) -> (B, G, S, D)."""
+        """Keys of each group before rotation: (B, S, C) -> (B, G, S, D)."""
         return self.normed(self.key(memory), self.key_norm)
 
     def normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
-        """Normalise, before or after the heads are split."""
+        """Split into heads and normalise, in the order that `over` needs."""
         if norm is None:
             return self.split_heads(x)
         return self.split_heads(norm(x)) if self.over == "all" else norm(self.split_heads(x))
 
     def repeat_kv(self, x: Tensor) -> Tensor:
-        """(B, G, S, D) -> (B, H, S, D): each group's keys or values for all of its queries."""
+        """Repeat each group's keys or values for all of its query heads: (B, G, S, D) -> (B, H, S, D)."""
         return x if self.groups == 1 else x.repeat_interleave(self.groups, -3)
 
 
 def either(own: bool | None, shared: bool) -> bool:
-    """A projection's own choice, or that of all."""
+    """A projection's own option, or the shared default."""
     return shared if own is None else own
 
 
 def with_options(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that hands `**options` on to GQA's, as if it named them: a constructor is its schema."""
+    """Extend a constructor's signature, which is its schema, by the options of GQA, to which it passes `**options`."""
     signature = inspect.signature(init)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     more = [each for each in inspect.signature(GQA).parameters.values() if each.kind is each.KEYWORD_ONLY]
@@ -181,15 +183,15 @@ class MQA(GQA):
 
 
 class QKNorm(GQA):
-    """Queries and keys pass a norm before their product (Dehghani 2023, arXiv 2302.05442; there a LayerNorm)."""
+    """Queries and keys are normalised before their product (Dehghani 2023, arXiv 2302.05442, with a LayerNorm)."""
 
     normed_by = RMSNorm
 
 
 class Window(GQA):
-    """Sliding window: a query sees the `window` positions that end in its own (Beltagy 2020, arXiv 2004.05150).
+    """Sliding window: a query sees the last `window` positions, its own included (Beltagy 2020, arXiv 2004.05150).
 
-    Over both directions it sees as many on either side.  What is attended to across stacks is seen whole.
+    Without causality it sees as many on either side.  Cross-attention has no window.
     """
 
 
@@ -202,9 +204,9 @@ class Gated(GQA):
 class Differential(GQA):
     """W_out · concat_h((1 − λ₀) · norm((softmax(Q₁K₁ᵀ · scale) − λ softmax(Q₂K₂ᵀ · scale)) V)) (Ye 2024, 2410.05258).
 
-    Each head's queries and keys are two halves of D / 2 features, its values D; without `scale` it is 1 / √(D / 2).
-    λ = exp(a · b) − exp(c · d) + λ₀ with four trained vectors of D / 2, at first N(0, 0.1²); λ₀ = 0.8 − 0.6 exp(−0.3 l)
-    in layer l = 0, 1, …; the norm is an RMSNorm of each head.
+    Each head's queries and keys consist of two halves of D / 2 features, its values of D; `scale` is 1 / √(D / 2) by
+    default.  λ = exp(a · b) − exp(c · d) + λ₀ with four trained vectors of size D / 2, initially N(0, 0.1²), and
+    λ₀ = 0.8 − 0.6 exp(−0.3 l) in layer l = 0, 1, …; the norm is an RMSNorm of each head.
     """
 
     def __init__(self, shape: Shape, layer: int, kv_heads: int | None, bias: bool, scale: float | None, eps: float):
@@ -224,7 +226,7 @@ class Differential(GQA):
         return self.merge_heads((1 - self.start) * self.norm(first - share * second))
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys (B, 2 · H, T, D / 2), both halves of a head beside one another, values (B, 2 · H, T, D)."""
+        """Queries and keys (B, 2 · H, T, D / 2), with the halves of a head adjacent, and values (B, 2 · H, T, D)."""
         query, key = (
             rotate(
                 part.unflatten(-1, (-1, self.half)).transpose(-3, -2), turn and thinned(turn, turn[0].shape[-1] // 2)

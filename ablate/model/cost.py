@@ -1,4 +1,4 @@
-"""What a model costs: parameters and FLOPs, counted on the meta device, where nothing is computed or stored."""
+"""Model cost: parameters and FLOPs, counted on the meta device, where nothing is computed or stored."""
 
 import math
 import re
@@ -17,37 +17,37 @@ from ablate.model.build import build_model, initialised_model
 from ablate.model.init import drawn_as
 from ablate.model.norm import running_norms
 
-# Dense bf16 peak in FLOP/s with sums in float32, by what a card is called, the longer names first.  From NVIDIA's data
-# sheets of each card, whose numbers with sparsity are halved (H100, H200: of SXM and NVL; GB200, B200: of the NVL72 and
-# the HGX board, by GPU), and for GeForce and the A6000 from its white papers on GA102, Ada and Blackwell.
+# Dense bf16 peak in FLOP/s with accumulation in float32, by card name, longer names first.  From NVIDIA's data sheets,
+# halving numbers with sparsity (H100, H200: SXM and NVL; GB200, B200: per GPU of the NVL72 and the HGX board), and for
+# GeForce and the A6000 from the white papers on GA102, Ada and Blackwell.
 PEAK = {"GB200": 2500e12, "B200": 2250e12, "GH200": 990e12, "H200 NVL": 835e12, "H200": 989e12, "H20": 148e12}
 PEAK |= {"H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "A40": 150e12, "A10G": 70e12}
 PEAK |= {"A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX A6000": 155e12}
 PEAK |= {"RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12}
-OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a card, and cards that are named alike
+OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # slices of a card, and other cards with similar names
 IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
 OUTSIDE = ("embed_norm", "final_norm", "head.norm")
-MOST = 10**12  # parameters of a model
-COMPUTED = 10**9  # parameters of a model that is run to be counted, where it cannot be on the meta device
-# Operators of torch that do more than a step for each number, and are no product: scans, solutions, transforms.
+MOST = 10**12  # largest number of parameters of a model
+COMPUTED = 10**9  # largest model that is run on the CPU if it cannot be counted on the meta device
+# Operators of torch with more than one operation per element that are not products: scans, solvers, transforms.
 LONG = ("cumsum", "cumprod", "logcumsumexp", "linalg_", "_linalg_", "triangular_solve", "cholesky", "_fft_", "sort")
-SHORT = ("linalg_vector_norm",)  # but for a sum of squares
+SHORT = ("linalg_vector_norm",)  # exceptions: a sum of squares
 
 
 @record
 class Budget(Record):
-    """Counts of one cell.
+    """The cost of one cell.
 
-    params           parameters, tied ones once
-    flops_per_token  of the forward pass at the training context, times the gradients that a training step takes;
-                     attention counts all pairs, embeddings nothing; with what parts state beside their products
+    params           parameters; tied ones count once
+    flops_per_token  of the forward pass at the training context, times the gradients per training step; attention
+                     counts all pairs, embeddings count nothing; includes what components state with `stated_flops`
     shapes           name -> (role, shape) of every parameter
-    notes            what the components have to say about themselves, once each
-    hidden           width of the FFNs, None where they have none, or not all the same
-    unused           components that the model has no place for: norm in residual=rezero
-    widths           of each FFN that says it: its width, and the share of its like that a token passes, less than 1 in
-                     a mixture of experts
-    running          whether norms keep running statistics, so that runs end with losses by others, too
+    notes            notes of the components, without duplicates
+    hidden           width of the FFNs; None without FFNs, or if widths differ
+    unused           component groups that the model does not use: norm with residual=rezero
+    widths           width of each FFN that has one, and the share of its width that a token uses, below 1 for a mixture
+                     of experts
+    running          whether norms keep running statistics, for which runs report additional final losses
     """
 
     params: int
@@ -61,7 +61,7 @@ class Budget(Record):
 
     @property
     def core(self) -> int:
-        """Parameters but for token embedding and head: position tables count, what layers share counts once."""
+        """Parameters except token embedding and head; position tables count, shared layers count once."""
         return sum(
             math.prod(shape)
             for name, (role, shape) in self.shapes.items()
@@ -70,15 +70,15 @@ class Budget(Record):
 
 
 def count(config: Config, task: Any) -> Budget:
-    """Build the model of a resolved configuration and count.  Raises as `build_model` does.
+    """Build the model of a resolved configuration and count.  Raises the same errors as `build_model`.
 
-    On the meta device; a model that will not run there, because what it computes depends on the data, on the CPU.
+    Uses the meta device, or the CPU for a model that cannot run there because its computation depends on the data.
     """
     with torch.device("meta"):
         model, inputs = build_model(config, task), task.blank()
         try:
             flops, remarks = forward_flops(model, inputs)
-        except Exception:  # whatever a user's component does with a number that is not there
+        except Exception:  # a user component may fail in any way when it reads a value on the meta device
             if sum(p.numel() for p in model.parameters()) > COMPUTED:
                 raise
             flops = math.nan
@@ -89,7 +89,7 @@ def count(config: Config, task: Any) -> Budget:
     parameters, idle = dict(model.named_parameters()), IDLE * ("cross_attention" in model.unused)
     ffns = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "ffn"]
     widths = [(getattr(ffn, "hidden", None), getattr(ffn, "active", 1.0)) for ffn in ffns]
-    one = widths[0][0] if widths else None  # the width of all FFNs, where there is one
+    one = widths[0][0] if widths else None  # used if all FFNs have the same width
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
@@ -103,8 +103,8 @@ def count(config: Config, task: Any) -> Budget:
 
 
 def forward_flops(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[float, list[str]]:
-    """FLOPs of a forward pass, stated ones among them, and what to say of what is not in them."""
-    model.train(bool(getattr(model, "later", ())))  # what is there for training alone is counted, too
+    """FLOPs of a forward pass, including stated ones, and notes on what they leave out."""
+    model.train(bool(getattr(model, "later", ())))  # also count blocks that only training uses
     counter, stated, idle = FlopCounterMode(display=False), Uncounted(model), unreached(model)
     with counter, stated, torch.no_grad():
         model(**inputs)
@@ -112,7 +112,7 @@ def forward_flops(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[float, l
 
 
 def one_example(task: Any) -> dict[str, Tensor]:
-    """Random inputs of one example, masks of ones."""
+    """Random inputs of one example, with masks of ones."""
     draw = torch.Generator().manual_seed(0)
     found = {}
     for name, x in task.blank().items():
@@ -122,13 +122,13 @@ def one_example(task: Any) -> dict[str, Tensor]:
 
 
 def notes(model: nn.Module) -> list[str]:
-    """What a model's components have to say about themselves, once each."""
+    """The notes of a model's components, without duplicates."""
     noted = [module for module in model.modules() if isinstance(getattr(module, "note", None), str)]
     return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
 
 
 def outside(model: nn.Module, config: Config) -> list[str]:
-    """Of norms that differ over the layers, which one those outside of the layers are."""
+    """A note on which norm the modules outside of the layers use if norms differ between layers."""
     if not is_patterned(config.norm):
         return []
     names = [f".{name}" for name, _ in model.named_modules()]
@@ -138,7 +138,7 @@ def outside(model: nn.Module, config: Config) -> list[str]:
 
 
 def frozen(model: nn.Module) -> list[str]:
-    """Which parts have parameters that are not trained, and how many are, where not all are."""
+    """A note on frozen parameters, if there are any."""
     still = [part for part in model.modules() if any(not p.requires_grad for p in part.parameters(recurse=False))]
     who = ", ".join(dict.fromkeys(type(part).__name__ for part in still))
     total, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (True, False))
@@ -146,7 +146,7 @@ def frozen(model: nn.Module) -> list[str]:
 
 
 def for_training(model: nn.Module) -> list[str]:
-    """What to say of blocks for later tokens, which no evaluation passes."""
+    """A note on blocks for later tokens, which only training uses."""
     spared = sum(p.numel() for block in getattr(model, "later", ()) for p in block.parameters())
     note = f"{spared:,} of its parameters, and their FLOPs, are of blocks for later tokens, which serve training alone"
     note = f"{note}; match= counts them as any other, so that what is evaluated is the smaller for them"
@@ -154,35 +154,35 @@ def for_training(model: nn.Module) -> list[str]:
 
 
 def estimate(config: Config, vocab: int) -> int:
-    """About how many parameters a model will have, L · (4 d · a + 2 d · h) + V · d, from its settings alone."""
+    """Approximate number of parameters, L · (4 d · a + 2 d · h) + V · d, from the settings alone."""
     shape, ffn = config.model, config.ffn
     width = max(each.get("hidden") or int(shape.dim * max(each.get("mult") or 1, 1)) for each in variants_of(ffn))
-    heads = shape.dim if shape.head_dim is None else shape.heads * shape.head_dim  # features of all of them
+    heads = shape.dim if shape.head_dim is None else shape.heads * shape.head_dim  # features of all heads
     layers = 1 if shape.share_layers else shape.layers
     return int(layers * (4 * shape.dim * heads + 2 * shape.dim * width) + vocab * shape.dim)
 
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
-    """Model FLOPs utilisation, 3 · FLOPs per token · tokens/s / peak (Chowdhery 2022), where the peak is known.
+    """Model FLOPs utilisation, 3 · FLOPs per token · tokens/s / peak (Chowdhery 2022), if the peak is known.
 
-    Of a slice of a card (MIG) it is not: how many of its cores a slice has differs by card and profile.
+    It is unknown for slices of a card (MIG), whose share of the cores differs by card and profile.
     """
     peak = peak_of(device)
     return 3 * flops_per_token * tokens_per_second / peak if peak and precision == "bf16" else None
 
 
 def peak_of(device: str) -> float | None:
-    """Dense bf16 peak in FLOP/s of a device by its name, where it is known."""
+    """Dense bf16 peak in FLOP/s of a device by its name, None if unknown."""
     if OTHER.search(device):
         return None
     return next((value for name, value in PEAK.items() if re.search(rf"\b{name}\b", device)), None)
 
 
 class Uncounted(TorchDispatchMode):
-    """Adds up the FLOPs that a model's parts state, and names the operators of the others whose work is not known.
+    """Sums the FLOPs that a model's modules state, and collects other operators whose work is unknown.
 
-    A part states them by a method `stated_flops(batch, length)`, for its input (batch, length, features): of a forward
-    pass, beside its matrix products and convolutions, which are seen.  To be used around a forward pass.
+    A module states them in a method `stated_flops(batch, length)`, for an input (batch, length, features): those of a
+    forward pass except matrix products and convolutions, which are counted anyway.  Use it around a forward pass.
     """
 
     def __init__(self, model: nn.Module):
@@ -214,15 +214,15 @@ class Uncounted(TorchDispatchMode):
 
 
 def is_long(packet: Any) -> bool:
-    """Whether an operator's work is not known to be in proportion to its numbers: one of these, or none of torch's."""
+    """Whether an operator's work may not be proportional to its elements: one of `LONG`, or not one of torch's own."""
     space, _, name = packet._qualified_op_name.partition("::")
     return space not in ("aten", "prim", "prims") or (name.startswith(LONG) and name not in SHORT)
 
 
 def unreached(model: nn.Module) -> list[str]:
-    """A list that has, once the model was called, what to say of mixers to which nothing of the position comes.
+    """A list that a forward pass fills with notes on mixers that ignore the position encoding.
 
-    A mixer's `reads` are the fields of Places that it heeds; one that has none such heeds all.
+    A mixer's `reads` are the fields of Places that it uses; a mixer without this attribute uses all.
     """
     found: list[str] = []
 

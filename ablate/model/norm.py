@@ -18,7 +18,7 @@ __all__ = ["BatchNorm", "InstanceNorm", "PowerNorm", "RunningNorm", "running_nor
 class LayerNorm(nn.Module):
     """y = (x − mean(x)) / √(var(x) + ε) · g + b, over the features of one token (Ba 2016, arXiv 1607.06450).
 
-    With `gain` false g is 1, with `bias` false b is 0 (OLMo has neither, 2402.00838; MPT and Cohere no bias).
+    With `gain` false, g is 1; with `bias` false, b is 0 (OLMo has neither, 2402.00838; MPT and Cohere have no bias).
     """
 
     def __init__(self, dim: int, eps: float, gain: bool | None = None, bias: bool | None = None):
@@ -31,7 +31,7 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
 
     def affine(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """x · g + b, as far as there are g and b."""
+        """x · g + b, without g or b if the norm has none."""
         x = x if self.weight is None else x * self.weight
         return x if self.bias is None else x + self.bias
 
@@ -48,7 +48,7 @@ class StdLayerNorm(LayerNorm):
 class GroupNorm(LayerNorm):
     """LayerNorm over each of `groups` equal groups of a token's features, with one g and b per feature.
 
-    Wu & He 2018, arXiv 1803.08494, without their mean over positions, which a causal decoder must not take.
+    Wu & He 2018, arXiv 1803.08494, without their mean over positions, which a causal decoder must not use.
     """
 
     def __init__(self, dim: int, eps: float, groups: int, gain: bool | None = None, bias: bool | None = None):
@@ -75,7 +75,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim)) if gain is not False else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        # In half precision the squares would be, too, and torch has no fused kernel for two precisions.
+        # rms_norm squares in the input's precision, so half precision is widened; its fused kernel needs equal dtypes.
         if self.weight is None:
             return F.rms_norm(widened(x), x.shape[-1:], eps=self.eps).to(x.dtype)
         return F.rms_norm(x.to(self.weight.dtype), self.weight.shape, self.weight, self.eps)
@@ -96,7 +96,7 @@ class PartialRMSNorm(RMSNorm):
 
 
 class ScaleNorm(nn.Module):
-    """y = g · x / max(‖x‖, ε) with one number g, at first √C (Nguyen & Salazar 2019, arXiv 1910.05895)."""
+    """y = g · x / max(‖x‖, ε) with one learned number g, initially √C (Nguyen & Salazar 2019, arXiv 1910.05895)."""
 
     def __init__(self, dim: int, eps: float):
         super().__init__()

@@ -160,21 +160,21 @@ class T5Bias(Position):
 
 
 class RoPE(Position):
-    """Turns the pair (x_i, x_{i+D/2}) of queries and keys by the angle t / base^(2i/D) (Su 2021, arXiv 2104.09864).
+    """Rotates the pair (x_i, x_{i+D/2}) of queries and keys by the angle t / base^(2i/D) (Su 2021, arXiv 2104.09864).
 
-    `scaling` is for sequences that are s > 1 times as long as the training context; up to that it changes nothing:
+    `scaling` is for sequences s > 1 times as long as the training context; it does not affect shorter ones:
 
     linear  all angles / s (Chen 2023, arXiv 2306.15595)
     ntk     base · s^(D/(D−2)): the slowest pair turns as with `linear`, the fastest as before (Peng 2023, 2309.00071)
-    yarn    angles / s of pairs that turn less than once in the training context, as before of those that turn more
-            than 32 times, a blend between; all scores are (0.1 · ln s + 1)² times as large (Peng 2023)
+    yarn    angles / s of pairs that turn less than once in the training context, unchanged angles of those that turn
+            more than 32 times, interpolated between; all scores × (0.1 · ln s + 1)² (Peng 2023)
 
-    With `local_base` layers that have a window turn by that base, which no scaling changes: their distances stay as
-    they were (Gemma 3, arXiv 2503.19786; ModernBERT, 2412.13663).  With `cut` pairs that turn less than once in the
-    training context do not turn at all, at any length (Hua 2024, FoPE, arXiv 2412.17739, without its Fourier series).
+    With `local_base`, layers with a window use that base, which scaling does not change (Gemma 3, arXiv 2503.19786;
+    ModernBERT, 2412.13663).  With `cut`, pairs that turn less than once in the training context are not rotated at any
+    length (Hua 2024, FoPE, arXiv 2412.17739, without its Fourier series).
     """
 
-    beyond_context = ("scaling",)  # settings that act on sequences longer than the training context alone
+    beyond_context = ("scaling",)  # settings that affect only sequences longer than the training context
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class RoPE(Position):
         return Places(rotation=rotation_of(self.cut_off(angle, self.base)), local=local, factor=factor)
 
     def scaled(self, x: Tensor) -> tuple[Tensor, float | None]:
-        """Angles (T, R / 2) at the length of the stream (B, T, C), and what scores are multiplied by."""
+        """Angles (T, R / 2) for a stream (B, T, C), and the factor for the scores."""
         size = x.shape[-2]
         if self.scaling is None or self.context is None or size <= self.context:
             return angles(size, self.turned, self.base, x), None
@@ -223,15 +223,15 @@ class RoPE(Position):
         return angle * (1 - slow) + angle / longer * slow, (0.1 * math.log(longer) + 1) ** 2
 
     def cut_off(self, angle: Tensor, base: float) -> Tensor:  # (T, R / 2) -> (T, R / 2)
-        """The angles; 0 for pairs that turn less than once in the training context, where those are cut."""
+        """The angles; with `cut`, 0 for pairs that turn less than once in the training context."""
         if not self.cut or self.context is None:
             return angle
         return angle * (angles(2, self.turned, base, angle)[1] * self.context >= 2 * math.pi)
 
     def slow(self, like: Tensor, context: int) -> Tensor:
-        """YaRN's share of interpolation of each pair (R / 2,): 1 from one turn in the training context down, 0 from 32.
+        """YaRN's weight of interpolation per pair (R / 2,): 1 up to one turn in the training context, 0 from 32 turns.
 
-        Between these two it is linear in the pair's number, as in the paper's code.
+        In between it is linear in the pair's index, as in the paper's code.
         """
 
         def pair(turns: int) -> float:
@@ -265,10 +265,10 @@ class PartialRoPE(RoPE):
 
 
 class XPos(RoPE):
-    """RoPE whose pair i of queries is ζ_i^(t / span) times as long, and of keys ζ_i^(−t / span) (Sun 2022, 2212.10554).
+    """RoPE with pair i of queries × ζ_i^(t / span) and of keys × ζ_i^(−t / span) (Sun 2022, arXiv 2212.10554).
 
-    ζ_i = (2i/D + γ) / (1 + γ), so that what a pair adds to a score falls with the distance, fast pairs' fastest.  To
-    later positions it would grow: it serves what reads from left to right.
+    ζ_i = (2i/D + γ) / (1 + γ), so that a pair's part of a score decays with the distance, fastest for fast pairs.  For
+    later positions it would grow, so it is for causal models only.
     """
 
     causal_only = True
@@ -285,7 +285,7 @@ class XPos(RoPE):
 
 
 def rotation_of(angle: Tensor, length: Tensor | None = None) -> Rotation:
-    """What turns pairs by these angles (T, R / 2), and makes them so many times as long: two of (T, R)."""
+    """The rotation by these angles (T, R / 2), with pairs scaled by `length`: two tensors (T, R)."""
     cos, sin = angle.cos(), angle.sin()
     if length is not None:
         cos, sin = length * cos, length * sin
@@ -293,20 +293,20 @@ def rotation_of(angle: Tensor, length: Tensor | None = None) -> Rotation:
 
 
 def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
-    """Turn the pairs (x_i, x_{i+R/2}) of the first R features; the others stay."""
+    """Rotate the pairs (x_i, x_{i+R/2}) of the first R features; the others do not change."""
     if rotation is None:
         return x
     cos, sin = rotation
     size = cos.shape[-1]
-    y = x[..., :size].to(cos.dtype).contiguous()  # or else every product below runs over rows of D numbers
+    y = x[..., :size].to(cos.dtype).contiguous()  # otherwise the products below run over rows of D
     y = torch.addcmul(y * cos, y.roll(size // 2, -1), sin).to(x.dtype)
     return y if size == x.shape[-1] else torch.cat((y, x[..., size:]), -1)
 
 
 def thinned(rotation: Rotation, size: int) -> Rotation:
-    """A rotation by the same base of `size` features, every (R / size)-th angle of R's: base^(−2jk/R) where k = R/size.
+    """A rotation of `size` features with the same base: every k-th angle of R's, base^(−2jk/R), with k = R / size.
 
-    Raises ValueError where that gives no pairs.
+    Raises ValueError if that is not possible.
     """
     turned = rotation[0].shape[-1]
     if size < 2 or size % 2 or turned % size:

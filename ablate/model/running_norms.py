@@ -9,16 +9,16 @@ from ablate.config.ranges import at_least, within
 
 
 class RunningNorm(nn.Module):
-    """y = x̂ · g + b with x̂ by statistics of each feature over real positions, in float32 or wider.
+    """y = x̂ · g + b, with x̂ from statistics of each feature over real positions, in float32 or wider.
 
-    In a causal decoder the training statistics of a position are taken over later positions, too; evaluation uses the
-    running ones, which see no future.  For a second look at a trained model: `reset` with `momentum` None makes the
-    running statistics plain averages over the updates since then, and `frozen` lets training mode use statistics of
-    the batch without moving the running ones.
+    In a causal decoder a position's training statistics include later positions; evaluation uses the running ones,
+    which do not.  To re-evaluate a trained model, `reset` with `momentum` None makes the running statistics plain
+    averages over the updates since then, and `frozen` lets training mode use the statistics of the batch without
+    updating the running ones.
     """
 
     note: str
-    keeps_statistics = True  # what `running_norms` finds them by
+    keeps_statistics = True  # marks the class for `running_norms`
     updates: Tensor
 
     def __init__(self, dim: int, eps: float, momentum: float):
@@ -34,23 +34,23 @@ class RunningNorm(nn.Module):
         return y.to(x.dtype)
 
     def normalise(self, x: Tensor, real: Tensor) -> Tensor:  # (B, T, C), (B, T, 1) -> (B, T, C)
-        """x̂; moves the running statistics in training."""
+        """x̂; updates the running statistics in training."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Put the running statistics where they were before any update."""
+        """Reset the running statistics to their initial values."""
         self.updates.zero_()
 
     def drift(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> ()
-        """How far the batch's statistics are from the running ones, in units of these: root mean square over features.
+        """Root mean square over features of (batch statistic − running statistic) / running statistic.
 
-        After the distance of Shen 2020 (arXiv 2003.07845, section 3).
+        Follows the distance of Shen 2020 (arXiv 2003.07845, section 3).
         """
         raise NotImplementedError
 
     @torch.no_grad()
     def move(self, known: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
-        """Move each running statistic (C,) towards the batch's, unless `known` () says that the batch has none."""
+        """Update each running statistic (C,) from the batch's, unless `known` () says that the batch has none."""
         if self.frozen:
             return
         self.updates.add_(known)
@@ -73,7 +73,7 @@ class Moments(RunningNorm):
         self.register_buffer("running_var", torch.ones(dim))
 
     def normalise(self, x: Tensor, real: Tensor) -> Tensor:  # (B, T, C), (B, T, 1) -> (B, T, C)
-        """x̂ by the batch's μ and σ² in training, by the running ones at evaluation."""
+        """x̂ from the batch's μ and σ² in training, from the running ones at evaluation."""
         mean, var = self.running_mean, self.running_var
         if self.training:
             count, mean, var = self.statistics(x, real)
@@ -83,7 +83,7 @@ class Moments(RunningNorm):
         return (x - mean) * torch.rsqrt(var + self.eps)
 
     def statistics(self, x: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Number of real positions, mean and variance (biased) of each group that shares them."""
+        """Number of real positions, mean and biased variance of each group that shares statistics."""
         count = real.sum(self.over, keepdim=True)
         mean = (x * real).sum(self.over, keepdim=True) / count.clamp(min=1)
         var = ((x - mean).square() * real).sum(self.over, keepdim=True) / count.clamp(min=1)
@@ -106,7 +106,7 @@ class Moments(RunningNorm):
 
 
 class BatchNorm(Moments):
-    """y = (x − μ) / √(σ² + ε) · g + b, each feature over all real (batch, position) pairs; running μ, σ² at evaluation.
+    """y = (x − μ) / √(σ² + ε) · g + b, per feature over all real (batch, position) pairs; running μ, σ² at evaluation.
 
     Ioffe & Szegedy 2015, arXiv 1502.03167; in Transformers: Shen 2020, arXiv 2003.07845.
     """
@@ -116,14 +116,14 @@ class BatchNorm(Moments):
 
 
 class InstanceNorm(Moments):
-    """y = (x − μ) / √(σ² + ε) · g + b, each feature over its own sequence; running μ, σ² at evaluation.
+    """y = (x − μ) / √(σ² + ε) · g + b, per feature and sequence; running μ, σ² at evaluation.
 
-    Ulyanov 2016, arXiv 1607.08022.  The paper normalises by the sample at evaluation, too: a decoder would see the
-    future of the sequence.
+    Ulyanov 2016, arXiv 1607.08022.  The paper normalises by the sample at evaluation, too, by which a decoder would see
+    the future of the sequence.
     """
 
     note = "training statistics are of the whole sequence, in a decoder of the future, too; evaluated with running ones"
-    centres_positions = True  # a mean over positions says nothing after it
+    centres_positions = True  # the mean over positions is constant afterwards
     over = (1,)
 
 
@@ -131,14 +131,14 @@ class PowerNorm(RunningNorm):
     """y = x / √(ψ² + ε) · g + b with the running quadratic mean ψ² before this batch (Shen 2020, arXiv 2003.07845).
 
     The backward pass is the paper's approximation, not the derivative: see `QuadraticMean`.  The first `warmup` updates
-    use ψ² of the batch and its derivative (the paper's PN-V) while ψ² and ν settle; they alone see the future of the
-    batch.  The authors' code scales groups of each token's features first; the paper's algorithm does not, nor does
-    this.  One backward pass per forward pass, before the next.
+    use the ψ² of the batch and its derivative (the paper's PN-V) while ψ² and ν settle; only they see the future of the
+    batch.  The authors' code scales groups of each token's features first; the paper's algorithm does not, and neither
+    does this.  Each forward pass may have one backward pass, before the next forward pass.
     """
 
     note = "training statistics are of the whole batch until its warm-up is over, with its future; approximate gradient"
     exact_gradient = False  # in training
-    late = ("warmup",)  # settings that need not act in the first steps
+    late = ("warmup",)  # settings that may have no effect in the first steps
     running_square: Tensor
     nu: Tensor
 
@@ -178,8 +178,8 @@ class PowerNorm(RunningNorm):
 class QuadraticMean(torch.autograd.Function):
     """x̂ = x · s; backward ∂L/∂x = (∂L/∂x̂ − ν ⊙ x̂) · s and ν ← ν · (1 − a · Γ) + a · Λ (Shen 2020, algorithm 2).
 
-    Γ = mean(x̂²) and Λ = mean(∂L/∂x̂ ⊙ x̂) over the real positions, a = 1 − α.  With `own` statistics Λ stands for ν,
-    which makes it the derivative.  `share` (B, T, 1) weights the positions; padded ones are not corrected by ν.
+    Γ = mean(x̂²) and Λ = mean(∂L/∂x̂ ⊙ x̂) over the real positions, a = 1 − α.  With `own` statistics Λ replaces ν, which
+    gives the exact derivative.  `share` (B, T, 1) weights the positions; padded ones are not corrected by ν.
     """
 
     generate_vmap_rule = True
@@ -191,13 +191,13 @@ class QuadraticMean(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what the backward pass needs."""
+        """Save what the backward pass needs."""
         _, scale, share, own, nu, ctx.rate = inputs
         ctx.save_for_backward(output, scale, share, own, nu)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """∂L/∂x; moves ν, which only this pass can know."""
+        """∂L/∂x; updates ν, which only the backward pass can compute."""
         y, scale, share, own, nu = ctx.saved_tensors
         gamma, lamda = (y.square() * share).sum((0, 1)), (gradient * y * share).sum((0, 1))
         slope = torch.where(own, lamda, nu)
@@ -220,5 +220,5 @@ def widened(x: Tensor) -> Tensor:
 
 def running_norms(model: nn.Module) -> list[RunningNorm]:
     """Every norm of a model that keeps running statistics."""
-    # By a mark, not the class: every run asks, and would else be trained again when the class changes.
+    # By attribute, not class: every run calls this, and a change of the class would then change every run's key.
     return [cast("RunningNorm", norm) for norm in model.modules() if getattr(norm, "keeps_statistics", False)]
