@@ -15,7 +15,7 @@ from analysis.sources.request import Request
 
 if TYPE_CHECKING:
     from analysis.case import Case
-from analysis.sources import place_of, read
+from analysis.sources import read
 
 
 def case(place: Path, study: Study, folder: Path) -> Case:
@@ -87,11 +87,6 @@ def study_of(given: argparse.Namespace) -> Study:
     if request != Request():
         raise Refused("--factors, --metric, --reference and the like need --runs or --wandb; a study has its own")
     return read(given.results_dir, given.study)
-
-
-def manifest_folder(given: argparse.Namespace, study: Study) -> Path:
-    """The folder with the manifest of the study that a command's arguments name."""
-    return place_of(given.results_dir, given.study or study.manifest.study)
 
 
 def folder_of(study: Study, results: Path, to: Path | None) -> Path:

@@ -14,6 +14,7 @@ from ablate import formatting
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.results.tables import named_rows
 from analysis.cli import arguments as arguments_
+from analysis.sources import place_of
 
 if TYPE_CHECKING:
     import pandas
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _analyse(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
-    case = arguments_.case(arguments_.manifest_folder(given, study), study, folder)
+    case = arguments_.case(place_of(given.results_dir, given.study or study.manifest.study), study, folder)
     from ablate import evidence
     from analysis.cli import output  # slow to import, and not needed for error messages
 

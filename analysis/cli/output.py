@@ -8,7 +8,7 @@ from ablate.config.errors import Corrupt, Refused
 from ablate.results.atomic import read_json, write_atomic, write_json
 from analysis import figures, webpage
 from analysis.case import Case
-from analysis.writing import bibliography, latex, latex_macros, markdown, methods, tables
+from analysis.writing import bibliography, latex, latex_macros, methods, sections, tables
 from analysis.writing.sections import Picture, captioned
 from analysis.writing.sheet import paragraph
 
@@ -41,7 +41,7 @@ def write_paper(case: Case, folder: Path) -> list[Path]:
         "references.bib": bibliography.bibliography(case.study.manifest),
         "methods.md": paragraph(methods.markdown(case).strip()) + "\n",
         "methods.tex": methods.latex(case),
-        "report.md": markdown.report(case, shown),
+        "report.md": sections.report(case, shown),
     }
     files = {folder / name: text for name, text in texts.items() if text}
     for file, text in files.items():

@@ -48,13 +48,6 @@ def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
     return Outcome(1 if differences else 0, {"file": file, "study": stamped["study"], "differences": differences})
 
 
-def _around(file: Path, study: str) -> Path | None:
-    """The results folder whose figures/STUDY contains the file, if it also contains the study."""
-    above = [*file.resolve().parents, Path()]
-    there = above[1].name == "figures" and (above[2] / "studies" / study / "manifest.json").is_file()
-    return above[2] if there else None
-
-
 def _stamped(file: Path) -> Stamp:
     try:
         data = read_regular(file, LARGEST)
@@ -80,7 +73,9 @@ def _kept(stamped: Stamp, file: Path) -> Case | None:
 
 def _case(stamped: Stamp, file: Path, results: Path | None, usual: Path) -> Case:
     """The figure's study in its current state, with figures.yaml.  Raises `Refused` if it is gone."""
-    results = results or _around(file, stamped["study"]) or usual
+    above = [*file.resolve().parents, Path()]  # the results whose figures/STUDY contains the file
+    there = above[1].name == "figures" and (above[2] / "studies" / stamped["study"] / "manifest.json").is_file()
+    results = results or (above[2] if there else usual)
     study = choose_study(results, stamped["study"])
     return arguments_.case(study_folder(results, study), sources.read(results, study), _edits(file, results, study))
 

@@ -18,7 +18,11 @@ NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
 def select(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> pandas.DataFrame:
     """The rows that are shown, in the user's order; the caption says what is left out."""
     attrs = dict(table.attrs)
-    shown, left_out = _shown(table, case, edits, most)
+    shown, left_out = table, ""
+    if "cell" in table:
+        shown, left_out = _some_cells(table, case, edits, most)
+    elif "level" in table:
+        shown, left_out = _some_effects(table, edits, most)
     ordered = shown.iloc[_order(shown, case.study.manifest, edits)] if edits.order else shown
     result = ordered.reset_index(drop=True)
     result.attrs = attrs | {
@@ -26,12 +30,6 @@ def select(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> pand
         "caption": [line for line in [*attrs.get("caption", []), left_out] if line],
     }
     return result
-
-
-def _shown(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:
-    if "cell" in table:
-        return _some_cells(table, case, edits, most)
-    return _some_effects(table, edits, most) if "level" in table else (table, "")
 
 
 def _some_cells(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:

@@ -11,10 +11,9 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 from analysis.writing import tables
-from analysis.writing.prose import prose
 from analysis.writing.sections import counts
 from analysis.writing.sentences import finding, where
-from analysis.writing.sheet import inline, markdown, paragraph, sheet_of
+from analysis.writing.sheet import inline, markdown, paragraph, prose, sheet_of
 
 COMMAND = "ablate analyse gallery"
 LOST = "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."

@@ -39,7 +39,9 @@ def write(root: Path) -> Changes:
     """
     files = study_files(root)
     every, wanted = [each for file in files for each in file.trained], texts(root, files)
-    written = [file for file, text in wanted.items() if _put(file, text.encode())]
+    written = [f for f, text in wanted.items() if not f.exists() or f.read_bytes() != text.encode()]
+    for file in written:
+        write_atomic(file, wanted[file].encode())
     removed, drawn = list[Path](), 0
     for each in every:
         folder = each.case.folder / FIGURES
@@ -105,10 +107,3 @@ def _between(file: Path, block: str) -> str:
     if not begin or not end:
         raise Refused(f"{file} lacks the lines {BEGIN} and {END}, between which the findings stand")
     return "\n\n".join([before + begin, *([block] if block else []), end + after])
-
-
-def _put(file: Path, data: bytes) -> bool:
-    if file.exists() and file.read_bytes() == data:
-        return False
-    write_atomic(file, data)
-    return True

@@ -67,13 +67,9 @@ def levels(texts: Iterable[str]) -> list[Any]:
     elif all(NUMBER.fullmatch(text) for text in given):
         read = float if len(set(map(Decimal, given))) == len({show(float(text)) for text in given}) else str
     elif {text.lower() for text in given} <= {"true", "false"}:
-        read = _is_true
+        read = {text: text.lower() == "true" for text in given}.__getitem__
     known = {text: read(text) for text in given} | {"": None}
     return [known[text] for text in column]
-
-
-def _is_true(text: str) -> bool:
-    return text.lower() == "true"
 
 
 def choose_metrics(names: list[str], request: Request) -> list[str]:

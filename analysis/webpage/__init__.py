@@ -8,8 +8,7 @@ from ablate import formatting
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
-from analysis.webpage import page
-from analysis.webpage.parts import parts, warnings
+from analysis.webpage.parts import asset, parts, policy, render, script, warnings
 from analysis.writing.sections import counts, question
 
 NAME = "report.html"
@@ -26,24 +25,19 @@ def html(case: Case, folder: Path) -> str:
     """The page; equal studies give equal pages."""
     manifest = case.study.manifest
     warned, shown = warnings(case), parts(case, folder)
-    scripts = [page.asset("tables.js")]
+    tasks = dict.fromkeys(str(task.title) for task in manifest.tasks.values())
+    over = [formatting.counted(len(manifest.cells), "cell"), formatting.counted(len(manifest.seeds), "seed")]
+    scripts = [asset("tables.js")]
     if any(block["kind"] == "curves" for part in shown for block in part.blocks):
-        scripts = [page.script(plotly.offline.get_plotlyjs()), page.asset("curves.js"), *scripts]
-    return page.render(
+        scripts = [script(plotly.offline.get_plotlyjs()), asset("curves.js"), *scripts]
+    return render(
         "report.html",
         title=naming.title(manifest),
         question=[line for line in question(case).text if line not in warned],
-        facts=_facts(case),
+        facts=[f"study {manifest.study}", ", ".join(tasks), *over, counts(case.study)],
         warnings=warned,
         parts=shown,
-        style=page.asset("report.css"),
+        style=asset("report.css"),
         scripts=scripts,
-        policy=page.policy(scripts),
+        policy=policy(scripts),
     )
-
-
-def _facts(case: Case) -> list[str]:
-    manifest = case.study.manifest
-    tasks = dict.fromkeys(str(task.title) for task in manifest.tasks.values())
-    over = [formatting.counted(len(manifest.cells), "cell"), formatting.counted(len(manifest.seeds), "seed")]
-    return [f"study {manifest.study}", ", ".join(tasks), *over, counts(case.study)]

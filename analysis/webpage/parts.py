@@ -1,18 +1,24 @@
 """The parts of the page, each a reader's question, and the sections of the report that answer it."""
 
 import base64
+import functools
 import hashlib
+import json
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jinja2
+from markupsafe import Markup
+
 from ablate import evidence, formatting
+from ablate.formatting import visible
 from ablate.results import naming
 from analysis import figures
 from analysis.case import Case
 from analysis.figures.stamp import source_hash
-from analysis.webpage import page
 from analysis.webpage.curve_data import series
 from analysis.writing.sections import ALONE, Section, captioned, common, noise, sections
 from analysis.writing.sheet import Sheet
@@ -151,4 +157,57 @@ def _curves(case: Case) -> list[Block]:
     note += " Long curves are thinned to what pixels show." * found["thinned"]
     note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
     alt = f"Interactive learning curves of {formatting.counted(len(found['cells']), 'cell')}: {found['label']}"
-    return [{"kind": "curves", "data": page.data(found), "axes": list(found["axes"]), "alt": alt, "note": note}]
+    return [{"kind": "curves", "data": data(found), "axes": list(found["axes"]), "alt": alt, "note": note}]
+
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+
+
+def render(template: str, **content: Any) -> str:
+    """A rendered template; values in `content` are escaped unless they are Markup."""
+    return _environment().get_template(template).render(**content)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # but no markup
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["short"] = _short
+    return environment
+
+
+def _short(text: str) -> bool:
+    """Whether a table cell must stay on one line: a few words, an interval, or a path."""
+    return len(text) < (30 if "[" in text else 24) or (len(text) < 80 and " " not in text)
+
+
+def asset(name: str) -> Markup:
+    """A style sheet or script from the templates folder, not escaped."""
+    return script((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def script(text: str) -> Markup:
+    """Code to embed in a script or style element, not escaped.  Raises ValueError if it would end the element."""
+    if re.search(r"</(script|style)|<!--|\r", text, re.IGNORECASE):
+        raise ValueError("a script or style sheet holds what would end it inside a page")
+    return Markup(text)
+
+
+def data(content: Any) -> Markup:
+    """JSON to embed in a script element, escaped so that nothing ends it.  Raises ValueError for NaN and infinities."""
+    text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """A Content-Security-Policy that allows only these scripts and no network access."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
+    rules = ["default-src 'none'", f"script-src {allowed}", "style-src 'unsafe-inline'", "img-src data:"]
+    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])

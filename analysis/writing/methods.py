@@ -11,7 +11,6 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.config.citations import Entry
 from ablate.config.depth import is_patterned, names_of, spelled, variants_of
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
 from ablate.formatting import listed, metric_name, ranged
@@ -22,7 +21,7 @@ from analysis.case import Case
 from analysis.writing import tables
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
-from analysis.writing.prose import prose
+from analysis.writing.sheet import prose
 
 PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 
@@ -77,11 +76,8 @@ def methods(case: Case) -> list[str]:
 def markdown(case: Case) -> str:
     """The paragraph as plain text, with author-year citations in brackets."""
     named = names(case.study.manifest)
-
-    def in_brackets(papers: dict[str, Entry]) -> str:
-        return f" ({'; '.join(named[key] for key in papers)})"
-
-    return cite(case.study.manifest, " ".join(methods(case)), in_brackets) + "\n"
+    text = " ".join(methods(case))
+    return cite(case.study.manifest, text, lambda papers: f" ({'; '.join(named[key] for key in papers)})") + "\n"
 
 
 def latex(case: Case) -> str:

@@ -1,8 +1,9 @@
 """The sections of a report as plain data, from which `report.md` and `report.html` are written."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+from urllib.parse import quote
 
 import pandas
 
@@ -17,7 +18,7 @@ from analysis.case import Case
 from analysis.writing import methods, tables
 from analysis.writing.methods import configured, distinct
 from analysis.writing.sentences import sentences
-from analysis.writing.sheet import Sheet
+from analysis.writing.sheet import Sheet, inline, markdown, paragraph
 
 ALONE = "This study has one seed: nothing can be concluded from it."
 WIDE = 6  # cells up to which cells are columns; with more they are rows
@@ -230,3 +231,33 @@ def provenance(case: Case) -> Section:
         ("hash of the claims", manifest.claims_hash),
     ]
     return Section("provenance", "Provenance", facts=[(name, str(text)) for name, text in facts if text])
+
+
+def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
+    """The text of report.md, which is written next to its figures."""
+    found = sections(case, pictures)
+    at = 1 + [section.name for section in found].index("verdicts")
+    found[at:at] = [section for section in (noise(case),) if section.items]
+    return page(naming.title(case.study.manifest), found)
+
+
+def page(title: str, found: list[Section]) -> str:
+    """A report's title and sections as Markdown."""
+    parts = [f"# {inline(title)}", *(part for section in found for part in _parts(section))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _parts(section: Section) -> Iterator[str]:
+    yield f"## {inline(section.title)}"
+    yield from map(paragraph, section.text)
+    if section.facts:
+        yield "\n".join(f"- **{inline(name)}**: {inline(text)}" for name, text in section.facts)
+    if section.items:
+        yield "\n".join(f"- {paragraph(item)}" for item in section.items)
+    for each in section.sheets:
+        if len(section.sheets) > 1:
+            yield f"### {inline(each.title)}"
+        yield markdown(each).rstrip("\n")
+    for picture in section.pictures:
+        yield f"![{inline(picture.name)}]({quote(picture.name)}.png)"
+        yield "  \n".join(paragraph(line) for line in [picture.says, *picture.caption] if line)

@@ -1,9 +1,14 @@
 """A table for reading, independent of its format: Markdown here, LaTeX in `latex`, HTML in the report."""
 
+import functools
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jinja2
+
+from ablate import formatting
 from ablate.formatting import visible
+from analysis.case.figures_yaml import TEMPLATES
 
 
 class Sheet(NamedTuple):
@@ -56,3 +61,28 @@ def paragraph(text: str) -> str:
         lambda found: f"\\{found[0]}" if not found[0].isdigit() else f"{found[0]}\\",
         inline(text),
     )
+
+
+def prose(template: str, **content: Any) -> list[str]:
+    """The sentences, or paragraphs, of a template rendered with this content, without empty ones."""
+    return [line for line in _environment().get_template(template).render(**content).split("\n") if line.strip()]
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        line_statement_prefix="%",
+        finalize=lambda value: formatting.visible(str(value).replace("\n", " ")),
+    )
+    environment.globals |= {"listed": lambda texts: formatting.listed(map(str, texts)), "ranged": formatting.ranged}
+    environment.globals |= {"counted": formatting.counted, "rough": formatting.rough}
+    environment.filters["sentence"] = sentence
+    return environment
+
+
+def sentence(text: str) -> str:
+    """A remark as a sentence: capitalised, or after "Note:" if it begins with a configuration key; "" stays ""."""
+    capitalised = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
+    return f"{capitalised.rstrip('.')}." if text else ""

@@ -18,8 +18,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claim_relations import Criterion
 from ablate.config.typed_json import parse
-from ablate.evidence.claims.rank_correlation import rank_correlation
-from ablate.evidence.claims.rules import rule_of
+from ablate.evidence.claims.rules import rank_correlation, rule_of
 from ablate.evidence.divergence import redealt
 from ablate.evidence.family import corrected, exploratory, registered
 from ablate.formatting import number
@@ -512,11 +511,6 @@ CLAIMS = {"yes": entry(TRUE), "too": entry(TRUE | {"at": {"norm": "ln"}}), "no":
 CLAIMS |= {"alike": entry(ALIKE)}
 
 
-def found(folder: Any, of: list[str], claims: dict[str, Any] = CLAIMS, **more: Any) -> Any:
-    study = made(folder, claims, replicated={"value": {"of": of}, "written": "t", "registered": True} | more)
-    return evidence.replication(study.manifest, evidence.claims(study))
-
-
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory) -> Any:
     """A study and the verdicts on its claims, which no criterion changes."""
@@ -550,15 +544,22 @@ def test_a_criterion_is_met_partly_met_or_not_met_and_says_why(judged, of, least
     assert made_of.sentence.startswith(f"replicated (registered): {verdict}. {why[0].upper()}{why[1:]}")
 
 
-def test_a_criterion_or_a_claim_of_it_written_after_results_is_exploratory(tmp_path) -> None:
-    late = found(tmp_path / "late", ["yes"], registered=False)
+def test_a_criterion_or_a_claim_of_it_written_after_results_is_exploratory(judged) -> None:
+    study, table = judged
+
+    def found(of: list[str], rows: Any = table, **more: Any) -> Any:
+        entry = CriterionEntry(**({"value": Criterion(of=of), "written": "t", "registered": True} | more))
+        return evidence.replication(with_manifest(study, replicated=entry).manifest, rows)
+
+    late = found(["yes"], registered=False)
     assert late.verdict == "looks met" and late.sentence.startswith("replicated (post hoc): looks met")
-    claims = CLAIMS | {"yes": entry(TRUE, registered=False)}
-    assert found(tmp_path / "claim", ["yes", "too"], claims=claims).verdict == "looks met"
-    earlier = [{"value": {"of": ["no"]}, "written": "2025-01-01", "registered": True}]
-    edited = found(tmp_path / "edited", ["yes"], registered=False, earlier=earlier).sentence
+    assert found(["yes", "too"], table.assign(family=table["name"] != "yes")).verdict == "looks met"
+    earlier = [CriterionText(value=Criterion(of=["no"]), written="2025-01-01", registered=True)]
+    edited = found(["yes"], registered=False, earlier=earlier).sentence
     assert edited.startswith("replicated (post hoc, edited after results): looks met")
     assert edited.endswith("; from 2025-01-01 on (registered) it rested on 1 of no.")
+    withdrawn = found(["yes"], value=None, written="t2", registered=False, earlier=earlier).sentence
+    assert withdrawn == "replicated: withdrawn t2; from 2025-01-01 on (registered) it rested on 1 of no."
 
 
 def test_a_criterion_is_registered_like_a_margin_and_keeps_what_it_said() -> None:
@@ -571,10 +572,3 @@ def test_a_criterion_is_registered_like_a_margin_and_keeps_what_it_said() -> Non
     assert not edited.registered and edited.earlier == [CriterionText(value=one, written="t1", registered=True)]
     gone = registered_criterion(None, edited, seen, "t3")
     assert gone.value is None and len(gone.earlier) == 2
-
-
-def test_a_criterion_that_was_withdrawn_is_still_named(tmp_path) -> None:
-    earlier = [{"value": {"of": ["no"]}, "written": "t1", "registered": True}]
-    study = made(tmp_path, CLAIMS, replicated={"value": None, "written": "t2", "registered": False, "earlier": earlier})
-    told = evidence.replication(study.manifest, evidence.claims(study))
-    assert told and told.sentence == "replicated: withdrawn t2; from t1 on (registered) it rested on 1 of no."

@@ -15,7 +15,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.evidence import noise_floor, sequential
-from ablate.evidence.claims.rank_correlation import rank_correlation
+from ablate.evidence.claims.rules import rank_correlation
 from ablate.evidence.effects import too_few
 from ablate.evidence.statistics import detectable, detectable_factor, paired
 from ablate.evidence.step_equivalents import worth_words

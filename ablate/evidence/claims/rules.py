@@ -1,17 +1,17 @@
-"""The test of one claim, for each relation that a claim can state."""
+"""The test of one claim, for each relation that a claim can state, rank correlation included."""
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 
 from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
 from ablate.config.key_checks import fraction_of
-from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
 from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
@@ -22,7 +22,7 @@ from ablate.evidence.estimates import estimate_row, scored, scored_by_two, secon
 from ablate.evidence.normality import assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.solved import least_level
-from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.statistics import interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import Worth, curves_of, fits_in_steps, in_units, outside, worth_of
 from ablate.formatting import counted, metric_name, number, p_words, ranks
 from ablate.results.records import Manifest
@@ -31,6 +31,9 @@ from ablate.results.study import Study
 RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and normality is not tested
 # What too few seeds cannot show, by relation.
 WITHIN = {"equivalent": "equivalence", "not_greater": "that it is not greater", "not_less": "that it is not less"}
+COLUMNS = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
+EXACT = 8  # levels up to which all orders are enumerated
+DRAWN = 99_999  # random orders otherwise
 Span = tuple[float, float]
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
@@ -124,13 +127,16 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         fits = in_steps or (lambda _, cost: far + cost < margin)
         return condition(collapse, nominal(row.looks, level), fits, row.lower_is_better)
 
+    columns = {name: getattr(row, name) for name in COLUMNS}
+    if withheld(row):  # with unequally many runs lost, the mean difference could be mistaken for an effect
+        columns |= {"mean": math.nan, "sd": math.nan}
     halved = outcome_in_steps if in_steps else outcome if estimate.exact else None
     # Collapsed or too few seeds rule out "supported", the only verdict possible inside the margin.
     barring = not most or (row.n < SEEDS and not halved)
     p = least_level(halved) if halved else p_value(tested)
     p = 1.0 if relation in BOUNDED and tested.mean < 0 and barring else p
     return Finding(
-        _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
+        columns | {"margin": margin, "side": contrast.level, "against": contrast.reference},
         math.nan if why else overall(row.looks, p),
         span,
         outcome,
@@ -141,13 +147,6 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         unless if relation in BOUNDED else None,
         "" if estimate.exact else assumed(row.n),
     )
-
-
-def _columns(row: SimpleNamespace) -> dict[str, Any]:
-    names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
-    # If the sides lost unequally many runs, their mean difference could be mistaken for an effect.
-    unknown = {"mean": math.nan, "sd": math.nan} if withheld(row) else {}
-    return {name: getattr(row, name) for name in names} | unknown
 
 
 def distance_from(mean: float, relation: str, margin: float) -> float:
@@ -235,6 +234,55 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         reason,
         notes=[spread] * (not reason),
     )
+
+
+class Ranked(NamedTuple):
+    """Spearman's correlation with published numbers: by seed, its mean, and two p-values of "the mean is zero".
+
+    p_seeds: Student's t over the seeds; p_orders: permutation test over the orders of the published numbers; without:
+    the mean when each level is left out.
+    """
+
+    by_seed: np.ndarray
+    mean: float
+    p_seeds: float
+    p_orders: float
+    without: np.ndarray
+
+
+def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.Generator) -> Ranked:
+    """Spearman's ρ of each seed's scores (seeds, levels) with the published numbers (levels,), ties by mean ranks.
+
+    ρ_s = z_s · w with z_s, w the ranks, centred and of length 1.  Their mean is z̄ · w, which is compared with all
+    orders of w for up to 8 levels, and with 99,999 random ones for more (Spearman 1904; Pitman 1937).
+    """
+    z, w = _standard(values), _standard(published[None])[0]
+    by_seed, mean_ranks = z @ w, z.mean(0)
+    mean = float(by_seed.mean())
+    t = paired(by_seed)
+    # Unlike losses, ranks can agree in every seed: without spread the test over orders alone decides.
+    p_seeds = float(2 * t_above(abs(t.mean) / t.error, t.df)) if t.error else float(mean == 0)
+    everything = range(len(w))
+    without = [
+        float(np.mean(_standard(values[:, others]) @ _standard(published[None, others])[0]))
+        for others in ([i for i in everything if i != left] for left in everything)
+    ]
+    if len(w) <= EXACT:
+        orders = w[np.array(list(itertools.permutations(everything)))]
+    else:
+        orders = np.vstack([w, rng.permuted(np.tile(w, (DRAWN, 1)), axis=1)])
+    as_far = orders @ mean_ranks * (1 if mean >= 0 else -1) >= abs(mean) - 1e-9  # in the direction of the mean
+    return Ranked(by_seed, mean, p_seeds, min(1.0, 2 * float(as_far.mean())), np.array(without))
+
+
+def _standard(values: np.ndarray) -> np.ndarray:
+    """Ranks along rows, centred and of length 1; zeros where all are tied."""
+    from scipy import stats
+
+    ranks = stats.rankdata(values, axis=-1)
+    centred = ranks - ranks.mean(-1, keepdims=True)
+    length = np.sqrt((centred**2).sum(-1, keepdims=True))
+    return np.asarray(np.divide(centred, length, out=np.zeros_like(centred), where=length > 0))
 
 
 def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:

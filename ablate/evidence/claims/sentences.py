@@ -88,7 +88,10 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     bound, _, rest = row.note.partition("; ") if among else ("", "", row.note)
     sides = weighed(entry.claim, manifest.cells)
     where = scope(manifest, [cell for side in sides for cell in side], sides[-1])
-    grounds = "; ".join(filter(None, [", ".join(_grounds(row)), rest, where]))
+    seeds = counted(row.n, "seed") if row.paired else formatting.over(row)
+    p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
+    parts = [seeds, own_assumption(row), p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)]
+    grounds = "; ".join(filter(None, [", ".join(filter(None, parts)), rest, where]))
     verdict += f" ({bound})" * bool(bound)
     written, seen = ("registered", "before any result") if entry.registered else ("post hoc", "after results")
     status = written + f", edited {seen}" * bool(entry.earlier)
@@ -102,13 +105,6 @@ def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     other = other * (leaning(row.verdict) == "contradicted")
     before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
     return before + SENTENCES[row.relation](manifest, claim, row)
-
-
-def _grounds(row: Any) -> list[str]:
-    seeds = counted(row.n, "seed") if row.paired else formatting.over(row)
-    p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    parts = [seeds, own_assumption(row), p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)]
-    return list(filter(None, parts))
 
 
 def sized(manifest: Manifest, row: Any) -> str:

@@ -15,8 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFor
 from ablate import evidence
 from analysis.figures.draw import style
 from analysis.figures.draw.page import Page
-from analysis.figures.draw.style import Encoding
-from analysis.figures.draw.wrap import fold, width_of
+from analysis.figures.draw.style import Encoding, fold, width_of
 
 WHOLE = (-0.03, 1.03)  # the axis of a share of runs
 SLANTED = 22  # characters of a slanted name
@@ -36,14 +35,9 @@ def numbers(values: Iterable[float]) -> list[str]:
     known = list(values)
     if all(value == 0 or 0.001 <= abs(value) < 1e5 for value in known):
         return [f"{value:g}" for value in known]
-    return [_scientific(value) for value in known]
-
-
-def _scientific(value: float) -> str:
-    if value == 0:
-        return "0"
-    mantissa, exponent = f"{value:.3e}".split("e")
-    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    parts = [f"{value:.3e}".split("e") for value in known]
+    short = [f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}" for mantissa, exponent in parts]
+    return [text if value else "0" for text, value in zip(short, known, strict=True)]
 
 
 def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = ()) -> None:

@@ -35,13 +35,6 @@ def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:
     return [(name, cells) for name, cells in known if all(own[cell.id] == metric for cell in cells)]
 
 
-def other_metrics(study: Study) -> str:
-    """A note on the strata that a figure of one metric leaves out."""
-    every = len(evidence.strata(study.manifest))
-    left = every - len(one_metric(study))
-    return f"{left} of {every} strata left out, of another metric; effects.csv has all" * bool(left)
-
-
 def intervals(known: pandas.DataFrame, family: int) -> str:
     """The kind of intervals of these effects, for a family of this size."""
     kind = evidence.interval_kind(known["metric"])

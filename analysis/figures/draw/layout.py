@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures.draw.page import Page
-from analysis.figures.draw.style import Encoding
-from analysis.figures.draw.wrap import fold, width_of
+from analysis.figures.draw.style import Encoding, fold, width_of
 
 LINE = 0.11  # inches per line of a row's text
 NAMES, RESULTS, BOTH = 0.36, 0.42, 0.49  # shares of the width for names, results, or both below each other

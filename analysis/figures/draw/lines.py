@@ -38,7 +38,10 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     manifest = case.study.manifest
     if x not in swept(manifest):
         return None
-    facets = [name for name in dict.fromkeys([*facets, *_tasks(manifest)]) if name != x]
+    metrics = evidence.endpoints(manifest)
+    measured = {(manifest.tasks[cell.task].title, metrics[cell.id]) for cell in manifest.cells}
+    by_task = task_factors(manifest) if len(measured) > 1 else []
+    facets = [name for name in dict.fromkeys([*facets, *by_task]) if name != x]
     rest = _lines(manifest, x, facets)
     facet_factors = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in facet_factors]
@@ -69,13 +72,6 @@ def axes_of(manifest: Manifest, rows: pandas.DataFrame) -> dict[str, dict[str, A
     metrics = list(dict.fromkeys(rows["metric"]))
     names = {metric: metric + naming.unit(manifest, metric) for metric in metrics}
     return {"y": names, "lower": {metric: evidence.lower_is_better(manifest, metric) for metric in metrics}}
-
-
-def _tasks(manifest: Manifest) -> list[str]:
-    """The factors that change the task, if tasks differ in title or metric."""
-    metrics = evidence.endpoints(manifest)
-    measured = {(manifest.tasks[cell.task].title, metrics[cell.id]) for cell in manifest.cells}
-    return task_factors(manifest) if len(measured) > 1 else []
 
 
 def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
@@ -115,7 +111,10 @@ def caption(rows: pandas.DataFrame) -> str:
 def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label; diverged runs counted at the top."""
     groups = [group for _, group in table.groupby("facet", sort=False)]
-    encodings = line_encodings(table, page)
+    encodings = page.encodings  # of a variant the same, whatever the setting on the axis
+    if page.manifest.design == "grid":
+        encodings = style.encodings(_with_factors(page.manifest, table.attrs["lines"]), page.colours)
+    encodings = {row.label: encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}
     below = legend(encodings, page)
     across = 1 if page.narrow else min(len(groups), 3)
     drawn = page.figure(table, 1.9 * math.ceil(len(groups) / across) + 0.3 + below.height)
@@ -124,7 +123,10 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
         metric = rows["metric"].iloc[0]
         _panel(axis, rows, encodings)
         value_axis(axis, sorted(set(table["x"])))
-        _headroom(axis, table[table["metric"] == metric])
+        alike = table[table["metric"] == metric]
+        low, high = limits(alike[["low", "high", "mean"]], 0.06)
+        crosses = alike["label"].nunique() * 0.07 + 0.05 if alike["diverged"].sum() else 0.0
+        axis.set_ylim(low, high + (high - low) * crosses / max(0.2, 1 - crosses))
         axis.set_title(rows["facet"].iloc[0])
         axis.set_xlabel(page.label(table.attrs["x"]))
         if several or i % across == 0:
@@ -132,17 +134,6 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     if len(encodings) > 1 or "all runs" not in encodings:
         below.draw(drawn)
     return drawn
-
-
-def line_encodings(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:
-    """The encoding of each line: that of its variant, independent of the setting on the axis."""
-    first = table.drop_duplicates("label")
-    manifest = page.manifest
-    if manifest.design == "grid":
-        encodings = style.encodings(_with_factors(manifest, table.attrs["lines"]), page.colours)
-    else:
-        encodings = page.encodings
-    return {row.label: encodings[row.cell] for row in named_rows(first)}
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
@@ -162,9 +153,3 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
             text, height, across = f"× {row.diverged} of {row.runs}", 0.97 - 0.07 * place, axis.get_xaxis_transform()
             how: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 6, "transform": across, "zorder": 5}
             axis.text(row.x, height, text, color=encoding.colour, **how)
-
-
-def _headroom(axis: Axes, table: pandas.DataFrame) -> None:
-    low, high = limits(table[["low", "high", "mean"]], 0.06)
-    crosses = table["label"].nunique() * 0.07 + 0.05 if table["diverged"].sum() else 0.0
-    axis.set_ylim(low, high + (high - low) * crosses / max(0.2, 1 - crosses))

@@ -13,7 +13,7 @@ from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
-from analysis.figures.draw.wrap import fold
+from analysis.figures.draw.style import fold
 
 
 class ShownFigure(Figure):

@@ -1,7 +1,6 @@
 """Claims: the claims of the study file against the results, with the verdict of each."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas
@@ -37,7 +36,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     units = {metric: naming.unit(case.study.manifest, metric) for metric in found["metric"]}
     same = [f"difference in {row.metric}{units[row.metric]}, side one − side two" for row in rows]
     made["facet"] = [other.get(row.relation, text) for row, text in zip(rows, same, strict=True)]
-    made["label"] = [_label(row) for row in rows]
+    joined = {"rank_correlates": " against ", "diverges_more": " against "}
+    made["label"] = [
+        f"{row.name}: {joined.get(row.relation, f' {formatting.MINUS} ').join([row.side, row.against])}"
+        + ", post hoc" * (not row.registered)
+        + ", edited" * bool(row.edited)
+        for row in rows
+    ]
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [
@@ -46,13 +51,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     made = made[COLUMNS].reset_index(drop=True)
     made.attrs = {"caption": _caption(case, found, made)}
     return made
-
-
-def _label(row: Any) -> str:
-    kind = "" if row.registered else ", post hoc"
-    between = " against " if row.relation in ("rank_correlates", "diverges_more") else f" {formatting.MINUS} "
-    sides = between.join([row.side, row.against])
-    return f"{row.name}: {sides}{kind}" + ", edited" * bool(row.edited)
 
 
 def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> list[str]:

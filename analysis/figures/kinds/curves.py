@@ -16,7 +16,7 @@ from analysis.figures.draw import style
 from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_x, nothing, say
 from analysis.figures.draw.captions import band_text, with_losses
 from analysis.figures.draw.layout import legend
-from analysis.figures.draw.wrap import fold
+from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
 LATE = 2 / 3  # latest start of the enlarged panel, as a share of the run
@@ -81,7 +81,8 @@ def _caption(case: Case, rows: pandas.DataFrame) -> str:
     cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
     timed = "; seconds of training steps, evaluation left out" * bool(rows["seconds"].notna().any())
     what = ", ".join(dict.fromkeys(rows["metric"]))
-    end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * any(map(_cut, _groups(rows)))
+    cut = any((group["tokens"] == 0).any() and _start(group) > 0 for group in _groups(rows))
+    end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * cut
     return f"{what}: {band_text(case.cells['n'])}{end}{timed}{cross}"
 
 
@@ -103,10 +104,6 @@ def _start(rows: pandas.DataFrame) -> float:
 def _enlarged(rows: pandas.DataFrame) -> bool:
     """Whether the end is shorter than the whole run in any panel; with two or three evaluations it is not."""
     return any(min(_known_at(group), default=math.inf) < _start(group) for group in _groups(rows))
-
-
-def _cut(rows: pandas.DataFrame) -> bool:
-    return bool((rows["tokens"] == 0).any()) and _start(rows) > 0
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -17,7 +17,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import name_ticks
-from analysis.figures.draw.wrap import fold, width_of
+from analysis.figures.draw.style import fold, width_of
 from analysis.figures.kind import Kind, Page
 
 PAIRS = 4  # pairs that are drawn: those with the largest interaction
@@ -111,6 +111,8 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
     dotted = cells["difference"].notna() & _open(cells)
     pairs = len(made.groupby(["facet", "factor"]))
     solved = evidence.is_solved(evidence.endpoint(case.study.manifest))
+    every = len(evidence.strata(case.study.manifest))
+    left = every - len(captions.one_metric(case.study))
     half = "the side of its exact 95 % interval towards zero" if solved else "half of its 95 % t-interval"
     return [
         f"difference to the reference levels ± {half}, not corrected; red is larger",
@@ -118,7 +120,7 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
         "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
         f"interactions: {captions.simultaneous(case.effects)}",
         f"{pairs} of {blocks} pairs shown, those with the largest interaction; effects.csv has all" * (pairs < blocks),
-        captions.other_metrics(case.study),
+        f"{left} of {every} strata left out, of another metric; effects.csv has all" * bool(left),
         evidence.unadjusted(case.study.manifest),
     ]
 

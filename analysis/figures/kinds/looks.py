@@ -12,7 +12,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, estimate, panels
-from analysis.figures.draw.wrap import fold
+from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
 PANELS = 12

@@ -17,7 +17,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import WHOLE, limits, name_ticks, panels, say
-from analysis.figures.draw.wrap import fold
+from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("grid", "fractional")

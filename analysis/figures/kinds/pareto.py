@@ -16,7 +16,7 @@ from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_x, panels
 from analysis.figures.draw.layout import legend
-from analysis.figures.draw.wrap import fold
+from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
 LEAST = 1.05  # ratio of the largest to the smallest cost below which costs count as equal

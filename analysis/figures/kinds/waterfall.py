@@ -36,7 +36,10 @@ def table(case: Case) -> pandas.DataFrame | None:
     for contrast, row in zip(evidence.contrasts(study.manifest), named_rows(case.effects), strict=True):
         (before,) = contrast.side(-1)
         if row.stratum not in [other["facet"] for other in found]:
-            found.append(_first(str(row.stratum), means.loc[before]))
+            first, at = means.loc[before], float(means.loc[before, "mean"])
+            about = {"facet": str(row.stratum), "role": "first", "factor": "", "level": "", "name": first["label"]}
+            about |= {"start": at, "end": at, "mean": math.nan, "low": math.nan, "high": math.nan, "n": int(first["n"])}
+            found.append(about | {"verdict": "", "note": "; ".join(formatting.lost(first))})
         found.append(_bar(study, row, float(means.loc[before, "mean"])))
     made, strata = pandas.DataFrame(found, columns=COLUMNS), list(dict.fromkeys(row["facet"] for row in found))
     kept = made[made["facet"].isin(strata[:STRATA])].reset_index(drop=True)
@@ -44,12 +47,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     labels = [captions.axis_label(study, metric) for metric in evidence.measures(study.manifest)]
     kept.attrs = {"x": " or ".join(labels), "places": places, "caption": _caption(case, len(strata))}
     return kept
-
-
-def _first(stratum: str, cell: Any) -> dict[str, Any]:
-    row = {"facet": stratum, "role": "first", "factor": "", "level": "", "name": cell["label"], "verdict": ""}
-    row |= {"start": cell["mean"], "end": cell["mean"], "mean": math.nan, "low": math.nan, "high": math.nan}
-    return row | {"n": int(cell["n"]), "note": "; ".join(formatting.lost(cell))}
 
 
 def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from scipy import stats
+from shown_studies import AUTO, FFN, claim
+from shown_studies import THREE as STEPS
 from statsmodels.stats.proportion import proportion_confint
 
 from ablate import evidence, formatting
@@ -27,10 +29,7 @@ from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
 
-STEPS = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]}
-FFN = ["mlp", "gelu", "silu", "swiglu"]
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]
-AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 
 
 def tables(given: Case, **edits: Any) -> dict[str, pandas.DataFrame]:
@@ -108,10 +107,6 @@ def with_solved(results: Path, seeds: Any = range(5)) -> Case:
     return given._replace(study=dataclasses.replace(given.study, curves=curves))
 
 
-def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
-    return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
-
-
 CLAIMS = {
     "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
     "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
@@ -181,17 +176,6 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert all(line(axis, [end, end], [i, i + 1]) for i, end in enumerate(means[:3])), "to where the next bar starts"
     assert not line(axis, [means[3]] * 2, [3, 4])
     assert "all steps together: exploratory" in said and "family of 3" in said and "5 seeds" in said
-
-
-def test_a_step_that_diverged_has_no_bar(tmp_path: Path) -> None:
-    given = case(
-        tmp_path, STEPS, design="cumulative", status=lambda v, s: "diverged" if v["ffn"] == "swiglu" else "done"
-    )
-    table = table_of("waterfall", given)
-    assert np.isnan(table["end"][2]) and np.isnan(table["start"][3])
-    figure = drawn("waterfall", given, width=6.9)
-    assert len(figure.axes[0].patches) == 1  # + rms
-    assert "withheld: 3 runs diverged against 0" in texts(figure)
 
 
 def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -> None:
@@ -394,9 +378,6 @@ def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
     table = table_of("divergence", given)
     assert len(table) == 24 and table["diverged"].sum() == 6
     assert "24 of 36 cells shown, those that diverged most" in texts(drawn("divergence", given))
-    factors = {"norm": [f"n{i}" for i in range(6)], "ffn": [f"f{i}" for i in range(4)]}
-    whole = case(tmp_path / "whole", factors, seeds=[0, 1], status=lambda v, s: "diverged" if s else "done")
-    assert len(table_of("divergence", whole)) == 24 and "cells shown" not in texts(drawn("divergence", whole))
 
 
 def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:

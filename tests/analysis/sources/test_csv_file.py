@@ -154,10 +154,6 @@ def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path)
     (note,) = study.notes
     assert note.startswith("1 run that stopped before the last step of their cell") and "b seed 3" in note
     assert evidence.effects(study)["n"].item() == 3
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "figures.yaml").write_text("subset: {figures: [curves]}")
-    assert main(["--runs", str(file), "--to", str(tmp_path / "here")]) == 0
-    assert (tmp_path / "here" / "curves.png").exists() and not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("line", ["b,1,", ""], ids=["nothing", "no row"])

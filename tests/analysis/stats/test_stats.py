@@ -20,7 +20,7 @@ from analysis.case import case_of
 from analysis.stats.documents import clustered
 from analysis.stats.solve_times import logrank, paired_logrank
 from analysis.writing.sheet import markdown
-from analysis.writing.stats_sheets import sheets
+from analysis.writing.tables import further_sheets
 
 TOKENS = [320, 64, 1408, 640, 96, 512]
 
@@ -91,7 +91,7 @@ def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
         assert table.loc[row.label, "mean"] == pytest.approx(row.mean, abs=1e-9)
         assert table.loc[row.label, "low"] < row.mean < table.loc[row.label, "high"]
     assert set(table["documents"]) == {6} and set(table["tokens"]) == {sum(TOKENS)}
-    (shown,) = sheets({"documents": case.further["documents"]}, case.effects)
+    (shown,) = further_sheets({"documents": case.further["documents"]}, case.effects)
     assert "| over documents |" in markdown(shown) and "ffn: swiglu − mlp" in markdown(shown)
 
 
@@ -167,7 +167,7 @@ def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(
     for n in (3, 4):
         few = stats.interactions(several(tmp_path / f"few{n}", ["lm", "copy"], n))
         assert few[["p", "p_holm", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
-        (shown,) = sheets({"tasks": few}, few)
+        (shown,) = further_sheets({"tasks": few}, few)
         assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])
     cell = next(each.id for each in study.manifest.cells if list(each.levels.values()) == ["swiglu", "copy"])
@@ -189,7 +189,7 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
         assert table.loc[ffn, "low"] < table.loc[ffn, "iqm"] < table.loc[ffn, "high"]
     again = stats.aggregate(case.study, np.random.default_rng(0)).set_index("variant")
     assert table.equals(again), "the same draws, the same interval"
-    pages = {sheet.name: markdown(sheet) for sheet in sheets(dict(case.further), case.effects)}
+    pages = {sheet.name: markdown(sheet) for sheet in further_sheets(dict(case.further), case.effects)}
     assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
 
 
@@ -307,7 +307,7 @@ def test_steps_to_solve_are_those_of_survival_analysis(tmp_path):
     assert row["saved"] == pytest.approx(np.mean(times["ln"] - times["rms"]))
     assert (row["saved_low"], row["saved_high"]) == pytest.approx(tuple(saved.confidence_interval()))
     assert pandas.isna(table.loc["ln", ["logrank", "saved", "p_bh"]]).all()
-    (shown,) = sheets({"solved": table.reset_index()}, evidence.effects(study))
+    (shown,) = further_sheets({"solved": table.reset_index()}, evidence.effects(study))
     assert "5 of 7" in markdown(shown) and "400" in markdown(shown)
 
 
@@ -326,7 +326,7 @@ def test_sheets_write_each_number_with_its_own_ends_and_decimals():
     tasks = pandas.DataFrame(about | {"mean": 0.19, "low": 0.184, "high": 0.196}, index=[0])
     runs = {"variant": ["ln", "rms"], "runs": 10, "diverged": [0, 1], "tasks": 2}
     together = pandas.DataFrame(runs | {"iqm": [0.71, 0.64], "low": [0.704, math.nan], "high": [0.716, math.nan]})
-    found = sheets({"documents": documents, "tasks": tasks, "aggregate": together}, effects)
+    found = further_sheets({"documents": documents, "tasks": tasks, "aggregate": together}, effects)
     assert [sheet.rows for sheet in found] == [
         [["rms − ln", "−0.0500 [−0.0800, −0.0300]", "−0.0510 [−0.0530, −0.0490]", "12"]],
         [["rms", "mqar", "5", "+0.3100", "+0.1200", "+0.1900 [+0.1840, +0.1960]", "0.020"]],

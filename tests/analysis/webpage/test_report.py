@@ -15,8 +15,9 @@ from ablate.results.study import load_study
 from analysis import webpage
 from analysis.case import Case, case_of
 from analysis.cli.main import main
-from analysis.webpage import page
 from analysis.webpage.curve_data import POINTS, series
+from analysis.webpage.parts import data, script
+from analysis.webpage.parts import policy as policy_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -112,7 +113,7 @@ def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
     assert "@import" not in found.texts["style"][0] and "url(" not in found.texts["style"][0]
     (policy,) = [meta["content"] for meta in found.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     scripts = [text for text, tag in zip(found.texts["script"], found.all("script"), strict=True) if "type" not in tag]
-    assert policy == page.policy(scripts)
+    assert policy == policy_of(scripts)
     assert policy and "default-src 'none'" in policy and "script-src 'sha256-" in policy and "http" not in policy
 
 
@@ -147,11 +148,11 @@ def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
 
 def test_data_cannot_end_their_element() -> None:
     nasty = {"</script>": ["<!--", "&lt;", "\u2028"]}
-    assert not re.search("[<>&]", page.data(nasty)) and json.loads(page.data(nasty)) == nasty
+    assert not re.search("[<>&]", data(nasty)) and json.loads(data(nasty)) == nasty
     with pytest.raises(ValueError):
-        page.data([float("nan")])
+        data([float("nan")])
     with pytest.raises(ValueError):
-        page.script("x = '</script>'")
+        script("x = '</script>'")
 
 
 @pytest.mark.parametrize("status", ["failed", "diverged", "running"])

@@ -17,7 +17,7 @@ from ablate.formatting import p_text
 from ablate.results.records import Cell
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
-from analysis.writing import markdown, sections, tables
+from analysis.writing import sections, tables
 from analysis.writing.sentences import p_words, sentence, sentences
 
 
@@ -142,7 +142,7 @@ def test_what_vectors_took_stands_beside_the_cells_that_have_any(tmp_path: Path)
 
 def report(found: Case) -> dict[str, str]:
     """The sections of the report by their titles."""
-    text = markdown.page("x", sections.sections(found))
+    text = sections.page("x", sections.sections(found))
     return {part.split("\n")[0]: part for part in re.split(r"(?m)^## ", text)[1:]}
 
 
