@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from ablate.evidence.tuned import given
 from ablate.formatting import CROSSED, OPEN, SPEED, counted
 from ablate.results.naming import no_evidence
 from ablate.results.study import Study
-from ablate.results.tables import is_timed, named_rows
+from ablate.results.tables import is_timed
 
 STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
@@ -33,10 +34,6 @@ GROUNDS = [
     *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
     *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES, *UNSEEN),
 ]
-
-
-# Columns that effects() computes with and does not return.
-OF_ROWS = ["estimate", "different", "uneven", "clumps", "looks", "reach", "collapse"]
 
 
 class Noise(NamedTuple):
@@ -71,41 +68,35 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     at `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `collapse_share` and
     `collapse_cost` describe failures that the seeds may have missed: see evidence.collapse.unseen.
     """
-    found, all_scores = contrasts(study.manifest), scored(study, metric)
-    rows = []
-    for each in found:
-        collapse = collapse_of(all_scores, each)
-        row = each.names | estimate_row(all_scores, each) | {"collapse": collapse}
-        rows.append(row | unseen(collapse, nominal(row["looks"], ALPHA)))
-    table = pandas.DataFrame(rows, columns=[*OF_ROWS, *NAMES, *ESTIMATE, *GROUNDS, MATCHED])
-    table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
-    table["unadjusted"] = bool(unadjusted(study.manifest))
-    margin = margin_of(study.manifest)
-    trend = table["kind"] == "trend"  # a slope, to which a margin for differences does not apply
-    table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
-    _correct(table)
-    table = table.join(worths(study, all_scores.values, found, table))
-    table["fits"] = None
+    manifest, found, all_scores = study.manifest, contrasts(study.manifest), scored(study, metric)
+    margin, unplanned, others = margin_of(manifest), bool(unadjusted(manifest)), also_of_each(manifest, found)
+    rows = list[Any]()
+    for each, also in zip(found, others, strict=True):
+        collapse, trend = collapse_of(all_scores, each), each.kind == "trend"
+        known = each.names | estimate_row(all_scores, each) | {"collapse": collapse}
+        known |= unseen(collapse, nominal(known["looks"], ALPHA))
+        known |= {"family": each.kind != "cell", "unadjusted": unplanned, "also": "; ".join(also)}
+        # A trend is a slope, to which a margin for differences does not apply.
+        known |= {"margin": math.nan if trend else margin.size, "margin_steps": math.nan if trend else margin.steps}
+        rows.append(SimpleNamespace(**known, given=given(manifest), fits=None))
+    _correct(rows)
+    for row, worth in zip(rows, worths(study, all_scores.values, found, rows), strict=True):
+        vars(row).update(worth._asdict())
     if math.isfinite(margin.steps):
-        curves = {metric: curves_of(study, metric) for metric in set(table["metric"])}
-        table["fits"] = [
-            None
-            if each.kind == "trend"
-            else fits_in_steps(study, each, all_scores, row, margin.steps, curves[row.metric])
-            for each, row in zip(found, named_rows(table), strict=True)
-        ]
-    bare = "none" if no_evidence(study.manifest) else "descriptive" * described(study.manifest)
-    verdicts = [(bare, "") if bare else _verdict(row, margin) for row in named_rows(table)]
-    table["verdict"] = [worded(word, each) for (word, _), each in zip(verdicts, table["family"], strict=True)]
-    doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
-    each_row = zip(table["n"], table["family"], table["verdict"], strict=True)
-    table["assumes"] = [assumed(n, doubts[family]) * (verdict not in OPEN) for n, family, verdict in each_row]
-    table.loc[table["metric"].map(is_solved), "assumes"] = ""
-    table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(verdicts, found, strict=True)]
-    table["also"] = ["; ".join(others) for others in also_of_each(study.manifest, found)]
-    table["given"] = given(study.manifest)
-    left = [MATCHED] * (study.manifest.match != "none")
-    return table[[*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
+        curves = {name: curves_of(study, name) for name in {row.metric for row in rows}}
+        for each, row in zip(found, rows, strict=True):
+            if each.kind != "trend":
+                row.fits = fits_in_steps(study, each, all_scores, row, margin.steps, curves[row.metric])
+    bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
+    doubts = {family: doubted([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
+    for each, row in zip(found, rows, strict=True):
+        word, note = (bare, "") if bare else _verdict(row, margin)
+        row.verdict, row.note = worded(word, row.family), "; ".join(filter(None, (note, each.note)))
+        silent = row.verdict in OPEN or is_solved(row.metric)
+        row.assumes = "" if silent else assumed(row.n, doubts[row.family])
+    columns = [*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *[MATCHED] * (manifest.match != "none")]
+    table = pandas.DataFrame({name: [getattr(row, name) for row in rows] for name in columns})
+    return table if rows else table.astype(object).astype(dict.fromkeys(("family", "unadjusted", "paired"), bool))
 
 
 def speed(study: Study) -> pandas.DataFrame:
@@ -123,25 +114,23 @@ def speed(study: Study) -> pandas.DataFrame:
     return effects(dataclasses.replace(study, manifest=manifest, beside={}), STEP)
 
 
-def _correct(table: pandas.DataFrame) -> None:
-    family = table["family"].to_numpy()
-    rows = list(named_rows(table))
+def _correct(rows: list[Any]) -> None:
+    """Fill in p, its corrections, the level and the interval of each row, which depend on all rows."""
+    family = np.array([row.family for row in rows], dtype=bool)
     p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])
-    table["p"], table["p_holm"], table["p_bh"] = p, np.nan, np.nan
-    table.loc[family, "p_holm"] = holm(p[family], ALPHA)
-    table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
-    found = max(1, int((table["p_bh"] <= ALPHA).sum()))
+    p_holm, p_bh = np.full((2, len(rows)), math.nan)
+    p_holm[family], p_bh[~family] = holm(p[family], ALPHA), benjamini_hochberg(p[~family])
+    found = max(1, int((p_bh <= ALPHA).sum()))
     together = np.where(family, ALPHA / max(1, family.sum()), ALPHA * found / max(1, (~family).sum()))
-    table["alpha"] = [nominal(row.looks, level) for row, level in zip(rows, together, strict=True)]
-    leveled = list(zip(rows, table["alpha"], strict=True))
-    spans = np.array([interval(row.estimate, level) for row, level in leveled], float).reshape(-1, 2)
-    # Differences of shares cannot exceed their reach, so clipping the interval does not reduce its coverage.
-    table["low"], table["high"] = np.maximum(spans[:, 0], -table["reach"]), np.minimum(spans[:, 1], table["reach"])
-    # A difference between survivors is not an effect: if the sides lost unequally many runs, only ranks are shown.
-    unknown = [withheld(row) for row in rows]
-    for name in ("low", "high", "mean", "sd", "d_z"):
-        table[name] = np.where(unknown, math.nan, table[name].to_numpy(float))
-    table["smallest"] = [detectable(row.estimate, level) if _tested(row) else math.nan for row, level in leveled]
+    for row, level, *known in zip(rows, together, p.tolist(), p_holm.tolist(), p_bh.tolist(), strict=True):
+        row.p, row.p_holm, row.p_bh = known
+        row.alpha = nominal(row.looks, level)
+        low, high = interval(row.estimate, row.alpha)
+        # Differences of shares cannot exceed their reach, so clipping the interval does not reduce its coverage.
+        row.low, row.high = float(np.maximum(low, -row.reach)), float(np.minimum(high, row.reach))
+        row.smallest = detectable(row.estimate, row.alpha) if _tested(row) else math.nan
+        if withheld(row):  # a difference between survivors is not an effect: only ranks are shown
+            row.low = row.high = row.mean = row.sd = row.d_z = math.nan
 
 
 def withheld(row: Any) -> bool:

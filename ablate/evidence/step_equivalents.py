@@ -26,7 +26,6 @@ from ablate.evidence.statistics import interval, p_value, paired, t_limit
 from ablate.formatting import MINUS, SPEED, plus
 from ablate.results.records import Manifest
 from ablate.results.study import Study
-from ablate.results.tables import named_rows
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
@@ -85,21 +84,20 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
     return found
 
 
-def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table: pandas.DataFrame) -> pandas.DataFrame:
-    """The WORTH columns of each contrast, from its scores (`values`) and its alpha, low, metric and lower_is_better.
+def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], rows: list[Any]) -> list[Worth]:
+    """The worth of each contrast, from its scores (`values`) and its alpha, low, metric and lower_is_better (`rows`).
 
     NaN without exchange runs and for contrasts without an interval.
     """
     exchange = study.beside.get("exchange")
-    metrics = [metric for metric in table.loc[table["low"].notna(), "metric"].unique() if not is_solved(metric)]
+    metrics = {row.metric for row in rows if math.isfinite(row.low) and not is_solved(row.metric)}
     curves = {metric: slopes(exchange, metric) for metric in metrics} if exchange else {}
-    rows = [
+    return [
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
-        if exchange and math.isfinite(row.low) and row.metric in curves and contrast.kind != "trend"  # has another unit
+        if math.isfinite(row.low) and row.metric in curves and contrast.kind != "trend"  # has another unit
         else Worth()
-        for contrast, row in zip(found, named_rows(table[["metric", "lower_is_better", "low", "alpha"]]), strict=True)
+        for contrast, row in zip(found, rows, strict=True)
     ]
-    return pandas.DataFrame(rows, columns=WORTH, index=table.index)
 
 
 def worth(

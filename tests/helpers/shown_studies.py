@@ -207,6 +207,7 @@ NARROW = {
 }
 BASIC = {
     "curves": {"exchange", "lengths", "unpaired", "none ended", "one seed", "two tasks"},
+    "seeds": {"exchange", "placebos", "solved", "tuning", "none ended", "unpaired", "two tasks", "many"},
     "effects": {"exchange", "lengths", "many", "skewed", "alone", "one seed", "none ended", "unpaired", "two tasks"},
     "interactions": {"exchange", "lengths", "fraction", "many", "unpaired", "two tasks"},
     "main_effects": {"exchange", "fraction", "many", "unpaired", "two tasks"},
