@@ -96,7 +96,11 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         row.assumes = "" if silent else assumed(row.n, doubts[row.family])
     columns = [*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *[MATCHED] * (manifest.match != "none")]
     table = pandas.DataFrame({name: [getattr(row, name) for row in rows] for name in columns})
-    return table if rows else table.astype(object).astype(dict.fromkeys(("family", "unadjusted", "paired"), bool))
+    if rows:
+        return table
+    numbers = ("mean", "sd", "low", "high", "p", "p_holm", "p_bh", "alpha", "d_z", "smallest", "margin", "margin_steps")
+    kinds = dict.fromkeys(("family", "unadjusted", "paired"), bool) | dict.fromkeys(numbers, float)
+    return table.astype(object).astype(kinds)
 
 
 def speed(study: Study) -> pandas.DataFrame:
