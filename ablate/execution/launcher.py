@@ -1,4 +1,4 @@
-"""The Hydra launcher of another engine that a command line chooses: `hydra/launcher=joblib`, submitit, Ray."""
+"""Hydra launchers of other engines, as chosen on the command line: `hydra/launcher=joblib`, submitit, Ray."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,26 +22,26 @@ from ablate.execution.pool import Order, line, order_of
 from ablate.execution.signals import heeding_signals
 from ablate.formatting import instead
 
-# The extra of pyproject.toml that brings a launcher.
+# The extra in pyproject.toml that installs each launcher.
 EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}
 OURS = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
 
 
 def launcher_problems(words: Sequence[str]) -> list[Problem]:
-    """What Hydra would refuse of words about itself."""
+    """Problems of command-line words about Hydra itself."""
     if fixed := [word for word in words if word.lstrip("+~").startswith(OURS)]:
         return [Problem(word, "ablate plans every study itself; leave it out") for word in fixed]
     if words:
         with Composer(read_groups()) as composer:
             try:
                 composer.compose(list(words))
-            except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
+            except (*COMPOSING, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
                 return [unread(words, error)]
     return []
 
 
 def unread(words: Sequence[str], error: Exception) -> Problem:
-    """What to say of words that Hydra refuses; of a launcher that is not there, which are."""
+    """The problem of words that Hydra rejects, such as a launcher that is not installed."""
     there = GlobalHydra.instance().config_loader().get_group_options("hydra/launcher")
     for word in words:
         key, _, name = word.partition("=")
@@ -53,9 +53,9 @@ def unread(words: Sequence[str], error: Exception) -> Problem:
 
 
 def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
-    """Hand orders, each as one override, to the launcher that words about Hydra choose: what a job failed by."""
+    """Run orders, each as one override, on the chosen launcher; returns the error of a failed job, or None."""
     jobs = [[f"+order={QuotedString(line(order).strip(), Quote.single).with_quotes()}"] for order in orders]
-    with Composer(read_groups()):  # never the folder of a user's variants: a launcher's file there would be Hydra's
+    with Composer(read_groups()):  # without the user's variants: a launcher's file there would be read as Hydra's
         config = compose("config", list(words), return_hydra_config=True)
         context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callback())
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
@@ -66,8 +66,8 @@ def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
 
 
 def job(config: DictConfig) -> str:
-    """One job of any launcher: how the run of its order ended."""
-    found: Any = OmegaConf.to_container(config)  # unresolved: a path may hold what would refer to something
+    """Task function of a launcher's job: runs the order and returns its status."""
+    found: Any = OmegaConf.to_container(config)  # unresolved: a path may contain ${…}
     order = order_of(found["order"])
     leave_current_folder()
     find_here(order.user)

@@ -1,4 +1,4 @@
-"""Orders carried out by worker processes of this machine, which sweeps share unless their runs are timed."""
+"""Runs orders in worker processes on this machine, which sweeps share unless their runs are timed."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from ablate.training.devices import environments, share
 
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
-    """Train runs side by side; those that another process trains are waited for at the end.  Raises DiskFull."""
+    """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull."""
     workers = environments(*device_of(orders))
     with machine(alone=orders[0].cell.config.timing == "isolated"):
         answers = run_in(workers, orders)
@@ -31,9 +31,9 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
 
 
 def run_alone(order: Order, number: int) -> str:
-    """Train one run for another launcher, in a process of its own: its death must not be that of the launcher.
+    """Train one run for another launcher, in a separate process, whose crash must not end the launcher's.
 
-    By its number it takes its turn among the GPUs that there are: launchers that give none would all have the first.
+    The job's number selects its GPU; otherwise jobs of launchers that assign no GPUs would all use the first.
     """
     with machine(alone=False):
         [answer] = run_in([share(device_of([order])[0], number)], [dataclasses.replace(order, wait=True)])
@@ -41,7 +41,7 @@ def run_alone(order: Order, number: int) -> str:
 
 
 def run_in(workers: list[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
-    """Train runs in workers with these environments; a run whose worker died has failed.  Raises DiskFull."""
+    """Train runs in workers with these environments; marks runs whose worker died as failed.  Raises DiskFull."""
     answers = Pool(workers).run(orders)
     for order, answer in zip(orders, answers, strict=True):
         if answer.died:
@@ -50,13 +50,13 @@ def run_in(workers: list[dict[str, str]], orders: Sequence[Order]) -> list[Answe
 
 
 def device_of(orders: Sequence[Order]) -> tuple[str, str | int]:
-    """Which kind of device runs are to be trained on, and in how many processes."""
+    """The device of the runs, and the number of processes to train them in."""
     keys = [order.cell.config.train for order in orders]
     return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel
 
 
 def mark_failed(order: Order, how: str) -> None:
-    """Give a run whose worker died the result that it could not write, unless another process has taken over."""
+    """Write the result of a run whose worker died, unless another process has taken over the run."""
     run = Run(Path(order.results), order.path)
     result = Result(status="failed", final={}, error=RunError(type="WorkerDied", message=how), ended=now())
     try:
@@ -77,14 +77,14 @@ WAITING = {
 
 @contextlib.contextmanager
 def machine(alone: bool) -> Iterator[None]:
-    """Hold this machine, among sweeps of this account, alone or with others; prints that it has to wait.
+    """Reserve this machine, exclusively or shared, among sweeps of this account; prints a message if it has to wait.
 
-    The lock keeps off no other programs.  Where no lock can be taken, a sweep that is to be alone prints that.
+    The lock does not affect other programs.  If it cannot be taken, an exclusive sweep prints a message.
     """
     how, path = fcntl.LOCK_EX if alone else fcntl.LOCK_SH, cache_folder() / f"machine-{socket.gethostname()}.lock"
     with contextlib.ExitStack() as held:
         taken = None
-        with contextlib.suppress(OSError):  # of another account's file, in a cache that several share
+        with contextlib.suppress(OSError):  # another account's file, in a shared cache
             file = held.enter_context(open(path, "a", opener=no_link))
             taken = take(file, lambda: False, how)
             if taken is False:

@@ -1,7 +1,7 @@
-"""Runs side by side on this machine: one worker process per CPU core, or one per GPU, each on its own device.
+"""Parallel runs on this machine: one worker process per CPU core, or one per GPU, each on its own device.
 
-A worker that dies takes nothing with it but its run; workers whose parent dies see their input end, and stop.  What the
-processes send each other is a line of JSON: an order to train one run, and its answer.
+If a worker dies, only its run fails; if the parent dies, workers see their input end, and stop.  Messages are lines
+of JSON: an order to train one run, and its answer.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from ablate.results.records import Cell
 
 @record
 class Order(Record):
-    """All that a worker needs to train a run.
+    """Everything that a worker needs to train a run.
 
-    `user` are the packages that the command allows: files allow none.  `wait` where another process trains it.
+    `user` are the packages that the command allows; files cannot allow any.  `wait` waits if another process trains it.
     """
 
     results: str
@@ -36,9 +36,9 @@ class Order(Record):
 
 @record
 class Answer(Record):
-    """How a run ended, the file that had no space, or how the process died.
+    """How a run ended, the file that could not be written because the disk is full, or how the process died.
 
-    `leaving` says that who answers takes no further order.
+    With `leaving` the worker accepts no more orders.
     """
 
     status: str
@@ -48,17 +48,17 @@ class Answer(Record):
 
 
 def line(message: Record) -> str:
-    """A message as it is sent."""
+    """Serialise a message as a line."""
     return json.dumps(message.as_json()) + "\n"
 
 
 def order_of(text: str) -> Order:
-    """The order in a line."""
+    """Parse an order."""
     return parse(Order, json.loads(text))
 
 
 def answer_of(text: str) -> Answer | None:
-    """The answer in a line; None where a component wrote something else to where answers go."""
+    """Parse an answer; None if a component wrote something else to the stream of answers."""
     try:
         return parse(Answer, json.loads(text))
     except ValueError:
@@ -70,7 +70,7 @@ INTERRUPTED = Answer(status="interrupted")
 
 
 class Pool:
-    """Worker processes with one thread each to feed them."""
+    """Worker processes, each with a thread that sends it orders."""
 
     def __init__(self, environments: Sequence[dict[str, str]]):
         self.environments = environments
@@ -79,10 +79,10 @@ class Pool:
         self.full: DiskFull | None = None
 
     def run(self, orders: Sequence[Order]) -> list[Answer]:
-        """Carry out orders: how each run ended, or how its worker died.
+        """Carry out orders; returns how each run ended, or how its worker died.
 
-        On KeyboardInterrupt, or any other exception, the workers checkpoint and end before it goes on.  Raises DiskFull
-        when one of them met a full disk: then no further order is handed out.
+        On any exception, KeyboardInterrupt included, workers checkpoint and end before it propagates.  Raises DiskFull
+        if a worker met a full disk; no more orders are sent then.
         """
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         for i in range(len(orders)):
@@ -96,7 +96,7 @@ class Pool:
                 feeder.start()
             for feeder in feeders:
                 while feeder.is_alive() and not self.full:
-                    feeder.join(0.2)  # a join without end would not let Ctrl-C through
+                    feeder.join(0.2)  # a join without timeout would block Ctrl-C
         finally:
             self.close()
         if self.full:
@@ -104,7 +104,7 @@ class Pool:
         return answers
 
     def feed(self, index: int, waiting: queue.SimpleQueue[int], orders: Sequence[Order], answers: list[Answer]) -> None:
-        """Give one worker order after order, with a new worker after one that died."""
+        """Send orders to one worker, and start a new one if it dies."""
         while not self.closing:
             try:
                 i = waiting.get_nowait()
@@ -115,13 +115,13 @@ class Pool:
             except DiskFull as full:
                 self.full = self.full or full
                 return
-            except Exception as error:  # no process to be had, say: this run fails, the next one may not
+            except Exception as error:  # such as no process available; the next run may succeed
                 answers[i] = Answer(status="failed", died=f"no worker could take it ({error})")
             if answers[i].status == "interrupted" and not self.closing:
                 waiting.put(i)  # a signal stopped the worker, not the sweep
 
     def hand_over(self, index: int, order: Order) -> Answer:
-        """Have one run done by this feeder's worker, a new one where there is none."""
+        """Have this thread's worker, started if needed, carry out an order."""
         worker, reply = self.workers.get(index) or self.start(index), ""
         assert worker.stdin and worker.stdout
         with contextlib.suppress(OSError, ValueError):  # the worker died
@@ -142,14 +142,14 @@ class Pool:
         """Start a worker with its environment."""
         environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | self.environments[index]
         pipe = subprocess.PIPE
-        # In a group of its own: Ctrl-C is for the parent, which closes the worker's input.
+        # In a separate process group: Ctrl-C only reaches the parent, which closes the worker's input.
         command = program("ablate.execution.worker")
         worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, process_group=0)
         self.workers[index] = worker
         return worker
 
     def close(self) -> None:
-        """End every worker: their input ends, they checkpoint and leave; those that do not in time are killed."""
+        """End all workers: close their input, so that they checkpoint and exit, and kill those that take too long."""
         self.closing = True
         workers = list(self.workers.values())
         for worker in workers:

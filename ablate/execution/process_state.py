@@ -1,6 +1,6 @@
-"""Process-wide settings that can change the numbers of later runs: read before a run and compared after it.
+"""Checks that a run does not change process-wide settings on which the numbers of later runs depend.
 
-Runs of built-in components share a process; a run with user code has a process of its own.
+Runs of built-in components share a process; a run with user code has a separate process.
 """
 
 import contextlib
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
-import rich.style  # noqa: F401 (draws one of Python's random numbers when it is loaded: with scikit-learn, amid a run)
+import rich.style  # noqa: F401 (uses Python's random numbers on import, which scikit-learn would trigger during a run)
 import torch
 
 from ablate.config.errors import first_line
 
-# Prefixes of the variables that libraries write for their own use.
+# Prefixes of environment variables that libraries set for themselves.
 LIBRARIES = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "KMP_", "TORCH_", "FLA_")
-SUBNORMAL = 5e-324  # which processors can be set to take for 0
+SUBNORMAL = 5e-324  # processors can be set to flush it to 0
 
 READERS: dict[str, Callable[[], Any]] = {
     "torch's default dtype": torch.get_default_dtype,
@@ -43,12 +43,12 @@ READERS: dict[str, Callable[[], Any]] = {
 
 
 class Changed(Exception):
-    """A run changed its process; the message says what, from what to what."""
+    """A run changed process-wide settings; the message lists them with their values."""
 
 
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
-    """Raise Changed where the body changes what later runs of its process depend on."""
+    """Raise Changed if the `with` block changes settings that later runs of the process depend on."""
     before = {name: answer(read) for name, read in READERS.items()}
     try:
         yield
@@ -59,7 +59,7 @@ def unchanged() -> Iterator[None]:
 
 
 def answer(read: Callable[[], Any]) -> Any:
-    """What is read, or why it cannot be: torch refuses to tell settings that contradict each other."""
+    """The value of a setting, or the error of reading it: torch raises for contradictory settings."""
     try:
         return read()
     except (RuntimeError, OSError) as error:
@@ -67,7 +67,7 @@ def answer(read: Callable[[], Any]) -> Any:
 
 
 def difference(before: Any, after: Any) -> str:
-    """From what to what, where that is short; of the environment which variables."""
+    """The old and new value if they are short; of the environment, the names of changed variables."""
     if isinstance(before, dict):
         return f" ({', '.join(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))})"
     words = f" (from {before} to {after})"

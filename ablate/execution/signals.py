@@ -1,4 +1,4 @@
-"""What ends a command before its time: a signal, after which it exits with 128 + its number, or a full disk."""
+"""Early ends of a command: signals, after which it exits with 128 + the signal's number, and full disks."""
 
 import contextlib
 import errno
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LEAVE = 5.0  # seconds that a worker has to write its checkpoint after a request to stop
-LIMIT = 9.0  # seconds after a signal in which the command ends, whatever goes on in it
+LEAVE = 5.0  # seconds for a worker to write its checkpoint after a request to stop
+LIMIT = 9.0  # seconds after a signal until the command is forced to exit
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
-received: list[int] = []  # signals that the command is ending for
+received: list[int] = []  # the signal that is ending the command, if any
 
 
 class Terminated(SystemExit):
-    """SIGTERM arrived, or SIGHUP; uncaught it is exit code 143."""
+    """SIGTERM or SIGHUP arrived; exit code 143 if uncaught."""
 
-    def __init__(self, code: int = 128 + signal.SIGTERM) -> None:  # a launcher's processes hand it on, pickled
+    def __init__(self, code: int = 128 + signal.SIGTERM) -> None:  # a default, since launchers pickle it
         super().__init__(code)
 
 
 class DiskFull(SystemExit):
-    """There is no space left for `file`; uncaught it is exit code 1."""
+    """The disk has no space left for `file`; exit code 1 if uncaught."""
 
     def __init__(self, file: object):
         super().__init__(1)
@@ -35,7 +35,7 @@ class DiskFull(SystemExit):
 
 @contextlib.contextmanager
 def refusing_full_disks(file: Path) -> Iterator[None]:
-    """Turn the error of a full disk into `DiskFull`, which no handler of errors takes for a failure of a run."""
+    """Turn the OSError of a full disk into `DiskFull`, which `except Exception` does not catch."""
     try:
         yield
     except OSError as error:
@@ -45,16 +45,16 @@ def refusing_full_disks(file: Path) -> Iterator[None]:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error says that a disk, or a user's share of it, is full."""
+    """Whether an error means that the disk or the user's quota is full."""
     return isinstance(error, OSError) and error.errno in FULL
 
 
 @contextlib.contextmanager
 def heeding_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt or Terminated at the first signal, and end the process should it not end by itself.
+    """Raise KeyboardInterrupt or Terminated at the first signal; force the process to exit if that takes too long.
 
-    For the main thread.  A signal that is ignored (as under nohup) stays so; further ones change nothing.  Nor does
-    what a library makes of being interrupted in its midst, an error of its own or nothing at all.
+    Works in the main thread only.  Ignored signals (as under nohup) stay ignored, and later signals have no effect.
+    Neither has a library that swallows the exception or raises another one.
     """
     before = {n: signal.getsignal(n) for n in SIGNALS}
     if threading.current_thread() is not threading.main_thread() or _raise in before.values():
@@ -63,7 +63,7 @@ def heeding_signals() -> Iterator[None]:
     received.clear()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    # The handler waits for the main thread, which may be in a long call; this pipe is written to at once.
+    # Python runs handlers in the main thread, which may be in a long call; the wake-up pipe is written immediately.
     woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(reading,), daemon=True).start()
     for number, handler in before.items():
@@ -86,19 +86,19 @@ def heeding_signals() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """From here on the exit code stands."""
+    """Ignore further signals, so that the exit code does not change."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _raise(number: int, frame: Any) -> None:
-    if not received:  # what is being put away must not be interrupted
+    if not received:  # cleanup must not be interrupted
         received.append(number)
         raise ending()
 
 
 def ending() -> BaseException:
-    """What ends the command, by the signal that was received."""
+    """The exception for the received signal."""
     return KeyboardInterrupt() if received[0] == signal.SIGINT else Terminated()
 
 

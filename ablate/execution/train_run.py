@@ -1,4 +1,4 @@
-"""The life of a run: locked, continued or started, and ended with a result."""
+"""Execution of one run: lock it, train or resume it, and write its result."""
 
 import contextlib
 import dataclasses
@@ -43,10 +43,10 @@ from ablate.training.trainer import Interrupted, Trainer, new_trainer
 
 
 def train_run(order: Order, stop: Callable[[], bool]) -> str:
-    """Train one run while holding it, unless it has ended; failed runs are tried again, diverged ones are results.
+    """Train one run under its lock, unless it has ended; failed runs are retried, diverged ones are final.
 
-    Returns how it ended: done, diverged or failed with a result, interrupted with a checkpoint, busy where another
-    process trains it and the order does not wait.  Raises DiskFull.
+    Returns its status: done, diverged or failed with a result, interrupted with a checkpoint, busy if another process
+    trains it and the order does not wait.  Raises DiskFull.
     """
     run = Run(Path(order.results), order.path)
     cell = dataclasses.replace(order.cell, config=dataclasses.replace(order.cell.config, user=order.user))
@@ -64,9 +64,9 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
 
 
 def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
-    """Do what a locked run still lacks."""
+    """Complete a locked run: train it, or evaluate it at missing lengths."""
     for file in run.folder.iterdir():
-        if not file.is_file() and not file.is_dir():  # a pipe say, which would keep its reader for ever
+        if not file.is_file() and not file.is_dir():  # such as a pipe, which would block its reader
             put_aside(run, Corrupt(f"{file} is no file", file))
     status = ended(run)
     if status == "done":
@@ -85,13 +85,13 @@ def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
 
 
 def where(config: Config) -> str:
-    """The device that a run is trained on, as its lease names it."""
+    """The device of a run, as its lease names it."""
     device, seen = config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
     return f"{device}:{seen}" if seen and device == "cuda" else device
 
 
 def ended(run: Run) -> str | None:
-    """The status of a run's result; a corrupt one is named and set aside, so that the run is trained again."""
+    """The status of a run's result, or None; a corrupt result is reported and set aside."""
     try:
         result = run.result()
     except Corrupt as error:
@@ -101,27 +101,27 @@ def ended(run: Run) -> str | None:
 
 
 def put_aside(run: Run, error: Corrupt) -> None:
-    """Name and set aside the damaged file of a run that is about to be trained again."""
+    """Report and set aside the damaged file of a run that will be trained again."""
     aside = set_aside(error.file or run.result_file)
     say(f"{error}; set aside as {aside.name}, trained again")
 
 
 @dataclasses.dataclass
 class Attempt:
-    """What of a run there is so far, however it ends."""
+    """The state of a run in progress, from which its result is written however it ends."""
 
     result: Result
     trainer: Trainer | None = None
-    files: dict[str, Sum] = dataclasses.field(default_factory=dict)  # that the result vouches for
+    files: dict[str, Sum] = dataclasses.field(default_factory=dict)  # whose checksums go into the result
     began: float = dataclasses.field(default_factory=time.process_time)
 
     def end(self, status: Status, error: BaseException) -> None:
-        """The run has ended otherwise than done; the traceback goes to disk."""
+        """Record that the run ended early; the traceback is saved in its result."""
         self.result = dataclasses.replace(self.result, status=status, error=describe(error))
 
 
 def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
-    """Train a run and write its result, whatever happens but a request to stop."""
+    """Train a run and write its result, unless it is interrupted."""
     made = Attempt(Result(status="done", final={}, started=now()))
     try:
         train(made, run, cell, seed, stop)
@@ -143,13 +143,13 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
 
 
 def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> None:
-    """Train a run to its last step, keep its weights, and test it at other lengths.  Raises whatever happens."""
+    """Train a run to its last step, save its weights, and evaluate it at other lengths.  Raises any error."""
     config = cell.config
     run.result_file.unlink(missing_ok=True)
     run.evaluation_file.unlink(missing_ok=True)
     written = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
     write_atomic(run.config_file, written, run.check)
-    # Before a user's package is imported: what is hashed is what will run.
+    # Before importing user code: the hash must be that of the code that will run.
     if not run.path.endswith(run_key(config, seed, cell.task)):
         raise RuntimeError("code or libraries changed after the plan was made; give the command again")
     write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
@@ -167,7 +167,7 @@ def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], boo
 
 
 def conclude(made: Attempt, run: Run, cell: Cell) -> str:
-    """Write the result of a run that has ended, and leave no more files than are to be kept: its status."""
+    """Write the result of a run that has ended, and delete files that are not to be kept; returns its status."""
     trainer, files = made.trainer, made.files
     if trainer and files:
         files[run.metrics_file.name] = trainer.metrics.written()
@@ -186,7 +186,7 @@ def conclude(made: Attempt, run: Run, cell: Cell) -> str:
 
 
 def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module, Task]]) -> str:
-    """Test a trained model at the lengths that are lacking: done; or failed, in one line, and the result stands."""
+    """Evaluate a trained model at missing lengths: done, or failed with a message; the run's result does not change."""
     lengths = lacking(run, config.eval.lengths)
     try:
         if lengths:
@@ -194,7 +194,7 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
             add_lengths(run, model, task, setting_of(config), lengths)
     except (Lost, Corrupt):
         raise
-    except Exception as error:  # of memory at a great length, say
+    except Exception as error:  # such as out of memory at a large length
         if is_full(error):
             raise
         say(f"{run.path} cannot be tested at eval.lengths={lengths} ({first_line(error)})")
@@ -203,7 +203,7 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
 
 
 def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
-    """Save a model's weights, those that were measured, unless `keep` is none; the files that it wrote."""
+    """Save the evaluated weights unless `keep` is none; returns the files written."""
     if keep == "none":
         return {}
     tensors: dict[int, tuple[str, torch.Tensor]] = {}
@@ -214,11 +214,11 @@ def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
     return {run.weights_file.name: sum_of(weights)}
 
 
-CODE = ("ablate", "analysis", "conf")  # folders of a checkout whose new files are changes to its code
+CODE = ("ablate", "analysis", "conf")  # folders of a checkout in which new files are changes of the code
 
 
 def describe(error: BaseException) -> RunError:
-    """An error as a result keeps it."""
+    """An error in the form that results store."""
     return RunError(
         type=type(error).__name__,
         message=str(error).strip() or type(error).__name__,
@@ -227,7 +227,7 @@ def describe(error: BaseException) -> RunError:
 
 
 def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
-    """A result with what it holds besides metrics: counts, times, device, versions."""
+    """Add counts, times, device and versions to a result."""
     found = dataclasses.replace(
         result,
         params=cell.params,
@@ -263,20 +263,20 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
 
 
 def sitting() -> str:
-    """Which process's runs this one is among, that trained one after another on one machine."""
+    """An identifier shared by runs that one process trained one after another on one machine."""
     return f"{socket.gethostname()} {boot()} {os.getppid()}"
 
 
 def versions() -> dict[str, str]:
-    """Versions of what numbers depend on."""
+    """Versions of the software on which numbers depend."""
     return {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
 
 
 @functools.cache
 def git() -> Commit | None:
-    """Commit of the checkout that this code is in, and whether the code has changes; None outside a checkout.
+    """Commit of the checkout that contains this code, and whether the code has changes; None outside a checkout.
 
-    Installed below somebody's repository, as in its .venv, the code is not that of the repository's commit.
+    Code that is installed inside another repository, as in its .venv, does not belong to that repository's commit.
     """
     file = Path(__file__).resolve()
     commands = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
@@ -288,7 +288,7 @@ def git() -> Commit | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    # Changed files, or new ones that are in the folders of code or were imported.
+    # The code has changes if files differ from the commit, or new ones are in code folders or were imported.
     entries = [entry for entry in status.split("\0") if entry]
     new = [Path(top) / entry.removeprefix("?? ") for entry in entries if entry.startswith("?? ")]
     imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}

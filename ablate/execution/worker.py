@@ -1,8 +1,8 @@
 """The program that the pool starts: a parent that has loaded torch and this package, and children that train.
 
-The parent runs nothing itself, so that each child begins as clean as the first.  Runs of built-in components share one
-child, in which a compiled model is made once, until one of them fails; a run with user code has a child for itself,
-which is ended with all that it started.
+The parent itself runs no user code, so that all children start in the same state.  Runs of built-in components share
+one child, and thus its compiled models, until one of them fails.  A run with user code has a separate child, which is
+ended with all its descendants.
 """
 
 import contextlib
@@ -25,18 +25,18 @@ from ablate.results.code_hash import code_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
 
-POLL = 0.1  # seconds between two polls of whether to stop
-LATE = 0.5  # seconds beyond LEAVE after which a child that does not stop is ended
+POLL = 0.1  # seconds between checks whether to stop
+LATE = 0.5  # seconds beyond LEAVE after which a child that does not stop is killed
 
 
 def main() -> None:
-    """Run the worker's parent; the end of standard input, or SIGTERM, is the request to checkpoint and leave."""
+    """Run the worker's parent; the end of standard input, or SIGTERM, requests a checkpoint and exit."""
     prepare()
-    code_of({})  # read once for all children, which ask for it to know whether a run is the planned one
+    code_of({})  # hashed once for all children, which check that the run is the planned one
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     parent = WorkerParent(replies)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes our input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes this input
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: parent.stop.set())
     adopt()
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 class WorkerParent:
-    """Hands the orders that come on standard input to its children, and writes their answers to `replies`."""
+    """Passes the orders from standard input to its children, and writes their answers to `replies`."""
 
     def __init__(self, replies: IO[str]):
         self.replies = replies
@@ -56,22 +56,22 @@ class WorkerParent:
         self.read, self.ended = b"", False
 
     def serve_orders(self) -> None:
-        """Hand on order after order until there are no more, a stop is requested, or a disk is full."""
+        """Pass on orders until there are no more, a stop is requested, or a disk is full."""
         while text := self.next_order():
             answer = self.run(text, is_foreign(order_of(text).cell.config))
             if answer is None:
                 os._exit(128 + signal.SIGTERM)
-            # A child that leaves is no reason to leave: the next order has another.
+            # A child that leaves does not end this process: the next order starts another.
             answer = dataclasses.replace(answer, leaving=bool(answer.full) or self.stopping())
             try:
                 print(line(answer), end="", file=self.replies, flush=True)
-            except OSError:  # the parent was killed; what there was to save is saved
+            except OSError:  # the parent was killed; everything is already saved
                 os._exit(1)
             if answer.leaving:
                 return
 
     def run(self, order: str, is_private: bool) -> Answer | None:
-        """The answer to an order, of the shared child or of one for this run; None where it did not stop in time."""
+        """The answer to an order, from the shared child or a private one; None if the child did not stop in time."""
         child = self.start() if is_private else self.shared or self.start()
         self.shared = self.shared if is_private else child
         child.send(order)
@@ -85,11 +85,11 @@ class WorkerParent:
         return None if text is None or (answer.died and self.stopping()) else answer
 
     def wait(self, child: Child) -> str | None:
-        """What a process answers; empty when it ended without; None when it did not stop in time."""
+        """A child's answer; empty if it ended without one, None if it did not stop in time."""
         limit = None
         while (text := child.receive(POLL)) is None:
             if limit is None and self.stopping():
-                with contextlib.suppress(OSError):  # no further line will come
+                with contextlib.suppress(OSError):  # tells the child that no more orders come
                     child.channel.shutdown(socket.SHUT_WR)
                 limit = time.monotonic() + LEAVE + LATE
             if limit is not None and time.monotonic() > limit:
@@ -97,18 +97,18 @@ class WorkerParent:
         return text
 
     def start(self) -> Child:
-        """A process that serves orders, and holds nothing of this one's."""
+        """Start a child that serves orders, without this process's open channels."""
         return start(serve, [self.replies.fileno(), *([self.shared.channel.fileno()] if self.shared else [])])
 
     def next_order(self) -> str:
-        """The next order; nothing when no more will come."""
+        """The next order; empty if there are no more."""
         while b"\n" not in self.read and not self.stopping(POLL):
             pass
         text, _, self.read = self.read.partition(b"\n")
         return "" if self.stopping() else text.decode()
 
     def stopping(self, seconds: float = 0) -> bool:
-        """Whether to stop: after a signal, or once the process that gives orders has ended in whatever way."""
+        """Whether to stop: after a signal, or once standard input has ended."""
         if not self.ended and readable(0, seconds):
             piece = os.read(0, 65536)
             self.read, self.ended = self.read + piece, not piece
@@ -116,7 +116,7 @@ class WorkerParent:
 
 
 def serve(channel: socket.socket) -> None:
-    """Train the runs that are ordered over a channel; its end, or SIGTERM, is the request to checkpoint and leave.
+    """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit.
 
     A process that exceeds the grace period is killed; its run resumes from the last checkpoint.
     """
@@ -133,7 +133,7 @@ def serve(channel: socket.socket) -> None:
     threading.Thread(target=end_late, daemon=True).start()
     orders: queue.Queue[str] = queue.Queue()
 
-    def read_orders() -> None:  # until the channel ends, which is a request to stop
+    def read_orders() -> None:  # until the channel ends, which requests a stop
         with channel.makefile() as lines:
             for text in lines:
                 orders.put(text)
@@ -143,7 +143,7 @@ def serve(channel: socket.socket) -> None:
     threading.Thread(target=read_orders, daemon=True).start()
 
     def stopped() -> bool:
-        if os.getpid() != own:  # a copy that a component made of this process
+        if os.getpid() != own:  # a fork that a component made of this process
             os._exit(1)
         return stop.is_set()
 
@@ -155,13 +155,13 @@ def serve(channel: socket.socket) -> None:
 
 
 def handle_order(order: Order, stopped: Callable[[], bool]) -> Answer:
-    """Train one run: its status, the file for which there was no space, and whether this process must not go on."""
+    """Train one run; the answer has its status, the file that met a full disk, and whether this process must end."""
     status, full = "failed", ""
     try:
         status = train_run(order, stopped)
     except DiskFull as error:
         full = str(error.file)
-    except OSError as error:  # a folder in place of a lock say; what training itself raises is in the run's result
+    except OSError as error:  # such as a lock that is a folder; errors of training are in the result
         say(f"{error.filename2 or error.filename or order.path} cannot be used: {error.strerror or error}")
-    # A failed run may have left anything behind; a process that was asked to stop has no more to do.
+    # A failed run may have left the process in any state; after a request to stop there is nothing more to do.
     return Answer(status=status, full=full, leaving=status == "failed" or stopped())

@@ -1,1 +1,1 @@
-"""Runs on disk mirrored to a tracking service."""
+"""Mirrors runs on disk to a tracking service."""

@@ -1,12 +1,12 @@
-"""Replays the runs of one study on disk to its tracking service, each once:
+"""Replays the runs of a study from disk to its tracking service, each once:
 
     ablate sync [STUDY] [--results-dir DIR]
 
-With `user=[my_package]` where the tracking service is a user's: files of results allow no package.
+Needs `user=[my_package]` for a user's tracking service, since result files cannot allow packages.
 
-`mirrored` starts a process that does the same while a sweep trains.  Training never calls it, so nothing that it does
-can block or lose a step; it goes on until its standard input ends, whose other end the sweep's process holds.
-`mirror.jsonl` of the study records which ended runs were replayed.
+`mirrored` starts a process that does the same while a sweep trains.  Training never calls it, so it can neither block
+training nor lose a step.  It runs until its standard input ends, whose other end the sweep's process holds.
+The study's `mirror.jsonl` records which ended runs were replayed.
 """
 
 import argparse
@@ -37,16 +37,16 @@ from ablate.results.run import Run, noted, stamp
 from ablate.results.tables import as_planned, parse_lines
 
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
-ORIGIN = ("device", "host", "versions", "git")  # of a result, where it has them
-TAG = 64  # characters; W&B refuses longer ones
+ORIGIN = ("device", "host", "versions", "git")  # fields of a result, if it has them
+TAG = 64  # maximal length; W&B rejects longer tags
 
 Row = dict[str, Any]
 
 
 class Card(NamedTuple):
-    """What a tracking service receives of a run besides its metrics; `results` is where it may keep files.
+    """The data of a run for a tracking service besides its metrics; `results` is a folder where it may write files.
 
-    `seconds` is how long the run took, None while it goes on.
+    `seconds` is the duration of the run, None while it is running.
     """
 
     results: Path
@@ -60,28 +60,28 @@ class Card(NamedTuple):
 
 
 class Sink(Protocol):
-    """A tracking service: a class with these members and a YAML in `conf/track/`, here or of a user.
+    """A tracking service: a class with these members and a YAML in `conf/track/`, built-in or the user's.
 
-    `mode` is `online` (a run is shown while it is trained), `offline` (when it has ended) or `disabled` (never).
+    `mode` is `online` (shows runs during training), `offline` (shows runs that have ended) or `disabled`.
     """
 
     name: str
     mode: str
 
     def log(self, card: Card, rows: list[Row]) -> None:
-        """Show a run that is being trained; `rows` are all so far, those of earlier calls included."""
+        """Show a running run; `rows` are all logged rows so far, including those of earlier calls."""
 
     def finish(self, card: Card, rows: list[Row], status: str, summary: Row) -> None:
         """Show a run that has ended."""
 
     def close(self) -> None:
-        """Let go of the runs that have not ended."""
+        """Release the runs that have not ended."""
 
 
 class Mirror:
-    """Replays one study.  Reads nothing but files of results and writes nothing but `mirror.jsonl`.
+    """Replays one study.  Reads only result files and writes only `mirror.jsonl`.
 
-    An error of the tracking service is printed once and skips the run; only the results folder itself raises (OSError).
+    An error of the tracking service is printed once and skips the run; only errors of the results folder raise OSError.
     """
 
     def __init__(self, results: Path, study: str, user: Iterable[str] = ()):
@@ -90,17 +90,17 @@ class Mirror:
         self.user = list(user)
         self.sinks: dict[str, Sink | None] = {}
         self.replayed: set[tuple[str, ...]] = set()
-        self.stamps: Row = {}  # of each run's files when it was last looked at
+        self.stamps: Row = {}  # state of each run's files when last read
         self.reported: set[str] = set()
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[IO[str]]:
-        """The open lock file of the study; `take` locks it, and leaving the context lets go."""
+        """The open lock file of the study; `take` locks it, and leaving the context releases it."""
         with open(self.file.with_name("mirror.lock"), "w", opener=no_link) as file:
             yield file
 
     def take(self, lock: IO[str], wait: bool) -> bool:
-        """Become the only mirror of the study on this host; without `wait`, False where there is another."""
+        """Become the only mirror of the study on this host; without `wait`, returns False if there is another."""
         if take(lock, lambda: wait) is False:  # None on a file system without locks
             return False
         lines = read_regular(self.file).split(b"\n") if self.file.exists() else []
@@ -108,16 +108,16 @@ class Mirror:
         return True
 
     def replay(self) -> int:
-        """Replay what is new on disk; returns how many runs were replayed to their end."""
+        """Replay new data on disk; returns the number of runs that were replayed to their end."""
         try:
             manifest = read_manifest(self.results, self.study)
         except (FileNotFoundError, Corrupt):
-            return 0  # it is not written yet, or the next command that reads the study names the damage
+            return 0  # not written yet; or damaged, which the next command that reads the study reports
         cells = {cell.id: cell for cell in manifest.cells}
         return sum(self._replay_run(manifest, cells[planned.cell], planned) for planned in manifest.runs)
 
     def close(self) -> None:
-        """Let go of the runs that have not ended."""
+        """Release the runs that have not ended."""
         for sink in filter(None, self.sinks.values()):
             sink.close()
 
@@ -130,7 +130,7 @@ class Mirror:
         try:
             key = json.dumps(cell.config.track, sort_keys=True)
             if key not in self.sinks:
-                self.sinks[key] = None  # it stays so where the constructor raises
+                self.sinks[key] = None  # stays None if the constructor raises
                 self.sinks[key] = make_sink(cell.config.track, self.user)
             if (sink := self.sinks[key]) is None:
                 return False
@@ -140,7 +140,7 @@ class Mirror:
         except Corrupt as error:
             self._report_once(f"{error}; not replayed, and trained again by its study's command")
             return False
-        except Exception as error:  # whatever a tracking service raises, the other runs are replayed
+        except Exception as error:  # an error of the tracking service must not affect other runs
             self._report_once(f"tracking failed ({whole_line(error)}); nothing is lost, `ablate sync` tries again")
             return False
 
@@ -158,7 +158,7 @@ class Mirror:
         sink.finish(card, run.metrics()[0], result.status, result.final | more | error)
         with open(self.file, "a+b", opener=no_link) as file:
             file.seek(max(0, file.tell() - 1))
-            torn = file.read(1) not in (b"", b"\n")  # by a kill: the next line must not be lost with it
+            torn = file.read(1) not in (b"", b"\n")  # an incomplete line after a kill; do not append to it
             file.write(b"\n" * torn + json.dumps(line | {"mode": sink.mode}).encode() + b"\n")
         self.replayed.add(_mark(line, sink.mode))
         return True
@@ -170,9 +170,9 @@ class Mirror:
 
 
 def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, result: Result | None) -> Card:
-    """The card of a planned run of a cell; `result` is what it ended with."""
+    """The card of a planned run; `result` is its result, if it has ended."""
     status, config = result.status if result else "done", cell.config.as_json()
-    study = {"name": manifest.study, "command": manifest.command}  # and the settings that are no part of a run's key
+    study = {"name": manifest.study, "command": manifest.command}  # and the settings that are not part of a run's key
     study |= {name: config[name] for name in STUDY_KEYS if name != "study" and name in config}
     ended = result.as_json() if result else {}
     origin = {"versions": manifest.versions} | {name: ended[name] for name in ORIGIN if ended.get(name)}
@@ -190,7 +190,7 @@ def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, 
 
 
 def settings(cell: Cell) -> Row:
-    """A cell's settings: variants and levels of factors by their names, the variants' own under `components`."""
+    """A cell's settings: variants and factor levels by name, the settings of variants under `components`."""
     config = cell.config.as_json()
     own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
@@ -202,7 +202,7 @@ def settings(cell: Cell) -> Row:
 
 
 def variants(name: str) -> Row:
-    """The variant of each component, from the name of a cell; nothing where one of them has a dash of its own."""
+    """The variant of each component, parsed from a cell's name; empty if a variant's name contains a dash."""
     first, others = name.split("-")[: len(NAMED)], name.split("-")[len(NAMED) :]
     chosen = {group: part for part in others for group in VARIED if part.startswith(f"{group}_")}
     if len(first) < len(NAMED) or len(chosen) < len(others):
@@ -212,7 +212,7 @@ def variants(name: str) -> Row:
 
 
 def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | None:
-    """The tracking service of a cell's `track`, or None.  Raises ValueError, and what its constructor raises."""
+    """The tracking service of a cell's `track`, or None.  Raises ValueError, and any error of its constructor."""
     if not track:
         return None
     target = track.get("_target_")
@@ -227,17 +227,17 @@ def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
     return tuple(str((line | {"mode": mode}).get(name)) for name in ("path", "status", "ended", "sink", "mode"))
 
 
-POLL = 0.25, 2.0  # seconds between polls: while runs end, and at most
-GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
-DRAIN = 60.0  # seconds that the process has, once training is over, to bring over what is left
-HURRY = 1.0  # seconds that it has when the command was interrupted
+POLL = 0.25, 2.0  # seconds between checks for new data: while runs end, and at most
+GRACE = 45.0  # seconds for the mirror to finish after its sweep has ended
+DRAIN = 60.0  # seconds that the sweep waits for the mirror to finish
+HURRY = 1.0  # the same after an interruption
 
 
 @contextlib.contextmanager
 def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[str], None]) -> Iterator[None]:
-    """Mirror a study while the context lasts; training never waits for it.  Its messages become remarks at the end."""
+    """Mirror a study inside the `with` block; training never waits for it.  Its messages become remarks at the end."""
     command = [*program(__name__), study, str(results), *user]
-    output = tempfile.TemporaryFile()  # noqa: SIM115 (its messages must not fall into the live view)
+    output = tempfile.TemporaryFile()  # noqa: SIM115 (its messages must not disturb the live view)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=output, start_new_session=True)
     try:
         yield
@@ -259,7 +259,7 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
 
 
 def follow(mirror: Mirror) -> None:
-    """Replay what appears on disk until standard input ends, then what is left, for at most `GRACE` seconds."""
+    """Replay new data on disk until standard input ends, then the rest, for at most `GRACE` seconds."""
     ended, pause, taken = threading.Event(), POLL[0], False
 
     def wait_for_end() -> None:
@@ -269,7 +269,7 @@ def follow(mirror: Mirror) -> None:
         ended.set()
         time.sleep(GRACE)
         say(f"tracking is not finished; `ablate sync {mirror.study}` mirrors the rest")
-        os._exit(0)  # whatever the tracking service waits for, its handlers at exit included
+        os._exit(0)  # even if the tracking service or its exit handlers block
 
     threading.Thread(target=wait_for_end, daemon=True).start()
     with mirror.lock() as lock:
@@ -291,7 +291,7 @@ def main() -> None:
     prepare()
     os.nice(5)  # training goes first
     with contextlib.suppress(PermissionError):
-        os.setsid()  # Ctrl-C is for the sweep, which ends this by ending; and without a terminal nothing can prompt
+        os.setsid()  # Ctrl-C is for the sweep, which ends this process; without a terminal nothing can prompt
     try:
         follow(Mirror(given.results, given.study, given.user))
     except OSError as error:

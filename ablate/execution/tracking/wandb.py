@@ -1,4 +1,4 @@
-"""Weights & Biases as a tracking service, of runs that are being trained and of runs that have ended."""
+"""Weights & Biases as a tracking service, for running and ended runs."""
 
 import contextlib
 import os
@@ -13,16 +13,16 @@ from ablate.config.extra import nowhere, wandb_credentials
 from ablate.execution.tracking.mirror import Card
 from ablate.formatting.streams import Stream, say
 
-EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
-AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen
+EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows nonzero codes as failed
+AXES = ("step", "tokens", "seconds")  # possible x-axes of curves; the first is the default
 METRICS = ("train/*", "val/*", "test/*", "diag/*", "lr", "grad_norm")
 WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
 
 
 class WandB:
-    """Weights & Biases: online where credentials are found, else offline in `<results>/wandb`; never prompts.
+    """Weights & Biases: online if credentials are found, otherwise offline in `<results>/wandb`; never prompts.
 
-    `finish` raises what wandb raises offline, ImportError included.  Any error online turns it to offline.
+    `finish` raises wandb's errors when offline, and ImportError.  Any error online switches it to offline.
     """
 
     name = "wandb"
@@ -34,7 +34,7 @@ class WandB:
         self.next_step: dict[str, int] = {}
 
     def log(self, card: Card, rows: list[dict[str, Any]]) -> None:
-        """Show a run that is being trained."""
+        """Show a running run."""
         try:
             self._log(self.runs.get(card.id) or self._begin(card), card, rows)
         except Exception as error:
@@ -48,7 +48,7 @@ class WandB:
                 return
             except Exception as error:
                 self._turn_offline(error)
-        for folder in (card.results / "wandb").glob(f"*run-*-{card.id}"):  # what a killed mirror began, or a failed try
+        for folder in (card.results / "wandb").glob(f"*run-*-{card.id}"):  # left by a killed mirror or a failed attempt
             shutil.rmtree(folder, ignore_errors=True)
         try:
             self._finish(card, rows, status, summary)
@@ -63,11 +63,11 @@ class WandB:
                 run.mark_preempting()
                 run.finish(exit_code=1)
         self.runs.clear()
-        _end_service()  # here: at its end Python would print why it cannot, of one that has crashed
+        _end_service()  # explicitly: at exit Python would print the traceback of a crashed service
 
     def _begin(self, card: Card) -> Any:
-        # W&B reads these before any argument: silent, its log-in never prompts; an id would merge all runs; and the
-        # service of another process outlives a killed mirror, whose runs then are "in use" for the next one.
+        # W&B reads these before any argument.  Silent, its login never prompts; an id would merge all runs; and the
+        # service of another process outlives a killed mirror, and its runs then are "in use" for the next mirror.
         os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false", "WANDB_MODE": self.mode}
         for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
             os.environ.pop(name, None)
@@ -76,11 +76,11 @@ class WandB:
 
             settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
             settings.save_code = settings.x_save_requirements = False
-            if self.mode == "online":  # a network that is gone is waited for, else; offline, only a busy machine is
+            if self.mode == "online":  # otherwise W&B waits for a missing network
                 settings.init_timeout = 10
                 settings.finish_timeout, settings.finish_timeout_raises = 25, True
-            settings.x_disable_stats = settings.x_disable_meta = True  # of the mirror, not of the training
-            # What W&B sums up by itself has its own duration, that of the mirror.
+            settings.x_disable_stats = settings.x_disable_meta = True  # they describe the mirror, not the training
+            # W&B's own summary has the duration of the mirror instead of the run's.
             settings.x_server_side_derived_summary = True
             settings.git_commit = (card.config.get("git") or {}).get("commit")
             given: dict[str, Any] = card._asdict()
@@ -107,7 +107,7 @@ class WandB:
         run.summary.update(_with_nan(last))
 
     def _finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
-        if run := self.runs.get(card.id):  # begun before it was known where, and how, it would end
+        if run := self.runs.get(card.id):  # started before its final settings and status were known
             run.config.update(card.config, allow_val_change=True)
             run.tags = tuple(card.tags)
         else:
@@ -126,9 +126,9 @@ class WandB:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Forget W&B's service, which may have crashed, and all that it holds; the next run starts another."""
+        """Drop W&B's service, which may have crashed, and its runs; the next run starts another."""
         self.runs.clear()
-        # W&B's service still owns the ids of runs begun online, and to let go of them it may wait for the network.
+        # The service still owns the ids of runs started online, and may wait for the network to release them.
         service = threading.Thread(target=_end_service, daemon=True)
         service.start()
         service.join(5)
@@ -136,7 +136,7 @@ class WandB:
 
 @contextlib.contextmanager
 def _silent_processes() -> Iterator[None]:
-    """Processes that are started meanwhile print no errors: W&B's own would print its crash, page by page."""
+    """Silence the errors of processes started in this context: W&B's service prints long tracebacks when it crashes."""
     with os.fdopen(os.dup(2), "w") as saved, contextlib.redirect_stderr(Stream(saved, raises=False)):
         with open(os.devnull, "w") as silent:
             os.dup2(silent.fileno(), 2)
@@ -152,10 +152,10 @@ def _end_service() -> None:
 
 
 def wandb_mode() -> str:
-    """`online`, `offline` or `disabled`: what WANDB_MODE says, else whether there are credentials."""
+    """`online`, `offline` or `disabled`: as WANDB_MODE says, otherwise depending on whether there are credentials."""
     requested = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
     return requested or ("online" if wandb_credentials() else "offline")
 
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: float("nan") if value is None else value for key, value in row.items()}  # null: it was not finite
+    return {key: float("nan") if value is None else value for key, value in row.items()}  # null: not finite
