@@ -1,5 +1,5 @@
-"""Tasks: batches from (seed, step) alone, held-out windows, and yardsticks to read losses by.
+"""Tasks: batches determined by (seed, step), held-out examples, and reference losses.
 
-`task` is the contract of all.  Tasks over text derive from `lm`, those over examples that a rule draws from
-`synthetic`, from a source sequence to a target sequence from `sequence`.
+`task` is the base class.  Text tasks derive from `lm`, tasks with generated examples from `synthetic`, and those from a
+source sequence to a target sequence from `sequence`.
 """

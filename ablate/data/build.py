@@ -1,4 +1,4 @@
-"""The task of a resolved configuration, as its model form takes it."""
+"""Builds the task of a resolved configuration."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ KINDS |= {"seq2seq": "from sequence to sequence"}
 
 
 def build_task(config: Config) -> Any:
-    """The task of a resolved configuration, as its model form takes it; reads, or makes, its cache.
+    """The task of a resolved configuration, in the kind that its model supports; reads or makes its cache.
 
-    Raises BadComponent for a task that the form cannot do, ValueError about the data.
+    Raises BadComponent for a task that the model does not support, ValueError for problems of the data.
     """
     form = resolve("model", config.model._target_, config.user)
     task = resolve("data", config.data.get("_target_", ""), config.user)
@@ -23,7 +23,7 @@ def build_task(config: Config) -> Any:
         kinds = [" or ".join(KINDS[kind] for kind in one.kinds) for one in (task, form)]  # type: ignore[attr-defined]
         raise BadComponent("data", f"{task.__name__} is a task {kinds[0]}, and {form.__name__} does tasks {kinds[1]}")
     made = bind("data", config.data, {"kind": kind}, config.user)()
-    made.measured()  # raises for a metric that nothing computes
+    made.measured()  # raises ValueError for an unknown metric
     at, first = config.data.get("solved_at"), next(iter(made.metrics))  # a run has solved a task from this value on
     if at is not None and first not in made.metric_facts()["shares"]:
         raise BadComponent("data.solved_at", f"is for shares, which {first}, its first metric, is not")

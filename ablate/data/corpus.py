@@ -1,4 +1,4 @@
-"""A corpus: documents, split so that nothing leaks, tokenised once into memory-mapped arrays."""
+"""A corpus: documents, split without leakage and tokenised once into memory-mapped arrays."""
 
 import contextlib
 import fcntl
@@ -21,9 +21,9 @@ from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, token
 from ablate.results.atomic import SEAL, Sum, seal_of, sum_of, wrong
 
 SPLITS = ("train", "val", "test")
-BLOCK = 1_000_000  # tokens whose pairs are counted at once
-FORMAT = 4  # raised when what the cache holds for the same documents changes
-DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # whatever reading a damaged file can raise
+BLOCK = 1_000_000  # tokens whose pairs are counted in one go
+FORMAT = 4  # raise it when the cache of the same documents changes
+DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
 
 
 class Document(NamedTuple):
@@ -35,30 +35,30 @@ class Document(NamedTuple):
 
 @dataclass
 class Corpus:
-    """Token streams of the three splits, and where in them each document lies."""
+    """Token streams of the three splits, and the documents in them."""
 
     fingerprint: str
     vocab: int
     tokens: dict[str, np.ndarray]  # split -> (N,)
     names: dict[str, list[str]]  # split -> documents
     ends: dict[str, np.ndarray]  # split -> (documents,), one past the last token
-    by_document: bool  # whole documents were assigned to splits; else each was cut by position
+    by_document: bool  # whether splits consist of whole documents; otherwise each document was cut by position
     yardsticks: dict[str, float]
-    bytes_per_token: dict[str, float]  # split -> bytes of UTF-8 that a token stands for; empty where text is lost
+    bytes_per_token: dict[str, float]  # split -> mean UTF-8 bytes per token; empty if tokenising loses text
     tokenizer: str
-    state: str  # what decoding needs beside the tokenizer's name
-    unknown: dict[str, float]  # split -> share of the words that are not in the vocabulary, where there is such
+    state: str  # what decoding needs besides the tokenizer's name
+    unknown: dict[str, float]  # split -> share of words outside the vocabulary, for tokenizers that have such words
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text that ids stand for."""
+        """Decode token ids to text."""
         return decode([int(i) for i in ids], self.tokenizer, self.state)
 
 
 def cache_folder() -> Path:
-    """Where tokenised corpora are kept: ABLATE_CACHE, or the user's cache folder, or else a temporary one."""
+    """The cache of tokenised corpora: ABLATE_CACHE, else the user's cache folder, else a temporary one."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(os.environ.get("ABLATE_CACHE") or Path(home) / "ablate")
-    # A user without a home, or with one that cannot be written, is no mistake: clusters and containers have them.
+    # Users without a home, or with a read-only one, are common on clusters and in containers.
     with contextlib.suppress(OSError):
         if folder.is_absolute() or not home.startswith("~"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def cache_folder() -> Path:
 
 
 def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int | None = None) -> Corpus:
-    """The corpus of these documents, from the cache or newly made.  Raises ValueError when they cannot be tokenised."""
+    """The corpus of these documents, from the cache or newly made.  Raises ValueError if they cannot be tokenised."""
     size = checked_size(tokenizer, vocab_size)
     digest = hashlib.sha256(f"{FORMAT} {tokenizer} {size} {len(documents)}".encode())
     for document in documents:
@@ -79,7 +79,7 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
     with contextlib.suppress(*DAMAGED):
         return _read(folder)
     with alone(folder.parent / ".lock"):
-        with contextlib.suppress(*DAMAGED):  # whoever was alone before may have made it
+        with contextlib.suppress(*DAMAGED):  # another process may have made it meanwhile
             return _read(folder)
         shutil.rmtree(folder, ignore_errors=True)
         _write(folder, documents, tokenizer, size)
@@ -88,9 +88,9 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
 
 @contextlib.contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Hold a lock of the cache against other processes and threads that would remove or make what it stands for."""
+    """Hold a lock of the cache against other processes and threads."""
     with open(lock, "a+b") as file:
-        with contextlib.suppress(OSError):  # file servers without locks; then makers may do work twice
+        with contextlib.suppress(OSError):  # file servers without locks; work may then be done twice
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -104,7 +104,7 @@ def _read(folder: Path) -> Corpus:
     state, fingerprint = meta["alphabet"], folder.name
     if meta["tokenizer"] == "bpe":
         state = (folder / "tokenizer.json").read_text(encoding="utf-8")
-        # Another release of the library could merge otherwise: what it did is part of what the data are.
+        # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
         fingerprint = hashlib.sha256(f"{fingerprint} {json.loads(state)['model']['merges']}".encode()).hexdigest()[:32]
     return Corpus(
         fingerprint,
@@ -131,7 +131,7 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: in
     meta |= {"by_document": by_document, "alphabet": "" if tokenizer == "bpe" else coded.state}
     meta["yardsticks"] = yardsticks(streams["train"], streams["test"], coded.vocab)
     there = {split: stream for split, stream in streams.items() if len(stream)}
-    if tokenizer == "word":  # what is lost on words is no code length of the text: no bits per byte
+    if tokenizer == "word":  # words do not encode the whole text, so there are no bits per byte
         meta["bytes_per_token"] = {}
         meta["unknown"] = {split: float((stream == 0).mean()) for split, stream in there.items()}
     else:
@@ -150,13 +150,13 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: in
         ready = Path(making).rename(Path(making + "-ready"))
         try:
             ready.rename(folder)
-        except OSError:  # somebody else was faster
+        except OSError:  # another process was faster
             shutil.rmtree(ready)
         Path(making).mkdir()
 
 
 def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str, list[str]], bool]:
-    """Each split's pieces of text, the documents that they are of, and whether they are whole documents."""
+    """The text pieces of each split, the names of their documents, and whether pieces are whole documents."""
     end = SEPARATOR if len(documents) > 1 else ""
     closing = end.encode() if tokenizer == "byte" else end
     texts = [units(document.name, document.text, tokenizer) + closing for document in documents]
@@ -166,9 +166,9 @@ def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str
 
 
 def yardsticks(train: np.ndarray, test: np.ndarray, vocab: int) -> dict[str, float]:
-    """Cross-entropy on the test split, in nats per token, of the uniform, unigram and bigram models of the train split.
+    """Cross-entropy on the test split, in nats per token, of uniform, unigram and bigram models of the train split.
 
-    Counts start at 1 (unigram); the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1).
+    Unigram counts start at 1; the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1).
     """
     if len(train) < 2 or len(test) < 2:
         return {}

@@ -1,4 +1,4 @@
-"""Tasks from a source sequence to a target sequence: for a decoder as one sequence, or from encoder to decoder."""
+"""Tasks that map a source to a target sequence: as one sequence for a decoder, or from encoder to decoder."""
 
 import math
 from typing import Any
@@ -10,12 +10,12 @@ from torch import Tensor
 from ablate.data.synthetic import Synthetic, ids
 from ablate.data.task import IGNORE
 
-PAD, BOS, SEP, EOS, FIRST = range(5)  # the first symbol comes after the marks
-LARGE = 10_000  # sources of a length: where there are as many, no split has one of another's
+PAD, BOS, SEP, EOS, FIRST = range(5)  # FIRST is the id of the first symbol
+LARGE = 10_000  # lengths with at least this many possible sources have separate ones in each split
 
 
 def joined(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
-    """`BOS source SEP target EOS`, of which target and EOS are scored: rows (B, S) and (B, T), padded -> (B, width)."""
+    """`BOS source SEP target EOS` with target and EOS scored: padded (B, S) and (B, T) -> (B, width)."""
     rows, (S, T) = np.arange(len(source)), (source.shape[1], target.shape[1])
     s, t = (source != PAD).sum(1), (target != PAD).sum(1)
     line = np.full((len(rows), max(S + T + 3, width + 1)), PAD)
@@ -25,13 +25,13 @@ def joined(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str
     tokens, targets = line[:, :width].copy(), line[:, 1 : width + 1].copy()
     place = np.arange(width)
     mask = place < (s + t + 2)[:, None]
-    tokens[~mask] = PAD  # the end is only ever predicted
+    tokens[~mask] = PAD  # EOS is never an input
     targets[~mask | (place < 1 + s[:, None])] = IGNORE
     return {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}, ids(targets)
 
 
 def separate(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
-    """The source for an encoder, `BOS target` for a decoder, `target EOS` scored: (B, S), (B, T) -> (B, T + 1)."""
+    """The source for an encoder, `BOS target` for a decoder, with `target EOS` scored: (B, S), (B, T) -> (B, T + 1)."""
     rows, t = np.arange(len(source)), (target != PAD).sum(1)
     tokens = np.concatenate([np.full((len(rows), 1), BOS), target], 1)
     mask = np.arange(tokens.shape[1]) <= t[:, None]
@@ -43,7 +43,7 @@ def separate(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor],
 
 
 def blank(kind: str, source: int, target: int, context: int) -> dict[str, Tensor]:
-    """The inputs of one example of these widths: zeros, nothing masked."""
+    """Zero inputs of one example of these widths, without masking."""
     sizes = {"tokens": context} if kind == "lm" else {"source": source, "tokens": target + 1}
     inputs = {name: torch.zeros((1, size), dtype=torch.long) for name, size in sizes.items()}
     masks = {"source": "source_mask", "tokens": "mask"}
@@ -51,11 +51,11 @@ def blank(kind: str, source: int, target: int, context: int) -> dict[str, Tensor
 
 
 class Sequence(Synthetic):
-    """Sources of 1 to `length` symbols, as often of each length; `source` and `answer` are the rule.
+    """Sources of 1 to `length` symbols, with uniform lengths; subclasses define `sources` and `answers`.
 
-    Each source belongs to one split by its hash (90/5/5), so that nothing held out was seen in training.  Lengths with
-    fewer than `LARGE` sources have too few to share out: all of them are for training, and held-out examples are
-    longer; where no length has enough, every split has them all, and plan and summary say so.
+    Each source belongs to one split by its hash (90/5/5), so that no held-out source occurs in training.  Lengths with
+    fewer than `LARGE` possible sources are used for training only, and held-out examples are longer.  If no length has
+    enough, all splits use the same sources, and plan and summary say so.
     """
 
     kinds = ("lm", "seq2seq")
@@ -63,39 +63,39 @@ class Sequence(Synthetic):
 
     def __init__(self, name: str, kind: str, context: int, length: int, symbols: int, parameters: dict[str, Any]):
         self.symbols = symbols
-        self.kind = kind  # which spans depend on
+        self.kind = kind  # needed by `span`
         super().__init__(name, kind, context, length, parameters | {"symbols": symbols})
-        self.outcomes(FIRST + symbols, symbols + 1)  # any symbol, or the end
+        self.outcomes(FIRST + symbols, symbols + 1)  # any symbol or EOS
         if not self.shared_out(np.arange(self.shortest(), length + 1)).any():
             self.notes = [f"{name} has fewer than {LARGE:,} sources of any length: held-out ones were seen in training"]
 
     def widths(self, length: int) -> tuple[int, int]:
-        """The most symbols of a source and of an answer at a length."""
+        """The maximal number of symbols of a source and of an answer at a length."""
         return length, length
 
     def lengths(self, draw: np.random.Generator, size: int) -> np.ndarray:
-        """The lengths of training examples."""
+        """Draw the lengths of training examples."""
         return draw.integers(1, self.length + 1, size)
 
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
-        """Sources of these lengths, (B,) -> (B, width), padded."""
+        """Draw sources of these lengths, (B,) -> (B, width), padded."""
         rows = draw.integers(FIRST, FIRST + self.symbols, (len(lengths), width))
         return np.where(np.arange(width) < lengths[:, None], rows, PAD)
 
     def log_count(self, lengths: np.ndarray) -> np.ndarray:
-        """Logarithm of how many different sources there are of each length."""
+        """Logarithm of the number of possible sources of each length."""
         return lengths * math.log(self.symbols)
 
     def shared_out(self, lengths: np.ndarray) -> np.ndarray:
-        """Whether there are enough sources of each length to give each split its own."""
+        """Whether each length has enough sources to give each split separate ones."""
         return self.log_count(lengths) >= math.log(LARGE)
 
     def frequency(self, length: int) -> float:
-        """How often training examples have a length."""
+        """The probability that a training example has this length."""
         return 1 / self.length if length <= self.length else 0.0
 
     def trained_on(self, length: int, examples: int) -> float:
-        """1 − (1 − 1/N)^m, of N sources of the length and m training examples of it; 0 where each split has its own."""
+        """1 − (1 − 1/N)^m for N sources and m training examples of the length; 0 if splits have separate sources."""
         if self.shared_out(np.array([length]))[0]:
             return 0.0
         sources = math.exp(self.log_count(np.array([length]))[0])
@@ -106,7 +106,7 @@ class Sequence(Synthetic):
         raise NotImplementedError
 
     def span(self, length: int) -> int:
-        """Positions of the longest sequence, the source or the target, at a length."""
+        """Positions of the longer of source and target at a length."""
         source, target = self.widths(length)
         return source + target + 2 if self.kind == "lm" else max(source, target + 1)
 
@@ -116,7 +116,7 @@ class Sequence(Synthetic):
         return source + target + (2 if self.kind == "lm" else 1)
 
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
-        """Sources of the split with their answers; drawn again while they belong to another."""
+        """Draw sources with their answers, repeatedly until all sources belong to the split."""
         lengths = self.lengths(draw, size) if length is None else np.full(size, length)
         while length is None and split != "train" and not self.notes and not (large := self.shared_out(lengths)).all():
             lengths[~large] = self.lengths(draw, int((~large).sum()))
@@ -131,23 +131,23 @@ class Sequence(Synthetic):
         return self.seen(found[0]), found[1]
 
     def seen(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs, without masks where there is never anything to mask."""
+        """The inputs, without masks if examples are never padded."""
         return {name: tensor for name, tensor in inputs.items() if self.padded or "mask" not in name}
 
     def blank(self) -> dict[str, Tensor]:
-        """The inputs of one example, all zero, nothing masked."""
+        """Zero inputs of one example, without masking."""
         return self.seen(blank(self.kind, *self.widths(self.length), self.context))
 
 
 def sides(rows: np.ndarray) -> np.ndarray:
-    """The split that each row of ids belongs to, by its hash; padding does not count: (B, S) -> (B,)."""
+    """The split of each row of ids by its hash, which ignores padding: (B, S) -> (B,)."""
     weights = mix(np.arange(1, rows.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
     share = mix((rows.astype(np.uint64) * weights).sum(1, dtype=np.uint64)) % np.uint64(20)
     return np.where(share < 18, "train", np.where(share == 18, "val", "test"))
 
 
 def mix(x: np.ndarray) -> np.ndarray:
-    """Numbers of 64 bits, each of which depends on all bits of its argument (splitmix64, Steele 2014)."""
+    """Mix 64-bit numbers so that each output depends on all input bits (splitmix64, Steele 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

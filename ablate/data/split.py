@@ -1,4 +1,4 @@
-"""Which document is for training and which is held out, so that nothing held out was nearly seen in training."""
+"""Splits documents into training and held-out ones so that no held-out text has near-duplicates in training."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-WORDS = 12  # of a shingle: about what three lines of code have
-LONG = 64  # bytes beyond which what stands between white space is no word
-FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no word's hash is lost
-SHARE = 0.2  # documents that share more of their shingles than this go to one side together
-COMMON = 100  # a shingle in more documents than this is boilerplate and makes nobody a duplicate
-BOILERPLATE = 0.5  # unless more than this share of a document is what many others have, too
-HELD_OUT = (0.01, 0.15)  # a held-out split outside these shares of the text means too few documents to assign whole
+WORDS = 12  # words per shingle: about three lines of code
+LONG = 64  # bytes; longer strings without white space are not words
+FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, and thus invertible modulo 2^64
+SHARE = 0.2  # documents that share more of their shingles than this go to the same split
+COMMON = 100  # a shingle in more documents than this is boilerplate, which does not count as duplication
+BOILERPLATE = 0.5  # unless boilerplate that they share is more than this share of a document
+HELD_OUT = (0.01, 0.15)  # if a held-out split's share of the text is outside, documents are cut instead
 
 Part = tuple[int, int, int]  # document, first token, one past the last
 
 
 def split_documents(texts: Sequence[bytes], lengths: Sequence[int]) -> tuple[dict[str, list[Part]], bool]:
-    """Parts of train, val and test, about 90/5/5, and whether documents are whole in them.
+    """Parts of train, val and test, about 90/5/5, and whether they are whole documents.
 
-    Clusters of near-duplicates are assigned by the hash of their content, so that a document keeps its side when
-    others come or go.  One document, or each of too few for that, is cut by position: first 90 %, then 5 %, then 5 %.
+    Clusters of near-duplicates are assigned by a hash of their content, so that adding or removing other documents does
+    not move them.  If there are too few documents, each is cut by position: first 90 %, then 5 %, then 5 %.
     """
     clusters = near_duplicates(texts) if len(texts) > 1 else [[0]]
     if len(texts) > 1:
@@ -32,7 +32,7 @@ def split_documents(texts: Sequence[bytes], lengths: Sequence[int]) -> tuple[dic
         if all(HELD_OUT[0] <= share[name] <= HELD_OUT[1] for name in ("val", "test")):
             return whole, True
     cuts: dict[str, list[Part]] = {"train": [], "val": [], "test": []}
-    # Of near-duplicates only the longest stays: another's start would hold what this one's end is tested on.
+    # Keep only the longest of near-duplicates: the start of another would contain the test part of this one.
     for i in sorted(max(cluster, key=lambda i: lengths[i]) for cluster in clusters):
         n = lengths[i]
         first, second = int(n * 0.9), int(n * 0.95)
@@ -45,7 +45,7 @@ def _assign(texts: Sequence[bytes], lengths: Sequence[int], clusters: list[list[
     parts: dict[str, list[Part]] = {"train": [], "val": [], "test": []}
     hashes = [hashlib.sha256(text).digest() for text in texts]
     for cluster in clusters:
-        # Hashed once more: the least of several hashes is small, and would send nearly every cluster to train.
+        # Hashed again: the minimum of several hashes is small, and would send nearly every cluster to train.
         at = int.from_bytes(hashlib.sha256(min(hashes[i] for i in cluster)).digest()[:8], "big") / 2**64
         name = "train" if at < 0.9 else "val" if at < 0.95 else "test"
         parts[name] += [(i, 0, lengths[i]) for i in cluster]
@@ -60,7 +60,7 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
     for owners in _owners(sets):
         if len(owners) <= COMMON:
             shared.update(combinations(owners, 2))
-        else:  # all pairs would be too many; copies of one text are neighbours in every list
+        else:  # too many pairs; copies of one text are neighbours in every list
             alike.update(pairwise(owners))
     root = list(range(len(texts)))
     for (a, b), count in shared.items():
@@ -76,9 +76,9 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
 
 
 def shingles(text: bytes) -> np.ndarray:
-    """Hashes, each once, of every `WORDS` consecutive words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.
+    """Unique hashes of all runs of `WORDS` words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.
 
-    Of the whole text where it has fewer.  How a text is broken into lines, and indented, does not count.
+    A shorter text is one run.  Line breaks and indentation do not matter.
     """
     hashes = np.array([hash(word) for word in words(text)], dtype=np.int64).astype(np.uint64)
     width = min(WORDS, len(hashes))
@@ -89,7 +89,7 @@ def shingles(text: bytes) -> np.ndarray:
 
 
 def words(text: bytes) -> list[Any]:
-    """What stands between white space; the characters of what is too long for a word, as in scripts without spaces."""
+    """Strings between white space; too long ones are split into characters, for scripts without spaces."""
     found = text.split()
     if max(map(len, found), default=0) <= LONG:
         return found
@@ -98,7 +98,7 @@ def words(text: bytes) -> list[Any]:
 
 
 def _owners(sets: Sequence[np.ndarray]) -> Iterator[list[int]]:
-    """For each shingle that several documents have, which ones, in order."""
+    """For each shingle in several documents, their indices in order."""
     every = np.concatenate(sets)
     order = np.argsort(every, kind="stable")
     ordered = every[order]

@@ -1,4 +1,4 @@
-"""The contract of a task: batches from (seed, step) alone, held-out examples, and what it asks of a model."""
+"""Base class of tasks: training batches determined by (seed, step), held-out examples, and sizes for the model."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ablate.data.metrics import METRICS, Metric
 if TYPE_CHECKING:
     from torch import Tensor
 
-IGNORE = -100  # a target that is not scored; cross_entropy's own default
-SAMPLED = 16  # batches, spread over a run, that show whether all have one length
+IGNORE = -100  # a target that is not scored; the default of cross_entropy
+SAMPLED = 16  # batches, spread over a run, that are checked for equal lengths
 
 
 class Batch(NamedTuple):
-    """What a model's forward takes, by name, and the targets to predict.
+    """The inputs of a model's forward, by name, and the targets to predict.
 
-    inputs   tokens (B, T), or numbers (B, T, features); mask (B, T), 1 at real positions, where any is padded;
+    inputs   tokens (B, T), or numbers (B, T, features); if there is padding, mask (B, T), 1 at real positions;
              sequence to sequence: also source (B, S) and source_mask (B, S)
-    targets  (B, T) of ids, IGNORE where nothing is scored; classification: (B,)
+    targets  ids (B, T), IGNORE where nothing is scored; classification: (B,)
     """
 
     inputs: dict[str, Tensor]
@@ -29,12 +29,12 @@ class Batch(NamedTuple):
 
 
 def batch_positions(batch: Batch) -> int:
-    """Positions that a model computes for a batch: of its tokens, and of their source."""
+    """Number of positions that a model computes for a batch, including those of the source."""
     return sum(x.shape[0] * x.shape[1] for name, x in batch.inputs.items() if not name.endswith("mask"))
 
 
 class HeldOut(NamedTuple):
-    """Examples to evaluate on, as a Batch, and the document (shaped as the targets) that each target belongs to."""
+    """Examples for evaluation, as in a Batch, with the index of each target's document and the documents' names."""
 
     inputs: dict[str, Tensor]
     targets: Tensor
@@ -43,20 +43,20 @@ class HeldOut(NamedTuple):
 
 
 class Task:
-    """What all tasks have; a task of one's own derives from it.  Nothing is consumed, so resuming is exact.
+    """Base class of all tasks, also of user tasks.  It keeps no position in the data, so resuming is exact.
 
-    kinds        what it can be to a model form: lm, mlm, classification, seq2seq; `kind` is the one that was asked for
-    metrics      name -> min or max; the first is what variants are compared by
-    own_metrics  name -> Metric, of those that are not in ablate.data.metrics
-    token        what one target is called: byte, char, token, class
-    vocab        ids that inputs can have; `outputs` ids that targets can have
-    features     numbers per position where inputs are no ids, else None
+    kinds        the kinds that it supports: lm, mlm, classification, seq2seq; `kind` is the one that is used
+    metrics      name -> min or max, whichever is better; variants are compared by the first
+    own_metrics  name -> Metric, for those that are not in ablate.data.metrics
+    token        the name of one target: byte, char, token, class
+    vocab        number of input ids; `outputs` number of target ids
+    features     numbers per position if inputs are not ids, else None
     context      positions of the longest sequence, source or target, at the training length
-    positions    positions that a model computes per example, the most where training batches change their length
+    positions    positions that a model computes per example; the maximum if lengths of batches vary
     length       the training length in the task's own units (digits of a sum, tokens of a window)
-    train_tokens positions of training data there are, None where batches never repeat
-    yardsticks   losses that a model should be read against
-    bytes_per_token  split -> bytes of text that a target stands for, where bits per byte have a meaning
+    train_tokens positions of the training data, None if batches never repeat
+    yardsticks   reference losses, such as that of guessing
+    bytes_per_token  split -> mean bytes of text per target, if bits per byte are meaningful
     """
 
     kinds: tuple[str, ...]
@@ -79,14 +79,13 @@ class Task:
     bytes_per_token: dict[str, float] = {}  # noqa: RUF012 (never written to)
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """The training batch of a step, from (seed, step) alone."""
+        """The training batch of a step, determined by (seed, step)."""
         raise NotImplementedError
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """About `tokens` positions of examples of a held-out split, val or test; at another length than training's.
+        """About `tokens` positions of examples of a held-out split (val or test), at the training length or another.
 
-        At any two lengths the same targets are scored, where the task has the same ones.  Raises ValueError for a
-        length that there are no examples of.
+        If possible, the same targets are scored at all lengths.  Raises ValueError for a length without examples.
         """
         raise NotImplementedError
 
@@ -96,11 +95,11 @@ class Task:
         return any(batch_positions(self.batch(0, step, size)) != size * self.positions for step in sorted(shown))
 
     def training_text(self) -> list[np.ndarray] | None:
-        """The ids of each document of the training split, (N,) each; None where there is no text."""
+        """The token ids (N,) of each training document; None for tasks without text."""
         return None
 
     def measured(self) -> dict[str, Metric]:
-        """What is measured: the loss first, which training minimises.  Raises ValueError for what nothing computes."""
+        """The metrics, with the training loss first.  Raises ValueError for an unknown metric."""
         known = METRICS | self.own_metrics
         if unknown := sorted(self.metrics.keys() - known.keys()):
             how = f"write own_metrics = {{{unknown[0]!r}: Metric(...)}}, with ablate.data.metrics.Metric"
@@ -108,7 +107,7 @@ class Task:
         return {name: known[name] for name in dict.fromkeys(("loss", *self.metrics))}
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
-        """What readers of its metrics have to know, as plain data: see Metric."""
+        """The properties of its metrics as plain data; see Metric."""
         measured = self.measured()
         return {
             "shares": [name for name, metric in measured.items() if metric.share],
@@ -117,7 +116,7 @@ class Task:
         }
 
     def trained_on(self, length: int, examples: int) -> float:
-        """The share of test examples of a length that is expected among so many training examples."""
+        """Expected share of test examples of a length that occur among this many training examples."""
         return 0.0
 
     def span(self, length: int) -> int:
@@ -125,7 +124,7 @@ class Task:
         return length
 
     def blank(self) -> dict[str, Tensor]:
-        """The inputs of one example, all zero, masks of ones where it has any: what models are counted with."""
+        """Zero inputs of one example, with masks of ones, for counting parameters and FLOPs."""
         import torch
 
         size = (1, self.context) if self.features is None else (1, self.context, self.features)
@@ -133,6 +132,6 @@ class Task:
 
 
 def generator(*key: object) -> np.random.Generator:
-    """The stream of random numbers of a key, the same on every machine."""
+    """A random generator seeded by a key, the same on every machine."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()[:16]
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
