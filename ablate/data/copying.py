@@ -1,4 +1,4 @@
-"""`data=copy`, `reverse`, `sort`, `selective_copy`: a source's own symbols in an order."""
+"""`data=copy`, `reverse`, `sort`, `selective_copy`: symbols of the source in another order."""
 
 import math
 
@@ -9,7 +9,7 @@ from ablate.data.synthetic import sizes
 
 
 class Copy(Sequence):
-    """The source again (Graves 2014, arXiv 1410.5401)."""
+    """The source itself (Graves 2014, arXiv 1410.5401)."""
 
     def __init__(self, kind: str, context: int, length: int, symbols: int):
         sizes(2, symbols=symbols)
@@ -21,7 +21,7 @@ class Copy(Sequence):
 
 
 class Reverse(Copy):
-    """The source from its end to its start (Delétang 2022, arXiv 2207.02098)."""
+    """The reversed source (Delétang 2022, arXiv 2207.02098)."""
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
         """(B, S) -> (B, S)."""
@@ -31,7 +31,7 @@ class Reverse(Copy):
 
 
 class Sort(Copy):
-    """The source's symbols from the least to the greatest (Delétang 2022, arXiv 2207.02098)."""
+    """The sorted symbols of the source (Delétang 2022, arXiv 2207.02098)."""
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
         """(B, S) -> (B, S)."""
@@ -41,10 +41,10 @@ class Sort(Copy):
 
 
 class SelectiveCopy(Sequence):
-    """The `tokens` symbols that stand among noise at random places, in order (Gu 2023, arXiv 2312.00752).
+    """The `tokens` symbols at random places among noise, in order (Gu 2023, arXiv 2312.00752).
 
-    A source is always `length` long and has always as many symbols.  The paper asks for them at marks after the
-    source; here each is predicted from those before it, as in the other tasks.
+    All sources have `length` places and `tokens` symbols.  The paper queries them with marks after the source; here
+    each symbol is predicted from those before it, as in the other tasks.
     """
 
     padded = False
@@ -54,31 +54,31 @@ class SelectiveCopy(Sequence):
         sizes(3, symbols=symbols)  # noise and two others
         self.tokens = tokens
         super().__init__("selective_copy", kind, context, length, symbols, {"tokens": tokens})
-        self.outcomes(FIRST + symbols, symbols)  # any symbol but noise, or the end
+        self.outcomes(FIRST + symbols, symbols)  # any symbol but noise, or EOS
 
     def shortest(self) -> int:
-        """As many places as symbols."""
+        """At least one place per symbol."""
         return self.tokens
 
     def widths(self, length: int) -> tuple[int, int]:
-        """All of the source, and its symbols."""
+        """The whole source, and its symbols."""
         return length, self.tokens
 
     def lengths(self, draw: np.random.Generator, size: int) -> np.ndarray:
-        """All alike."""
+        """All equal."""
         return np.full(size, self.length)
 
     def frequency(self, length: int) -> float:
-        """Always or never."""
+        """1 at the training length, else 0."""
         return float(length == self.length)
 
     def log_count(self, lengths: np.ndarray) -> np.ndarray:
-        """Symbols other than noise, and places for them."""
+        """Logarithm of the number of choices of symbols and of their places."""
         places = [math.log(math.comb(int(length), self.tokens)) for length in lengths]
         return np.array(places) + self.tokens * math.log(self.symbols - 1)
 
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
-        """Noise, the first symbol, and others at places drawn without replacement."""
+        """Noise (the first symbol), with other symbols at places drawn without replacement."""
         rows = np.full((len(lengths), width), FIRST)
         found = draw.integers(FIRST + 1, FIRST + self.symbols, (len(rows), self.tokens))
         places = draw.random(rows.shape).argsort(1)[:, : self.tokens]

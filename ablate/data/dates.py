@@ -18,7 +18,7 @@ FORMATS = ("full", "long", "medium", "short")
 
 
 class Dates(Task):
-    """A date as one locale writes it to how another does, in the same format, character by character.
+    """Translates a date from one locale to another, in the same format, character by character.
 
     Each day belongs to one split by its hash (90/5/5), in all formats.  Both locales share one alphabet.
     """
@@ -48,10 +48,10 @@ class Dates(Task):
         self.train_tokens = len(self.places["train"]) * self.formats * self.positions
 
     def encode(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Tables of ids, and all sizes that follow from the texts."""
+        """Tables of ids, and the sizes that follow from the texts."""
         alphabet, answers = sorted(set("".join([*sources, *targets]))), set("".join(targets))
         self.vocab = self.outputs = FIRST + len(alphabet)
-        self.yardsticks = {"chance": math.log(len(answers) + 1)}  # any of their characters, or the end
+        self.yardsticks = {"chance": math.log(len(answers) + 1)}  # any character of the targets, or EOS
         # (days · formats, S | T)
         self.sources, self.targets = (encode(texts, alphabet) for texts in (sources, targets))
         S, T = self.sources.shape[1], self.targets.shape[1]
@@ -60,13 +60,13 @@ class Dates(Task):
         self.length = T
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """Days and formats drawn from (seed, step)."""
+        """Random days and formats, drawn from (seed, step)."""
         draw = generator("batch", seed, step)
         days = self.places["train"][draw.integers(0, len(self.places["train"]), size)]
         return Batch(*self.examples(days * self.formats + draw.integers(0, self.formats, size)))
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """Days and formats spaced evenly over the split, each at most once; their documents are the years."""
+        """Evenly spaced days and formats of the split, each at most once; the years are the documents."""
         if length is not None:
             raise ValueError(f"dates are as long as they are; there are none of length {length}")
         rows = (self.places[split][:, None] * self.formats + np.arange(self.formats)).ravel()
@@ -79,17 +79,17 @@ class Dates(Task):
         return HeldOut(inputs, targets, documents, [str(year) for year in range(first, self.days[-1].year + 1)])
 
     def examples(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
-        """Inputs and targets of rows of the table of days by formats."""
+        """Inputs and targets of rows of the (day, format) table."""
         sources, targets = self.sources[rows], self.targets[rows]
         return joined(sources, targets, self.context) if self.kind == "lm" else separate(sources, targets)
 
     def blank(self) -> dict[str, Tensor]:
-        """The inputs of one example, all zero, nothing masked."""
+        """Zero inputs of one example, without masking."""
         return blank(self.kind, self.sources.shape[1], self.targets.shape[1], self.context)
 
 
 def checked(formats: list[str]) -> list[str]:
-    """The formats.  Raises ValueError for others than Babel's, none at all, or one twice."""
+    """The formats.  Raises ValueError if one is unknown or repeated, or if there are none."""
     for name in formats:
         if name not in FORMATS:
             raise ValueError(f"data.formats={name} is not a choice; write some of {', '.join(FORMATS)}")
@@ -99,7 +99,7 @@ def checked(formats: list[str]) -> list[str]:
 
 
 def days_of(years: list[int]) -> list[datetime.date]:
-    """All days from the first year to the last.  Raises ValueError for years that are no range."""
+    """All days from the first year to the last.  Raises ValueError for an invalid range."""
     if len(years) != 2 or not 1 <= years[0] <= years[1] <= 9998:
         raise ValueError(f"data.years={years} is no range; write [first,last] with 1 <= first <= last <= 9998")
     first, end = datetime.date(years[0], 1, 1), datetime.date(years[1] + 1, 1, 1)
@@ -108,9 +108,9 @@ def days_of(years: list[int]) -> list[datetime.date]:
 
 @functools.lru_cache(2)
 def written(key: str, name: str, years: tuple[int, ...], formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Every day in every format, formats within days.  Takes a second, and a plan builds a task several times.
+    """All days in all formats, by day and then format.  Cached: it takes a second, and a plan builds a task repeatedly.
 
-    Raises ValueError for a locale that Babel does not have.
+    Raises ValueError for a locale unknown to Babel.
     """
     dates, core = extra("babel.dates", "data=dates"), extra("babel.core", "data=dates")
     try:
@@ -122,7 +122,7 @@ def written(key: str, name: str, years: tuple[int, ...], formats: tuple[str, ...
 
 
 def unambiguous(sources: Sequence[str], targets: Sequence[str], formats: int, locale: str) -> None:
-    """Raise ValueError where a source can mean two days, or is to be written in two ways: nobody could know which."""
+    """Raise ValueError if a source can mean two days or has two answers."""
     known: dict[str, tuple[int, str]] = {}
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
         meaning = (i // formats, target)
@@ -132,9 +132,9 @@ def unambiguous(sources: Sequence[str], targets: Sequence[str], formats: int, lo
 
 
 def encode(texts: Sequence[str], alphabet: list[str]) -> np.ndarray:
-    """Ids of the characters, padded: (N, width of the longest)."""
+    """Character ids, padded: (N, width of the longest)."""
     widest = max(map(len, texts))
     points = np.frombuffer("".join(text.ljust(widest, "\0") for text in texts).encode("utf-32-le"), np.uint32)
     known = np.frombuffer("".join(alphabet).encode("utf-32-le"), np.uint32)
-    ids = np.where(points == 0, 0, FIRST + np.searchsorted(known, points))  # none of them is NUL, so 0 is padding
+    ids = np.where(points == 0, 0, FIRST + np.searchsorted(known, points))  # 0 is padding
     return ids.reshape(len(texts), widest)

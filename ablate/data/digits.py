@@ -14,10 +14,10 @@ SHARES = {"train": 0.7, "val": 0.15, "test": 0.15}
 
 
 class Digits(Task):
-    """Which of ten digits a picture shows, from its patches in reading order (Dosovitskiy 2020, arXiv 2010.11929).
+    """Classify images of digits from their patches in reading order (Dosovitskiy 2020, arXiv 2010.11929).
 
-    Pictures are split at random within each digit; their writers are not known, so that each may be on all sides.
-    Variants are compared by loss: accuracy moves in steps of a test picture, about 0.4 %, and nears 1.
+    Images are split at random within each class; the writers are unknown, so a writer may occur in several splits.
+    Variants are compared by loss: accuracy changes in steps of one test image, about 0.4 %, and is close to 1.
     """
 
     kinds = ("classification",)
@@ -47,7 +47,7 @@ class Digits(Task):
         self.fingerprint = hashlib.sha256(content).hexdigest()[:32]
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """The next pictures of an endless row of passes, each in an order drawn from (seed, pass)."""
+        """The next images of endless passes over the data, each in an order drawn from (seed, pass)."""
         places = self.places["train"]
         at = np.arange(step * size, (step + 1) * size)
         orders = {i: generator("pass", seed, i).permutation(len(places)) for i in np.unique(at // len(places))}
@@ -55,7 +55,7 @@ class Digits(Task):
         return Batch({"tokens": self.patches[rows]}, self.labels[rows])
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """The first pictures of the split in its random order, with about `tokens` patches in all."""
+        """The first images of the split in its random order, with about `tokens` patches in total."""
         if length not in (None, self.length):
             raise ValueError(f"digits have {self.length} patches each and no other length, not {length}")
         rows = self.places[split][: max(1, tokens // self.positions)]
@@ -64,7 +64,7 @@ class Digits(Task):
 
 
 def split_by_class(labels: np.ndarray) -> dict[str, np.ndarray]:
-    """Places of each split, in random order; every class is shared out alike."""
+    """Indices of each split in random order, with the same shares of every class."""
     parts: dict[str, list[np.ndarray]] = {split: [] for split in SHARES}
     for label in np.unique(labels):
         members = generator("digits", label).permutation(np.flatnonzero(labels == label))

@@ -11,11 +11,11 @@ from ablate.data.corpus import Document
 from ablate.data.lm import LanguageModelling
 from ablate.formatting import instead
 
-PATIENCE = 5.0  # seconds that the hub has to answer
+PATIENCE = 5.0  # seconds to wait for the hub
 
 
 class HuggingFace(LanguageModelling):
-    """The rows of one split of a dataset, a document each; they are split anew into train, validation and test."""
+    """The rows of one split of a dataset as documents, which are split again into train, validation and test."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class HuggingFace(LanguageModelling):
 
 
 def read_rows(name: str, config: str | None, split: str, column: str) -> list[Document]:
-    """The texts of a column that are not empty.  Raises ValueError for what is not there."""
+    """The non-empty texts of a column.  Raises ValueError if the dataset, split or column does not exist."""
     if not name:
         raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
     folder = Path(name).expanduser()
@@ -51,7 +51,7 @@ def read_rows(name: str, config: str | None, split: str, column: str) -> list[Do
 
 
 def from_disk(folder: Path, config: str | None) -> Any:
-    """A dataset, or several by split, that `save_to_disk` wrote."""
+    """Load a dataset, or several by split, written by `save_to_disk`."""
     if config is not None:
         raise ValueError(f"data.config={config} is for datasets of the hub, and {folder} is a folder; leave it null")
     datasets = extra("datasets", "data=hf")
@@ -62,14 +62,14 @@ def from_disk(folder: Path, config: str | None) -> Any:
 
 
 def from_hub(name: str, config: str | None) -> Any:
-    """A dataset of the hub: the copy on this machine, or else downloaded if the hub answers within `PATIENCE`."""
+    """Load a dataset from the local cache, or from the hub if it answers within `PATIENCE`."""
     if name.startswith(("/", ".", "~")):
         raise ValueError(f"data.name={name} does not exist; write a folder of save_to_disk, or a dataset of the hub")
     datasets = extra("datasets", "data=hf")
     try:
         with offline():
             return datasets.load_dataset(name, config)
-    except Exception as error:  # not here, or not whole
+    except Exception as error:  # not cached, or incomplete
         missing = one_line(error)[:200]
     if not answers():
         raise ValueError(
@@ -84,7 +84,7 @@ def from_hub(name: str, config: str | None) -> Any:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Let the libraries look on this machine only; otherwise they try an unreachable hub for minutes."""
+    """Restrict the libraries to local files; otherwise they retry an unreachable hub for minutes."""
     modules = [extra("datasets.config", "data=hf"), extra("huggingface_hub.constants", "data=hf")]
     before = [module.HF_HUB_OFFLINE for module in modules]
     try:
@@ -97,21 +97,21 @@ def offline() -> Iterator[None]:
 
 
 def answers() -> bool:
-    """Whether the hub can be reached and the user has not forbidden to try."""
+    """Whether the hub can be reached, and offline mode is not set."""
     if extra("huggingface_hub.constants", "data=hf").HF_HUB_OFFLINE:
         return False
     endpoint = extra("huggingface_hub.constants", "data=hf").ENDPOINT
     try:
         extra("huggingface_hub.utils", "data=hf").get_session().head(endpoint, timeout=PATIENCE)
-    except Exception:  # whichever way the library's HTTP client has of failing
+    except Exception:  # the error depends on the HTTP client
         return False
     return True
 
 
 def choose(found: Any, name: str, split: str) -> Any:
-    """One split of a dataset.  Raises ValueError, naming those that there are."""
+    """One split of a dataset.  Raises ValueError, listing the existing splits, if it is missing."""
     if not isinstance(found, dict):
-        own = str(found.split) if found.split else "train"  # saved without its name
+        own = str(found.split) if found.split else "train"  # saved without a name
         found = {own: found}
     if split not in found:
         raise ValueError(f"data.split={split} is not in {name}; {instead(split, found)}")

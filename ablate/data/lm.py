@@ -1,4 +1,4 @@
-"""Language modelling over a corpus: what all text tasks share."""
+"""Language modelling on a corpus: the base class of all text tasks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 if TYPE_CHECKING:
     from torch import Tensor
 
-REACH = 8  # times the training length that longer windows of held-out text can be
+REACH = 8  # longest held-out windows, in training lengths
 
 
 class LanguageModelling(Task):
-    """Predict each next token."""
+    """Predict the next token at each position."""
 
     kinds: tuple[str, ...] = ("lm",)
     kind = "lm"
@@ -57,23 +57,23 @@ class LanguageModelling(Task):
                 )
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """`size` windows of the train split at offsets drawn from (seed, step)."""
+        """`size` windows of the train split, at offsets drawn from (seed, step)."""
         starts = generator("batch", seed, step).integers(0, self.train_tokens - self.context, size=size)
         tokens, targets = self.windows("train", starts, self.context)
         return Batch({"tokens": tokens}, targets)
 
     def training_text(self) -> list[np.ndarray]:
-        """The ids of each document of the training split, (N,) each."""
+        """The token ids (N,) of each training document."""
         return np.split(self.corpus.tokens["train"], self.corpus.ends["train"][:-1])
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """Windows of about `tokens` tokens in all, spaced evenly over all documents of a held-out split.
+        """Windows of about `tokens` tokens in total, evenly spaced over all documents of a held-out split.
 
-        Without a length every target is scored.  With one, the training length included, only the last half context
-        of each window is, and windows of any length end at the same places: the first tokens of a window are harder
-        for want of what stands before them, and longer windows, with fewer first tokens, would look better for it.
-        So every length is scored on the same targets, each with at least half a context before it, or all of the
-        window if that is shorter.  Raises ValueError for a length below half a context or beyond the split's reach.
+        Without a length every target is scored.  With one, even the training length, only the last half context of each
+        window is scored, and windows of all lengths end at the same places.  The first tokens of a window are harder to
+        predict, since they have little context, and longer windows with fewer first tokens would have an advantage.
+        Thus all lengths are scored on the same targets, each with at least half a context before it, or the rest of a
+        shorter window.  Raises ValueError for a length below half a context or beyond the split's reach.
         """
         starts, scored = self.places(split, tokens, length)
         length = length or self.context
@@ -82,13 +82,13 @@ class LanguageModelling(Task):
         return HeldOut({"tokens": inputs}, targets, self.owners(split, starts, length), self.corpus.names[split])
 
     def places(self, split: str, tokens: int, length: int | None) -> tuple[np.ndarray, int]:
-        """Where held-out windows start, and how many targets at the end of each are scored."""
+        """The starts of held-out windows, and the number of scored targets at the end of each."""
         last, context = len(self.corpus.tokens[split]) - 1, self.context
         if length is None:
             count = min(max(1, tokens // context), (last - context) // context + 1)
             return np.linspace(0, last - context, count).astype(int), context
         half = max(1, context // 2)
-        reach = max(context, min(REACH * context, last // 2))  # of no length asked for, so that ends are the same
+        reach = max(context, min(REACH * context, last // 2))  # independent of `length`, so that ends are equal
         if not half <= length <= reach:
             raise ValueError(
                 f"windows of {self.name} can have {half} (half of data.context={context}) to {reach} tokens "
@@ -98,15 +98,15 @@ class LanguageModelling(Task):
         return np.linspace(reach, last, count).astype(int) - length, half
 
     def windows(self, split: str, starts: np.ndarray, length: int) -> tuple[Tensor, Tensor]:
-        """The tokens at `length` places from each start, and those one place later."""
+        """The tokens at `length` positions from each start, and those one position later."""
         at = starts[:, None] + np.arange(length + 1)
-        import torch  # here: that the text is what it was is found without
+        import torch  # imported here because fingerprints are computed without torch
 
         window = torch.from_numpy(self.corpus.tokens[split][at].astype(np.int64))
-        # Laid out alike whatever their number, which a compiled model asks for.
+        # Contiguous for any batch size, as a compiled model expects.
         return window[:, :-1].contiguous(), window[:, 1:].clone()
 
     def owners(self, split: str, starts: np.ndarray, length: int) -> np.ndarray:
-        """The document that each target of such windows belongs to."""
+        """The index of each target's document."""
         at = starts[:, None] + np.arange(1, length + 1)
         return np.searchsorted(self.corpus.ends[split], at, side="right")

@@ -1,7 +1,7 @@
-"""Metrics: one number of all scored targets, and what those who read it have to know about it.
+"""Metrics: functions from the scores of all targets to a number, and their properties.
 
-Every task can name those in METRICS.  Another metric is a `Metric` in the `own_metrics` of the tasks that have it, so
-that it enters no key of the runs of others.
+Every task can use those in METRICS.  Other metrics are `Metric` objects in the `own_metrics` of their tasks, so that
+they do not change the run keys of other tasks.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Scores(NamedTuple):
-    """Of every target, shaped as the targets: its loss in nats, whether the argmax hits it, whether it is scored."""
+    """Per target, in the shape of the targets: loss in nats, whether the argmax is right, whether it is scored."""
 
     loss: np.ndarray
     right: np.ndarray
@@ -21,11 +21,11 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """How a metric is computed and read; which way is better, the tasks that have it say.
+    """How a metric is computed and shown; tasks define which direction is better.
 
-    share   whether it lies in [0, 1] and is best at 1: then no two runs differ by more than 1, and a task can be solved
-    unit    of its values, for each target: nats
-    beside  whether the summary shows it beside the metric that variants are compared by
+    share   whether it lies in [0, 1], with 1 the best: then two runs differ by at most 1, and a task can be solved
+    unit    unit of the value per target, such as nats
+    beside  whether the summary shows it next to the metric by which variants are compared
     """
 
     compute: Callable[[Scores], float]
@@ -40,12 +40,12 @@ def loss(scores: Scores) -> float:
 
 
 def accuracy(scores: Scores) -> float:
-    """Share of the scored targets that are the argmax."""
+    """Share of scored targets that equal the argmax."""
     return float(scores.right[scores.scored].mean())
 
 
 def exact(scores: Scores) -> float:
-    """Share of the examples all of whose scored targets are the argmax; examples without any do not count."""
+    """Share of examples whose scored targets all equal the argmax; examples without scored targets do not count."""
     examples = scores.scored.reshape(len(scores.scored), -1)
     whole = (scores.right | ~scores.scored).reshape(examples.shape).all(1)
     return float(whole[examples.any(1)].mean())

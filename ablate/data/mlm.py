@@ -16,14 +16,14 @@ from ablate.data.text import read_documents, text_name
 if TYPE_CHECKING:
     from torch import Tensor
 
-MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stays as it is
+MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest are not changed
 
 
 class MaskedText(LanguageModelling):
     """Predict `mask_rate` of the tokens from both sides (Devlin 2018, arXiv 1810.04805).
 
-    Of the chosen ones 80 % are shown as the mask, 10 % as a random token, 10 % as they are.  The mask is one id beyond
-    the corpus's; no target ever is it.
+    Of the chosen tokens 80 % are replaced by the mask, 10 % by a random token, and 10 % are not changed.  The mask is
+    one id beyond the corpus's vocabulary, and never a target.
     """
 
     kinds = ("mlm",)
@@ -37,20 +37,20 @@ class MaskedText(LanguageModelling):
         super().__init__(name, documents, context, tokenizer, vocab_size, "" if path is None else f"data.path={path}")
         self.mask_rate, self.mask_token = mask_rate, self.corpus.vocab
         self.vocab = self.outputs = self.corpus.vocab + 1  # the mask is never a target, but one table serves both
-        self.token = f"masked {tokenizer}"  # what is lost on one is no code length of the text: no bits per byte
+        self.token = f"masked {tokenizer}"  # masked tokens do not encode the text: no bits per byte
         self.bytes_per_token = {}
         content = f"mlm {self.fingerprint} {mask_rate} {MASKED} {RANDOM}"
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
         self.yardsticks = {name: value for name, value in self.yardsticks.items() if name != "bigram"}  # sees one side
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """Windows as for language modelling, with places chosen anew from (seed, step)."""
+        """Windows as for language modelling, with masked places drawn from (seed, step)."""
         windows = super().batch(seed, step, size).targets
         draws = generator("mask", seed, step).random((3, *windows.shape))
         return Batch(*self.corrupt(windows, draws, self.context))
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """Windows as for language modelling; a place of the split is corrupted alike in windows of any length."""
+        """Windows as for language modelling; the corruption of a place does not depend on the window's length."""
         starts, scored = self.places(split, tokens, length)
         length = length or self.context
         draws = generator("mask", self.corpus.fingerprint, split).random((3, len(self.corpus.tokens[split])))
@@ -59,10 +59,10 @@ class MaskedText(LanguageModelling):
         return HeldOut(inputs, targets, self.owners(split, starts, length), self.corpus.names[split])
 
     def corrupt(self, windows: Tensor, draws: np.ndarray, scored: int) -> tuple[dict[str, Tensor], Tensor]:
-        """Inputs and targets of windows (B, T), by draws (3, B, T) for where, how, and what to show instead.
+        """Inputs and targets of windows (B, T); draws (3, B, T) decide where to corrupt, how, and with which token.
 
-        Of the last `scored` places the same number in each window is chosen, so that none goes without a target;
-        before them, unscored, each by chance.
+        The same number of places is chosen among the last `scored` places of each window, so that all have targets;
+        earlier places, which are not scored, are chosen independently.
         """
         import torch
 

@@ -1,4 +1,4 @@
-"""`data=mqar` and `data=memorisation`: values by their keys, from the sequence or from the weights."""
+"""`data=mqar` and `data=memorisation`: recall of values by their keys, from the sequence or from the weights."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ from ablate.data.task import IGNORE, generator
 
 
 def even(**given: int) -> None:
-    """Raise ValueError for settings that cannot be halved."""
+    """Raise ValueError for odd settings."""
     for name, value in given.items():
         if value % 2:
             raise ValueError(f"data.{name}={value} is odd; half of it are keys, so write an even number")
 
 
 class MQAR(Synthetic):
-    """Multi-query associative recall (Arora 2023, arXiv 2312.04927): each pair's key returns once; what was its value?
+    """Multi-query associative recall: recall each key's value when the key returns (Arora 2023, arXiv 2312.04927).
 
-    A sequence of `length` starts with `pairs` of a key and a value, `2 pairs` places.  After them each key returns
-    once, at even distances drawn without replacement with p(g) ∝ g^(power_a − 1), g = 1 … (length − 2 pairs) / 2, and
-    its value is to be predicted there.  All other places are filled with random values (the paper: any symbols), so
-    that no key is met by chance.  Half the `symbols` are keys, half are values; neither repeats within a sequence.
+    A sequence of `length` starts with `pairs` of a key and a value, `2 pairs` places.  Then each key returns once, at
+    even distances drawn without replacement with p(g) ∝ g^(power_a − 1), g = 1 … (length − 2 pairs) / 2, and its value
+    is the target there.  All other places contain random values (in the paper any symbols), so that no key occurs by
+    chance.  Half the `symbols` are keys, half are values; neither repeats within a sequence.
     """
 
     kinds = ("lm",)
@@ -39,17 +39,17 @@ class MQAR(Synthetic):
         self.outcomes(symbols, self.half)
 
     def shortest(self) -> int:
-        """The pairs, and as many places for the queries."""
+        """The pairs, and the same number of places for queries."""
         return 4 * self.pairs
 
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
-        """Sequences with the values as targets where their keys return."""
+        """Sequences with values as targets where their keys return."""
         length, start = length or self.length, 2 * self.pairs
         keys, values = (self.distinct(draw, size) + begin for begin in (0, self.half))
         tokens = draw.integers(self.half, 2 * self.half, (size, length))
         tokens[:, 0:start:2], tokens[:, 1:start:2] = keys, values
         distance = np.arange(1, (length - start) // 2 + 1)
-        # The largest of log p + Gumbel noise are a draw without replacement.
+        # Gumbel top-k: the largest of log p + Gumbel noise are a draw without replacement.
         noise = (self.power_a - 1) * np.log(distance) + draw.gumbel(size=(size, len(distance)))
         places = start + 2 * np.argsort(-noise, 1)[:, : self.pairs]
         np.put_along_axis(tokens, places, keys, 1)
@@ -58,16 +58,16 @@ class MQAR(Synthetic):
         return {"tokens": ids(tokens)}, ids(targets)
 
     def distinct(self, draw: np.random.Generator, size: int) -> np.ndarray:
-        """`pairs` different ones of half the symbols for each sequence: (B, pairs)."""
+        """`pairs` distinct symbols out of half of them per sequence: (B, pairs)."""
         return draw.random((size, self.half)).argsort(1)[:, : self.pairs]
 
 
 class Memorisation(Synthetic):
-    """Learn a fixed map from keys to values by heart (MAD: Poli 2024, arXiv 2403.17844).
+    """Memorise a fixed map from keys to values (MAD: Poli 2024, arXiv 2403.17844).
 
-    A sequence alternates a random key and a blank; at the blank its value is to be predicted, which stands in no
-    sequence.  Half the `symbols` are keys, half are values; the map is one to one and the same for all seeds and all
-    splits: there is nothing to generalise to but other orders of the keys.
+    A sequence alternates random keys and blanks; the target at a blank is the key's value, which never occurs in the
+    inputs.  Half the `symbols` are keys, half are values.  The map is one to one and the same for all seeds and splits,
+    so that held-out sequences differ only in the order of keys.
     """
 
     kinds = ("lm",)
@@ -85,7 +85,7 @@ class Memorisation(Synthetic):
         return 2
 
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
-        """Keys and blanks, with the values as targets at the blanks."""
+        """Keys and blanks, with values as targets at the blanks."""
         length = length or self.length
         if length % 2:
             raise ValueError(f"memorisation has no examples of length {length}; write an even one")

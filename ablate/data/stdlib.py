@@ -1,4 +1,4 @@
-"""`data=stdlib`: the source of the Python standard library, real text that is on every machine."""
+"""`data=stdlib`: the source code of the Python standard library, real text that every machine has."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from ablate.data.lm import LanguageModelling
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "_bundled"}
 GENERATED = ("_sysconfigdata", "topics.py")
-LARGEST = 100_000  # bytes of one file that count: about 1 % of the corpus
+LARGEST = 100_000  # bytes at which a file is cut: about 1 % of the corpus
 
 
 class Stdlib(LanguageModelling):
@@ -21,7 +21,7 @@ class Stdlib(LanguageModelling):
 
 
 def stdlib_name() -> str:
-    """What the corpus is called: other versions hold other text."""
+    """The name of the corpus, with Python's version, since versions differ in text."""
     return f"stdlib-{sys.version_info.major}.{sys.version_info.minor}"
 
 

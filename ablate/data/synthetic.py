@@ -1,4 +1,4 @@
-"""Examples drawn from a rule: what all synthetic tasks share."""
+"""Generated examples: the base class of all synthetic tasks."""
 
 import hashlib
 import json
@@ -12,18 +12,18 @@ from torch import Tensor
 from ablate.config.ranges import at_least, at_most
 from ablate.data.task import Batch, HeldOut, Task, generator
 
-VERSION = 2  # raised when the same parameters come to mean other examples
+VERSION = 2  # raise it when the same parameters give other examples
 
 
 class Synthetic(Task):
-    """An endless stream of examples, one per key: training's is (seed, step), a held-out split's its name."""
+    """Endless generated examples, seeded by (seed, step) in training, and by the split's name for held-out ones."""
 
     metrics = {"accuracy": "max", "exact": "max", "loss": "min"}  # noqa: RUF012 (never written to)
     token = "token"
     train_tokens = None
 
     def __init__(self, name: str, kind: str, context: int, length: int, parameters: dict[str, Any]):
-        """`context` is the limit; `parameters` are whatever else decides the examples.  The rest is the subclass's."""
+        """`context` is the maximal length in positions; `parameters` are all other settings of the examples."""
         if length < self.shortest():
             raise ValueError(f"data.length={length} is too short; {name} needs at least {self.shortest()}")
         self.name, self.kind, self.length = name, kind, length
@@ -38,30 +38,30 @@ class Synthetic(Task):
         self.fingerprint = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
     def outcomes(self, vocab: int, answers: int) -> None:
-        """How many ids there are, and how many of them a guess has to choose from."""
+        """Set the number of ids, and the number of possible answers for the chance level."""
         self.vocab = self.outputs = vocab
         self.yardsticks = {"chance": math.log(answers)}
 
     def shortest(self) -> int:
-        """The least length that there are examples of."""
+        """The smallest possible length."""
         return 1
 
     def width(self, length: int) -> int:
-        """Positions that a model computes for an example of a length."""
+        """Positions that a model computes for an example of this length."""
         return self.span(length)
 
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
-        """Inputs and targets: at one length, or distributed as in training."""
+        """Inputs and targets, of one length or distributed as in training."""
         raise NotImplementedError
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """Fresh examples from (seed, step)."""
+        """New examples for (seed, step)."""
         return Batch(*self.examples(generator("batch", seed, step), size, "train", None))
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """About `tokens` positions of examples, distributed as in training or all of a length.
+        """About `tokens` positions of examples, distributed as in training or of one length.
 
-        At any length as many as at training's, from the same draws as far as the length leaves them alone.
+        All lengths have the same number of examples as the training length, from the same random draws where possible.
         """
         if length is not None and length < self.shortest():
             raise ValueError(f"{self.name} has no examples of length {length}; the shortest is {self.shortest()}")
@@ -71,15 +71,15 @@ class Synthetic(Task):
         return HeldOut(inputs, targets, np.zeros(targets.shape, int), [self.title])
 
 
-MOST = 10_000_000  # symbols, places, pairs: tables of them are made
+MOST = 10_000_000  # largest number of symbols, places or pairs, which are stored in tables
 
 
 def sizes(least: int, **given: int) -> None:
-    """Raise ValueError for settings of `data` that are below the least that makes sense, or beyond all tables."""
+    """Raise ValueError for settings of `data` below `least` or above `MOST`."""
     for name, value in given.items():
         at_least(f"data.{name}", at_most(f"data.{name}", value, MOST), least)
 
 
 def ids(array: np.ndarray) -> Tensor:
-    """An array as the ids that models take."""
+    """Convert an array to a tensor of ids."""
     return torch.from_numpy(array.astype(np.int64))

@@ -1,4 +1,4 @@
-"""`data=text`: any text in files of your own."""
+"""`data=text`: text files of the user."""
 
 import glob
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 from ablate.data.corpus import Document
 from ablate.data.lm import LanguageModelling
 
-CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # what text has next to none of
+CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # control characters, rare in text
 
 
 class Text(LanguageModelling):
-    """The documents of a file, of all files below a folder, or of those that match a pattern."""
+    """The documents of a file, of all files in a folder, or of those that match a glob pattern."""
 
     def __init__(self, path: str, context: int, tokenizer: str, vocab_size: int | None = None):
         documents = read_documents(path)
@@ -19,12 +19,12 @@ class Text(LanguageModelling):
 
 
 def text_name(path: str) -> str:
-    """What the documents of a path are called."""
+    """A name for the documents of a path."""
     return Path(path).stem.strip("*") or "text"
 
 
 def read_documents(path: str) -> list[Document]:
-    """One document per non-empty file.  Raises ValueError, with what to do, for anything that is no readable text."""
+    """One document per non-empty file.  Raises ValueError, with advice, if there is no readable text."""
     if not path:
         raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
     root = Path(path).expanduser()
@@ -41,7 +41,7 @@ def read_documents(path: str) -> list[Document]:
 
 
 def find_files(root: Path) -> list[Path]:
-    """The files that a path means, sorted; hidden ones below a folder are left out."""
+    """The files of a path, sorted, without hidden files in folders."""
     if root.is_file():
         return [root]
     if root.is_dir():
@@ -54,7 +54,7 @@ def find_files(root: Path) -> list[Path]:
 
 
 def read_text(file: Path) -> bytes:
-    """A file's bytes.  Raises ValueError when it cannot be read or is binary."""
+    """Read a file.  Raises ValueError if it cannot be read or is binary."""
     try:
         text = file.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""From pieces of text to ids and back: bytes, characters, byte-level byte-pair encoding, or words."""
+"""Tokenisation and decoding: bytes, characters, byte-level byte-pair encoding, or words."""
 
 import json
 import re
@@ -10,27 +10,27 @@ import numpy as np
 
 from ablate.config.extra import extra
 
-SEPARATOR = "\0"  # ends each document where there are several
-SIZES = {"bpe": 1024, "word": 8192}  # of a vocabulary that is not asked for in another size
+SEPARATOR = "\0"  # ends each document if there are several
+SIZES = {"bpe": 1024, "word": 8192}  # default vocabulary sizes
 LEAST = {"bpe": (257, "the bytes and the end of a text"), "word": (3, "<unk>, the end of a text and a word")}
-CHUNK = 100_000  # characters that are taken at once: each takes a hundred bytes and more on the way
-UNKNOWN = "<unk>"  # in place of a word that is not in the vocabulary; no text has it as a word
+CHUNK = 100_000  # characters tokenised at once: each takes a hundred bytes or more of memory
+UNKNOWN = "<unk>"  # replaces words outside the vocabulary; cannot occur as a word itself
 WORD = re.compile(r"\w+|\n|[^\w\s]")
 
 
 class Coded(NamedTuple):
-    """Ids of each split's pieces, how many ids there are, and what decoding needs to know."""
+    """Ids of each split's pieces, the size of the vocabulary, and the state for decoding."""
 
     ids: dict[str, list[np.ndarray]]
     vocab: int
-    state: str  # char: the alphabet in order of its ids; word: the words likewise, as JSON; bpe: the tokenizer as JSON
+    state: str  # char: the alphabet by id; word: the words by id, as JSON; bpe: the tokenizer as JSON
 
 
 Pieces = dict[str, list[Any]]  # split -> bytes (byte) or str
 
 
 def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
-    """The vocabulary size to train, None where nothing is trained.  Raises ValueError for what does not go together."""
+    """The vocabulary size to train, None if nothing is trained.  Raises ValueError for invalid combinations."""
     if tokenizer not in CODECS:
         raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; write one of {', '.join(CODECS)}")
     if tokenizer not in SIZES:
@@ -45,7 +45,7 @@ def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
 
 
 def units(name: str, text: bytes, tokenizer: str) -> Any:
-    """A document in the units that it may be cut at: bytes, or characters.  Raises ValueError for other than UTF-8."""
+    """A document as bytes or characters, at which it may be cut.  Raises ValueError if it is not UTF-8."""
     if tokenizer == "byte":
         return text
     try:
@@ -56,7 +56,7 @@ def units(name: str, text: bytes, tokenizer: str) -> Any:
 
 
 def tokenise(pieces: Pieces, tokenizer: str, vocab_size: int | None) -> Coded:
-    """Ids of every piece; what has to be trained sees those of the train split alone."""
+    """Ids of all pieces; a vocabulary is trained on the train split only."""
     return CODECS[tokenizer](pieces, vocab_size)
 
 
@@ -93,7 +93,7 @@ def _pairs(pieces: Pieces, vocab_size: int | None) -> Coded:
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
-    """A tokenizer of at most `vocab_size` ids; the least are the end of a document and the bytes."""
+    """Train a tokenizer with at most `vocab_size` ids; the first are the end of a document and the bytes."""
     library = extra("tokenizers", "data.tokenizer=bpe")
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -109,35 +109,35 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
 
 
 def to_json(tokenizer: Any) -> str:
-    """A tokenizer as text that does not depend on the order of a hash table."""
+    """Serialise a tokenizer deterministically, independent of the order of a hash table."""
     return json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, sort_keys=True)
 
 
 def chunks(text: str, size: int) -> list[str]:
-    """Pieces of more than `size` characters, cut before white space that follows something else.
+    """Split text into pieces of more than `size` characters, before white space that follows another character.
 
-    There the split into words, which merges never cross, is the same for the pieces as for the whole.
+    Merges never cross word boundaries, so the pieces give the same tokens as the whole.
     """
     return re.findall(rf"(?s).{{{size},}}?\S(?=[ \n])|.+", text)
 
 
 def words_of(text: str) -> Iterator[str]:
-    """The words of a text, in order: runs of letters, digits and underscores; any other character but spaces alone.
+    """The words of a text: runs of letters, digits and underscores; other characters except spaces are single words.
 
-    Case counts.  Line ends are words; spaces and tabs are none, so that a text cannot be made again from its words.
+    Case matters.  Line ends are words; spaces and tabs are not, so that decoding cannot restore them.
     """
     return (found.group() for found in WORD.finditer(text))
 
 
 def vocabulary(texts: Iterable[str], size: int, end: str) -> list[str]:
-    """At most `size` words in order of their ids: the unknown one, `end`, then by frequency, ties by letters."""
+    """At most `size` words in order of ids: `UNKNOWN`, `end`, then by frequency, ties in alphabetical order."""
     counts = Counter(word for text in texts for word in words_of(text))
     del counts[end]
     return [UNKNOWN, end, *sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]]
 
 
 def encode(text: str, ids: dict[str, int]) -> np.ndarray:
-    """The id of each word of a text, 0 for those that have none: (N,)."""
+    """The ids (N,) of a text's words, 0 for unknown words."""
     return np.fromiter((ids.get(word, 0) for word in words_of(text)), np.uint32)
 
 
@@ -158,7 +158,7 @@ CODECS: dict[str, Callable[[Pieces, int | None], Coded]] = {
 
 
 def decode(ids: Sequence[int], tokenizer: str, state: str) -> str:
-    """The text that ids stand for; bytes that are no UTF-8 show as U+FFFD, words have single spaces between them."""
+    """Decode ids; bytes that are not UTF-8 become U+FFFD, words are joined by single spaces."""
     if tokenizer == "byte":
         return bytes(ids).decode(errors="replace")
     if tokenizer == "char":
