@@ -1,4 +1,4 @@
-"""What a run is (its key) and what lies on disk: runs, manifests, studies, tables, leases, atomic writes; no torch."""
+"""Results on disk: run keys, runs, manifests, studies, tables, leases, atomic writes.  Needs no torch."""
 
 from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.run import Run

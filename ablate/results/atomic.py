@@ -1,4 +1,4 @@
-"""Files that are written so that a kill loses nothing, and read so that damage is noticed, by checksums."""
+"""Atomic writes, which survive a kill, and checksums, which detect damage when files are read."""
 
 import functools
 import hashlib
@@ -18,14 +18,14 @@ from ablate.config.typed_json import Record, record
 
 
 def no_link(path: str, flags: int) -> int:
-    """An opener for files that are written in place: a link would lead to a file that is not of the results."""
+    """An opener for files that are written in place.  It refuses symbolic links, which may lead out of the results."""
     return regular(path, flags | os.O_NOFOLLOW)
 
 
 def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
-    """Replace `path` by `data` so that a reader, or a kill, sees the old file or the new one and nothing between.
+    """Replace the content of `path` atomically: readers, and a process killed meanwhile, leave the old or the new file.
 
-    `check` raises where the file is not ours to replace any more.  Errors of the system name the file.
+    `check` raises if this process may no longer replace the file.  OSErrors name the file.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -43,15 +43,15 @@ def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: No
 
 
 def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
-    """Write `value` as strict JSON with its checksum, atomically; a number that is not finite becomes null."""
-    plain = json.loads(json.dumps(finite(value), allow_nan=False))  # as it will be read
+    """Write `value` atomically as strict JSON with its checksum; numbers that are not finite become null."""
+    plain = json.loads(json.dumps(finite(value), allow_nan=False))  # as it will be read back
     text = json.dumps(plain | {SEAL: seal_of(plain)}, indent=1, ensure_ascii=False)
     write_atomic(path, text.encode() + b"\n", check)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read one JSON object; raises `Corrupt` when the file is not one, or not as `write_json` wrote it,
-    FileNotFoundError when it is absent.
+    """Read a JSON object that `write_json` wrote.  Raises `Corrupt` if it is none or was changed, and
+    FileNotFoundError.
     """
     try:
         value = json.loads(read_regular(path).decode())
@@ -67,7 +67,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a corrupt file to the first free `<name>.corrupt[-n]` beside it, and return the new path."""
+    """Rename a corrupt file to the first free `<name>.corrupt[-n]` in its folder, and return the new path."""
     target, n = path.with_name(path.name + ".corrupt"), 1
     while target.exists():
         n += 1
@@ -76,7 +76,7 @@ def set_aside(path: Path) -> Path:
 
 
 def finite(value: Any) -> Any:
-    """A value with null for every number in it that is not finite."""
+    """A value in which every number that is not finite is None."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -84,31 +84,31 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-SEAL = "sha256"  # the entry of a JSON object that holds the digest of all others
-NO_COMMENT = b"\0\0"  # the last two bytes of a zip archive: how long the comment behind them is
-LENGTH = 64  # of a digest in hexadecimal digits
+SEAL = "sha256"  # the entry of a JSON object with the digest of all others
+NO_COMMENT = b"\0\0"  # the last two bytes of a zip archive: the length of its comment, 0
+LENGTH = 64  # hexadecimal digits of a digest
 
 
 @record
 class Sum(Record):
-    """What a result keeps of a file beside it: how many bytes it has, and their digest."""
+    """Size and digest of a file, as a run's result records them."""
 
     bytes: int
     sha256: str
 
 
 def digest(data: bytes) -> str:
-    """The SHA-256 of bytes, in hexadecimal digits."""
+    """The SHA-256 of bytes in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sum_of(data: bytes) -> Sum:
-    """How many bytes there are, and their digest."""
+    """Size and digest of bytes."""
     return Sum(bytes=len(data), sha256=digest(data))
 
 
 def seal_of(value: dict[str, Any]) -> str:
-    """The digest of what a JSON object says, its own seal left out, however it is laid out."""
+    """The digest of a JSON object without its seal, independent of layout and order of keys."""
     content = {key: item for key, item in value.items() if key != SEAL}
     return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
@@ -116,7 +116,7 @@ def seal_of(value: dict[str, Any]) -> str:
 def sealed_archive(data: bytes) -> bytes:
     """A zip archive, as `torch.save` writes it, with its digest as the archive's comment.
 
-    Raises ValueError for what is none.
+    Raises ValueError for other data.
     """
     if not data.endswith(NO_COMMENT):
         raise ValueError("no zip archive without a comment")
@@ -124,9 +124,9 @@ def sealed_archive(data: bytes) -> bytes:
 
 
 def unsealed_archive(data: bytes) -> bytes:
-    """The archive that was sealed.
+    """The original archive of a sealed one.
 
-    Raises ValueError where its digest does not fit, and, before anything is unpacked, where it unpacks to more.
+    Raises ValueError if the digest is wrong or the content would unpack to more bytes than the archive has.
     """
     archive = data[: -LENGTH - len(NO_COMMENT)] + NO_COMMENT
     if digest(archive).encode() != data[-LENGTH:]:
@@ -138,7 +138,7 @@ def unsealed_archive(data: bytes) -> bytes:
 
 
 def wrong(file: Path, written: Sum) -> str:
-    """How a file is not what was written, in a few words; "" where it is.  Raises OSError where it cannot be read."""
+    """How a file differs from what was written, in a few words; "" if it does not.  Raises OSError."""
     status = file.stat()
     if status.st_size != written.bytes:
         return f"it has {status.st_size:,} bytes, and {written.bytes:,} were written"
@@ -149,6 +149,6 @@ def wrong(file: Path, written: Sum) -> str:
 
 @functools.lru_cache(maxsize=100_000)
 def _digest_of(file: Path, *_: int) -> str:
-    """The digest of a file, taken once for each state of it."""
+    """The digest of a file, cached until its time, size or inode changes."""
     with open(file, "rb", opener=regular) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

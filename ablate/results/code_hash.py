@@ -1,17 +1,17 @@
-"""What code a run passes through: the definitions that it uses, each with a digest of its normalised source.
+"""The code that a run depends on: the definitions that it uses, each with a digest of its normalised source.
 
-A definition is a function, class or assigned name at the top of a module.  It uses those that its names resolve to,
+A definition is a top-level function, class or assigned name.  It uses the definitions that its names resolve to,
 through imports, re-exports and attributes of modules; a class counts as a whole.  Comments, docstrings and formatting
-do not count, annotations count as text and lead nowhere.  Beside definitions count what the modules on the way do when
-they are imported: their other statements, and whatever one of our own decorators is put on.
+do not count; annotations count as text and are not followed.  Side effects of importing the modules involved count,
+too: their other statements, and every definition with a decorator from these packages.
 
-Where a definition stands, and by which import it is reached, does not count: each reference is written by the name of
-what it refers to, so that code can be moved and modules renamed, split and joined.
+The module of a definition and the imports that lead to it do not count: each reference is replaced by the name of its
+target, so that code can be moved, and modules renamed, split and joined.
 
-What cannot be known without running counts as a whole: a module used as a value, or imported by a star; and all of
-another package that looks names up by string (`globals`, `importlib`) or lists subclasses.  An attribute of an object
-that is looked up by string leads nowhere.  Sources are read once per process, those of this package when this module
-is imported: a process goes by the code that it runs, whatever is edited meanwhile.  Nothing here needs torch.
+What cannot be resolved statically counts as a whole: a module used as a value or imported by a star, and all of a user
+package that looks names up by string (`globals`, `importlib`) or lists subclasses.  `getattr` on an object is not
+followed.  Sources are read once per process, those of this package when this module is imported, so that the digest is
+of the code that runs, even if files are edited meanwhile.  Nothing here needs torch.
 """
 
 import functools
@@ -29,20 +29,20 @@ from typing import NamedTuple
 from ablate.results.code_index import MARK, WHOLE, Chain, Import, Module, imports_of, parse
 
 PACKAGE = Path(str(files(__name__.partition(".")[0])))
-# Definitions of this package, wherever they stand, each name once: what every run's numbers pass through,
+# Definitions of this package, in any module; each name is unique.  LOOP: code that every run's numbers depend on.
 LOOP = ("Trainer", "new_trainer")
-# and what changes none of them: the frame of settings, which count by their values, what finds parts and checks their
-# arguments, and what keeps numbers on disk.
+# NEUTRAL: code that changes no numbers: the base schema (settings count by their values), code that finds components
+# and checks their arguments, and code that writes results.
 NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "chosen_class")
 NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "is_foreign")
 NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
 DEPTH = 8  # how many references deep a digest distinguishes definitions of one name
-VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
+VERSIONED = ("torch", "numpy")  # count by version in a run's key, not by source
 INSTALLED = {"site-packages", "dist-packages"}
 
 Node = tuple[str, str]  # module, definition
-Found = list[tuple[Node, Chain]]  # definitions, and what is looked up in each
+Found = list[tuple[Node, Chain]]  # definitions, and the attributes looked up in each
 
 
 @functools.cache
@@ -55,7 +55,7 @@ AS_IMPORTED = {file: read(file) for file in PACKAGE.rglob("*.py")}
 
 
 class Use(NamedTuple):
-    """What a definition uses, its source with each reference by the name of what it refers to, and what that is."""
+    """The definitions that a definition uses, its source with resolved references, and the targets of these."""
 
     nodes: frozenset[Node]
     text: str
@@ -63,7 +63,7 @@ class Use(NamedTuple):
 
 
 class Code(NamedTuple):
-    """What a run passes through: a digest of all of it, and that of every definition by its qualified name."""
+    """The code that a run depends on: a digest of all of it, and one of each definition by qualified name."""
 
     content: str
     definitions: dict[str, str]
@@ -77,17 +77,17 @@ class Needed(NamedTuple):
 
 
 class Sources:
-    """The modules of some packages; `packages` gives the folders, or the one file, of each.
+    """The modules of some packages; `packages` maps each package to its folders, or to its single file.
 
-    Packages that these import belong to them, unless they are installed.  `edited` holds sources to go by instead of
-    those on disk.
+    Packages that these import are included unless they are installed.  `edited` holds sources that replace those on
+    disk.
     """
 
     def __init__(self, packages: Mapping[str, Iterable[Path]], edited: Mapping[Path, bytes] | None = None):
         self.packages = {name: list(places) for name, places in packages.items()}
         self.edited = dict(edited or {})
         self.reached: dict[str, set[str]] = {}
-        # Found once each.
+        # Each is computed once per argument.
         self.module = functools.cache(self.find)
         self.needed_by = functools.cache(self.need)
         self.use = functools.cache(self.resolve)
@@ -95,7 +95,7 @@ class Sources:
         self.digest = functools.cache(self.digest_of)
 
     def code(self, parts: Mapping[str, str]) -> Code:
-        """What a run passes through whose parts are these `_target_`s."""
+        """The code of a run whose parts are these `_target_`s."""
         needed = [self.needed_by(root) for root in (*self.loop, *parts.values())]
         used = sorted(set[str]().union(*(one.digests for one in needed)))
         chosen = {part: sorted(self.digest(node, DEPTH) for node, _ in self.follow_name(parts[part])) for part in parts}
@@ -110,7 +110,7 @@ class Sources:
         return [(name, match[1].decode()) for name, source in files for match in pattern.finditer(source)]
 
     def need(self, root: str) -> Needed:
-        """Every definition that a qualified name needs, and what the modules of these do when they are imported."""
+        """Every definition that a qualified name needs, including the import-time effects of their modules."""
         todo, seen, modules = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
         while todo:
             node = todo.pop()
@@ -124,23 +124,23 @@ class Sources:
 
     @functools.cached_property
     def loop(self) -> list[str]:
-        """What every run passes through, by qualified names."""
+        """The qualified names of the definitions in LOOP."""
         return [".".join(node) for node in self.named if node[1] in LOOP]
 
     @functools.cached_property
     def neutral(self) -> set[Node]:
-        """The definitions at which what counts ends: they change no number."""
+        """The definitions in NEUTRAL: references to them are not followed."""
         return {node for node in self.named if node[1] in NEUTRAL}
 
     @functools.cached_property
     def named(self) -> list[Node]:
-        """The definitions of this package that are named above."""
+        """The definitions of this package that LOOP and NEUTRAL name."""
         return self.definitions_named((*LOOP, *NEUTRAL))
 
     def find(self, name: str) -> Module | None:
-        """Read a module from where its package lies; a folder without `__init__.py` is an empty one."""
+        """Read a module of these packages; a folder without `__init__.py` is an empty module."""
         top, *rest = name.split(".")
-        if top not in self.packages:  # of one's own, too, unless it is installed
+        if top not in self.packages:  # user code, too, unless it is installed
             self.packages[top] = [place for place in places(top) if not INSTALLED.intersection(place.parts)]
         for place in self.packages[top]:
             base = place.joinpath(*rest)
@@ -152,11 +152,11 @@ class Sources:
         return None
 
     def source(self, path: Path) -> bytes:
-        """The source of a file, as edited."""
+        """The source of a file, from `edited` if it is there."""
         return self.edited[path] if path in self.edited else read(path)
 
     def follow_name(self, dotted: str) -> Found:
-        """What a `_target_` names: the longest module that there is, and what it has."""
+        """The definitions that a `_target_` names: the longest prefix that is a module, then its attributes."""
         parts = dotted.split(".")
         for cut in range(len(parts) - 1, 0, -1):
             if self.module(".".join(parts[:cut])):
@@ -164,7 +164,7 @@ class Sources:
         return []
 
     def follow(self, name: str, rest: Chain, seen: frozenset[tuple[str, Chain]] = frozenset()) -> Found:
-        """The definitions that attributes of a module stand for; all of the module where that is not to be known."""
+        """The definitions that attributes of a module refer to; all of the module if they cannot be resolved."""
         module = self.module(name)
         if module is None or (name, rest) in seen:
             return []
@@ -181,7 +181,7 @@ class Sources:
         return self.follow(stars[0], rest, seen) if stars else self.follow(name, (), seen)
 
     def resolve(self, node: Node) -> Use:
-        """What a definition uses: what its names stand for, by imports inside it first."""
+        """What a definition uses: the targets of its names, its own imports first."""
         name, definition = node
         module = self.module(name)
         assert module
@@ -189,7 +189,7 @@ class Sources:
         inner = [one for part in parts for one in part.imports]
         own = {alias: place for one in inner for alias, place in imports_of(one, module.package).items()}
         chains = set[Chain]().union(*(part.chains for part in parts))
-        idle = {(alias,) for alias in own} - {chain[:1] for chain in chains}  # imported for what importing does
+        idle = {(alias,) for alias in own} - {chain[:1] for chain in chains}  # imported for side effects
         meant = {".".join(chain): self.meaning(name, chain, own) for chain in chains | idle}
         nodes = {found for star in module.stars for found, _ in self.follow(star, ())}
         references: dict[str, list[Node]] = {}
@@ -202,7 +202,7 @@ class Sources:
         return Use(frozenset(nodes.union(*references.values())), "\n".join((text, *more)), references)
 
     def meaning(self, name: str, chain: Chain, own: Mapping[str, Import]) -> tuple[Found, str]:
-        """The definitions that a name of a module stands for, and how it is written wherever these stand."""
+        """The definitions that a name in a module refers to, and how it is written independently of their modules."""
         module = self.module(name)
         assert module
         root, *rest = chain
@@ -215,7 +215,7 @@ class Sources:
         return [], ".".join((where, *filter(None, [what]), *rest) if where and not self.module(where) else chain)
 
     def reach(self, name: str) -> set[str]:
-        """A module, and all of these packages that importing it imports: the packages above each, too."""
+        """A module and all modules of these packages that importing it imports, parent packages included."""
         if name not in self.reached:
             found: set[str] = set()
             todo = [name]
@@ -230,7 +230,7 @@ class Sources:
         return self.reached[name]
 
     def find_effects(self, name: str) -> list[Node]:
-        """What a module does when it is imported; all of a package that looks names up by string."""
+        """A module's definitions that act on import; those of the whole package if it looks names up by string."""
         module, top = self.module(name), name.partition(".")[0]
         if module is None:
             return []
@@ -243,9 +243,7 @@ class Sources:
         ]
 
     def counts(self, name: str, decorator: Chain) -> bool:
-        """Whether what a decorator of a module is put on counts wherever the module is imported: one of our own may
-        enter it somewhere.
-        """
+        """Whether definitions with this decorator count wherever the module is imported, as it may register them."""
         return any(node not in self.neutral for node, _ in self.meaning(name, decorator, {})[0])
 
     def files_below(self, top: str) -> Iterator[tuple[str, Path]]:
@@ -258,7 +256,7 @@ class Sources:
                 yield top, place
 
     def digest_of(self, node: Node, depth: int = 0) -> str:
-        """Digest of a definition: its text, and that of what it refers to, so and so many references deep."""
+        """Digest of a definition: its text, and the texts of the definitions it refers to, `depth` references deep."""
         use = self.use(node)
         inner = {
             written: sorted({self.digest(found, depth - 1) for found in nodes if found not in self.neutral})
@@ -268,12 +266,12 @@ class Sources:
 
 
 def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
-    """The code of a run with these `_target_`s, by where they stand in its configuration."""
+    """The code of a run with these `_target_`s; `parts` is keyed by path in the configuration."""
     return _code_of(tuple(sorted(parts.items())), tuple(sorted({package.partition(".")[0] for package in user})))
 
 
 def code_of_part(target: str, user: Iterable[str] = ()) -> str:
-    """A digest of the code that one `_target_` passes through, without that of the loop."""
+    """A digest of the code that one `_target_` depends on, without the training loop."""
     tops = tuple(sorted({package.partition(".")[0] for package in user}))
     return hashlib.sha256(json.dumps(sorted(sources(tops).needed_by(target).digests)).encode()).hexdigest()
 
@@ -285,12 +283,12 @@ def _code_of(parts: tuple[tuple[str, str], ...], packages: tuple[str, ...]) -> C
 
 @functools.cache
 def sources(packages: tuple[str, ...]) -> Sources:
-    """The sources of this package and of the user's, where they can be found."""
+    """The sources of this package and of the user packages that can be found."""
     return Sources({PACKAGE.name: [PACKAGE]} | {package: places(package) for package in packages})
 
 
 def places(package: str) -> list[Path]:
-    """The folders, or the file, of a package; none for one that cannot be found or counts by its version."""
+    """The folders, or the file, of a package; empty if it cannot be found or counts by its version."""
     if package in VERSIONED or package in sys.stdlib_module_names:
         return []
     spec = find(package)
@@ -302,7 +300,7 @@ def places(package: str) -> list[Path]:
 
 
 def find(package: str) -> ModuleSpec | None:
-    """Where Python finds a package, or None."""
+    """The spec with which Python would import a package, or None."""
     try:
         return importlib.util.find_spec(package)
     except (ImportError, ValueError):

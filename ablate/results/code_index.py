@@ -1,4 +1,4 @@
-"""What one module defines, what each definition refers to, and what it imports.  No torch."""
+"""Index of one module: its definitions, the names that each refers to, and its imports.  Needs no torch."""
 
 from __future__ import annotations
 
@@ -9,59 +9,59 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-WHOLE = "<module>"  # the statements of a module that define nothing
-IDLE = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'", "sys.argv[:1] == ['-m']")  # of blocks
-# What looks names up in a way that cannot be followed: names by themselves, and names anywhere.
+WHOLE = "<module>"  # the key of statements that define no name
+IDLE = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'", "sys.argv[:1] == ['-m']")  # of no effect
+# Dynamic lookups that cannot be followed: as bare names, and as names or attributes anywhere.
 BUILTINS = {"globals", "vars", "eval", "exec", "__import__"}
 DYNAMIC = {"importlib", "import_module", "pkgutil", "getmembers", "__subclasses__", "__init_subclass__"}
 
 MARK = re.compile("⦃([^⦄]*)⦄")  # a reference in normalised source
-INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # expressions with names of their own
+INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # expressions with their own scope
 
 Chain = tuple[str, ...]  # a.b.c
-Import = tuple[str, str | None]  # of a module itself, or of a name in it
+Import = tuple[str, str | None]  # a module (with None), or a name in a module
 
 
 class Statement:
-    """One statement at the top of a module, as it counts: without comments, docstrings, formatting and imports.
+    """A top-level statement, normalised: without comments, docstrings, formatting and imports.
 
-    Each name that is not local stands as a mark, `⦃a.b.c⦄`: what it refers to, the module's imports say.
+    Each non-local name is replaced by a mark, `⦃a.b.c⦄`; the module's imports resolve it.
     """
 
     def __init__(self, node: ast.stmt):
         self.node = node
         more = [*getattr(node, "decorator_list", []), *(node.keywords if isinstance(node, ast.ClassDef) else [])]
         names = (inner.id for part in more for inner in ast.walk(part) if isinstance(inner, ast.Name))
-        self.decorators: set[Chain] = {(name,) for name in names}  # and metaclasses: they can do more than define
+        self.decorators: set[Chain] = {(name,) for name in names}  # and metaclasses: both can have side effects
 
     @functools.cached_property
     def normal(self) -> Normaliser:
-        """Its normalised source, and the names that it uses; its tree is written anew."""
+        """Its normalised source and the names that it uses; this changes the syntax tree in place."""
         normaliser = Normaliser()
         normaliser.text = ast.unparse(normaliser.visit(self.node))
         return normaliser
 
 
 class Normaliser(ast.NodeTransformer):
-    """Writes each chain of names that is not local as a mark, and collects it; takes out docstrings and imports.
+    """Replaces non-local dotted names by marks and collects them; removes docstrings and imports.
 
-    In annotations, which lead nowhere, `a.b.C` is written as `C`.
+    Annotations are not followed; in them `a.b.C` is written as `C`.
     """
 
     def __init__(self) -> None:
-        self.text = ""  # with marks, where all is visited
+        self.text = ""  # the normalised source, set after the visit
         self.chains: set[Chain] = set()
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.words: set[str] = set()  # names of functions, and attributes of expressions
         self.scopes: list[set[str] | None] = []  # local names of functions; None for a class
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        """A name by itself; one that a class binds is the class's own."""
+        """A bare name; a name bound in a class body stays as it is."""
         own = isinstance(node.ctx, ast.Store) and self.scopes and self.scopes[-1] is None
         return node if own or MARK.fullmatch(node.id) else self.mark(node, (node.id,))
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """A chain of attributes, from a name or from an expression."""
+        """A chain of attributes that starts at a name or at another expression."""
         attributes, value = [node.attr], node.value
         while isinstance(value, ast.Attribute):
             attributes.append(value.attr)
@@ -72,7 +72,7 @@ class Normaliser(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def mark(self, node: ast.Name | ast.Attribute, chain: Chain) -> ast.AST:
-        """The mark of a chain, but for a local one."""
+        """Replace a chain by its mark, unless it is local."""
         if any(names and chain[0] in names for names in self.scopes):
             self.words.update(chain[1:])
             return node
@@ -80,7 +80,7 @@ class Normaliser(ast.NodeTransformer):
         return ast.Name(f"⦃{'.'.join(chain)}⦄", node.ctx)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        """A function: its decorators and defaults from outside, its body with local names."""
+        """A function: decorators and defaults belong to the outer scope, the body to its own."""
         self.words.add(node.name)
         node.decorator_list = [self.visit(one) for one in node.decorator_list]
         node.returns = node.returns and bare(node.returns)
@@ -91,20 +91,20 @@ class Normaliser(ast.NodeTransformer):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        """A function without a name."""
+        """A lambda: defaults belong to the outer scope, the body to its own."""
         self.outside(node.args)
         [node.body] = self.inside(bound(node.args, []), [node.body])
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """A class."""
+        """A class: decorators, bases and keywords belong to the outer scope."""
         for name in ("decorator_list", "bases", "keywords"):
             setattr(node, name, [self.visit(one) for one in getattr(node, name)])
         node.body = self.inside(None, node.body)
         return node
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> ast.AST:
-        """A comprehension: what it loops over is local to it."""
+        """A comprehension: its targets are local."""
         node.generators[0].iter = self.visit(node.generators[0].iter)
         self.scopes.append(bound(None, [one.target for one in node.generators]))
         self.generic_visit(node)
@@ -114,27 +114,27 @@ class Normaliser(ast.NodeTransformer):
     visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_ListComp
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """An assignment with an annotation."""
+        """An annotated assignment: the annotation is reduced to bare names."""
         node.annotation = bare(node.annotation)
         node.target = self.visit(node.target)
         node.value = node.value and self.visit(node.value)
         return node
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """An import that is carried out when the definition runs."""
+        """Collect an import inside a definition, and remove it from the source."""
         self.imports.append(node)
 
     visit_ImportFrom = visit_Import
 
     def outside(self, arguments: ast.arguments) -> None:
-        """Defaults, which are no part of a function's inside, and annotations."""
+        """Visit a function's defaults in the outer scope, and simplify its annotations."""
         arguments.defaults = [self.visit(one) for one in arguments.defaults]
         arguments.kw_defaults = [one and self.visit(one) for one in arguments.kw_defaults]
         for one in arguments_of(arguments):
             one.annotation = one.annotation and bare(one.annotation)
 
     def inside(self, names: set[str] | None, body: list[Any]) -> list[Any]:
-        """A body with its local names, without statements that do nothing."""
+        """Visit a body with these local names, without statements that do nothing."""
         self.scopes.append(names)
         left = [self.visit(part) for part in body if not is_idle(part)]
         self.scopes.pop()
@@ -142,15 +142,15 @@ class Normaliser(ast.NodeTransformer):
 
 
 class Bare(ast.NodeTransformer):
-    """Takes the paths off names."""
+    """Reduces dotted names to their last part."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """The last of a chain."""
+        """The last part of a chain."""
         return ast.Name(node.attr, node.ctx)
 
 
 def bare(annotation: ast.expr) -> ast.expr:
-    """An annotation without the modules that its names are looked up in."""
+    """An annotation without module paths."""
     found: ast.expr = Bare().visit(annotation)
     return found
 
@@ -162,7 +162,7 @@ def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
 
 
 def bound(arguments: ast.arguments | None, body: Iterable[ast.AST]) -> set[str]:
-    """The local names of a function: arguments, and what its body binds but by imports; of inner scopes the names."""
+    """The local names of a function: its arguments and what its body binds, except by imports."""
     found = {one.arg for one in arguments_of(arguments)} if arguments else set()
     elsewhere: set[str] = set()
     todo = list(body)
@@ -177,30 +177,30 @@ def bound(arguments: ast.arguments | None, body: Iterable[ast.AST]) -> set[str]:
         elif isinstance(node, ast.Name):
             found |= {node.id} if isinstance(node.ctx, ast.Store | ast.Del) else set()
         elif not isinstance(node, INNER):
-            name = getattr(node, "name", None) or getattr(node, "rest", None)  # of a handler, of a pattern
+            name = getattr(node, "name", None) or getattr(node, "rest", None)  # of an except clause or a match pattern
             found |= {name} if isinstance(name, str) else set()
             todo += ast.iter_child_nodes(node)
     return found - elsewhere
 
 
 class Module:
-    """The definitions of a module, its imports, and what it does beside."""
+    """A module's definitions, imports and other statements."""
 
     def __init__(self, name: str, is_package: bool, source: bytes):
         self.package = name if is_package else name.rpartition(".")[0]
         self.definitions: dict[str, list[Statement]] = {}  # the statements that define each name
         self.imports: dict[str, Import] = {}
         self.stars: set[str] = set()
-        self.loads: set[Import] = set()  # what importing it imports
+        self.loads: set[Import] = set()  # everything that it imports when it is imported
         try:
             body = ast.parse(source).body
-        except (SyntaxError, ValueError):  # nothing that runs can import it; it counts as it is
+        except (SyntaxError, ValueError):  # it cannot be imported, so its raw bytes count
             body = [ast.Expr(ast.Name(hashlib.sha256(source).hexdigest(), ast.Load()))]
         for statement in body:
             self.add(statement)
 
     def add(self, statement: ast.stmt) -> None:
-        """File one statement by what it binds; a branch can import, and define, too."""
+        """Index one statement by the names that it binds; an `if` or `try` can contain imports and definitions, too."""
         if isinstance(statement, ast.Import | ast.ImportFrom):
             self.bind(statement)
         elif not is_idle(statement):
@@ -215,7 +215,7 @@ class Module:
                 self.definitions.setdefault(name, []).append(filed)
 
     def bind(self, statement: ast.Import | ast.ImportFrom) -> None:
-        """File what an import at the top binds."""
+        """Index the names that a top-level import binds."""
         found = imports_of(statement, self.package)
         self.loads.update(found.values())
         if isinstance(statement, ast.Import):
@@ -225,16 +225,16 @@ class Module:
 
     @functools.cached_property
     def loaded(self) -> set[str]:
-        """The names of the modules that importing it imports, and of what may be one."""
+        """The modules imported with this one; `from a import b` gives a and a.b, which may be a module."""
         return {where for where, _ in self.loads} | {f"{where}.{what}" for where, what in self.loads if what}
 
     def has(self, name: str) -> bool:
-        """Whether it has a name."""
+        """Whether the module defines or imports a name."""
         return name in self.definitions or name in self.imports
 
     @functools.cached_property
     def dynamic(self) -> bool:
-        """Whether it looks names up in a way that cannot be followed."""
+        """Whether it looks names up dynamically, so that references cannot be followed."""
         found = [statement.normal for statements in self.definitions.values() for statement in statements]
         chains = [chain for normal in found for chain in normal.chains]
         words = set().union(*(normal.words for normal in found), *chains)
@@ -244,12 +244,12 @@ class Module:
 
 @functools.lru_cache(maxsize=4096)
 def parse(name: str, is_package: bool, source: bytes) -> Module:
-    """A module from its source."""
+    """Index a module from its source; cached."""
     return Module(name, is_package, source)
 
 
 def imports_of(statement: ast.Import | ast.ImportFrom, package: str) -> dict[str, Import]:
-    """What each name that an import binds stands for, relative ones by the package that it is in."""
+    """The target of each name that an import binds; relative imports are resolved from `package`."""
     if isinstance(statement, ast.Import):
         return {
             a.asname or a.name.partition(".")[0]: (a.name if a.asname else a.name.partition(".")[0], None)
@@ -261,7 +261,7 @@ def imports_of(statement: ast.Import | ast.ImportFrom, package: str) -> dict[str
 
 
 def names_bound(statement: ast.stmt) -> list[str]:
-    """The names that a definition or an assignment binds; none where it does more, or something else."""
+    """The names that a definition or a plain assignment binds; empty for any other statement."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [statement.name]
     targets: list[ast.expr] = statement.targets if isinstance(statement, ast.Assign) else []
@@ -273,7 +273,7 @@ def names_bound(statement: ast.stmt) -> list[str]:
 
 
 def is_idle(statement: ast.stmt) -> bool:
-    """Whether a statement changes no run: a docstring, or a block for type checkers, for scripts, for `python -m`."""
+    """Whether a statement changes no run: a docstring, or a block for type checkers, scripts or `python -m`."""
     if isinstance(statement, ast.If) and not statement.orelse:
         return ast.unparse(statement.test) in IDLE
     return isinstance(statement, ast.Pass) or (

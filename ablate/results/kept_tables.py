@@ -1,13 +1,13 @@
-"""A study as a folder of small tables, to be kept where its runs are not, in a repository say.
+"""A study as a folder of small tables that can be stored without its runs, for example in a repository.
 
-    manifest.json    the study's
+    manifest.json    the study's manifest
     runs.csv         `Study.runs`
-    curves.csv       `Study.curves`: each run's evaluations, its first and its last logged step
-    documents.csv    `Study.documents`: rows by text, name and tokens; a column per run, called <cell>/<seed>
-    tables.json      which columns hold texts, the study's notes, and the checksum of each of the files
-    placebos/ exchange/    the same of the studies beside it
+    curves.csv       `Study.curves`: each run's evaluations, and its first and last logged step
+    documents.csv    `Study.documents`: rows by text, name and tokens; a column per run, named <cell>/<seed>
+    tables.json      which columns hold text, the study's notes, and the checksum of each file
+    placebos/ exchange/    the same files for the accompanying studies
 
-Numbers have all their digits.  Nothing here needs torch, and nothing that is read is executed.
+Numbers have full precision.  Nothing here needs torch, and nothing that is read is executed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
 BESIDE = {role: f"{role}/{INDEX}" for role in ("placebos", "exchange")}
-WHOSE = ["cell", "label", "seed", "path"]  # the columns of curves that say which run's they are
-ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # in a path of results what says whose machine it is
+WHOSE = ["cell", "label", "seed", "path"]  # the columns of curves that identify a run
+ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # the machine-specific start of a path in results
 
 
 @record
 class Kept(Record):
-    """What tables.json holds."""
+    """The content of tables.json."""
 
     files: dict[str, Sum]
     texts: dict[str, list[str]]
@@ -54,12 +54,12 @@ class Kept(Record):
 
 
 def holds_tables(folder: Path) -> bool:
-    """Whether a folder holds the tables of a study, whole or not."""
+    """Whether a folder holds the tables of a study, complete or not."""
     return (folder / INDEX).is_file() or all((folder / name).is_file() for name in (MANIFEST, RUNS))
 
 
 def write_tables(study: Study, folder: Path) -> list[Path]:
-    """Write the tables of a study into a folder, in place of those that are there; the files."""
+    """Write the tables of a study into a folder, replacing those in it; returns the files."""
     levels = {name: study.runs[name].map(show) for name in _factors(study.manifest) if name in study.runs}
     losses = study.documents.set_axis([f"{cell}/{seed}" for cell, seed in study.documents], axis=1)
     found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study), DOCUMENTS: losses.reset_index()}
@@ -80,7 +80,7 @@ def write_tables(study: Study, folder: Path) -> list[Path]:
 
 
 def read_tables(folder: Path) -> Study:
-    """The study whose tables a folder holds.  Raises `Corrupt`, which names the file that is missing or damaged."""
+    """Read a study from its folder of tables.  Raises `Corrupt`, which names the missing or damaged file."""
     kept = _verified(folder)
     manifest = manifest_in(folder / MANIFEST)
     tables = {}
@@ -100,7 +100,7 @@ def read_tables(folder: Path) -> Study:
 
 
 def _verified(folder: Path) -> Kept:
-    """What tables.json says of a folder whose files are those that it was written with.  Raises `Corrupt`."""
+    """The content of tables.json, after checking the checksums of the other files.  Raises `Corrupt`."""
     file = folder / INDEX
     try:
         found = read_json(file)
@@ -115,7 +115,7 @@ def _verified(folder: Path) -> Kept:
 
 
 def anywhere(manifest: Manifest) -> Manifest:
-    """A manifest without what is of one machine alone: where its results and the user's variants were."""
+    """A manifest without paths of one machine: those of its results and of the user's variants."""
     configs = [dataclasses.replace(cell.config, results_dir="results") for cell in manifest.cells]
     cells = [dataclasses.replace(cell, config=config) for cell, config in zip(manifest.cells, configs, strict=True)]
     typed = [word for word in shlex.split(manifest.command) if not word.startswith("results_dir=")]
@@ -129,7 +129,7 @@ def _factors(manifest: Manifest) -> list[str]:
 
 
 def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame:
-    """Runs with the levels of their cells in place of what is written of those: 1e-05 is a number, null is none."""
+    """Runs with typed levels from the manifest in place of those in the CSV: 1e-05 is a number, null is None."""
     import pandas
 
     levels = {cell.id: cell.levels for cell in manifest.cells}
@@ -138,7 +138,7 @@ def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame
 
 
 def _thinned(study: Study) -> pandas.DataFrame:
-    """The rows in which a run was evaluated, its first and its last; of what says whose they are, cell and seed."""
+    """Each run's evaluations and its first and last row, identified by cell and seed alone."""
     curves = study.curves.drop(columns=map(curve_column, _factors(study.manifest)), errors="ignore")
     logged = [name for name in curves if name not in (*WHOSE, *EACH_STEP) and not name.startswith("train/")]
     ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
@@ -164,12 +164,12 @@ def _by_run(flat: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def texts_of(table: pandas.DataFrame) -> list[str]:
-    """The columns that hold texts; those of numbers, true and false, and of nothing at all hold none."""
+    """The columns that hold at least one text."""
     return [str(name) for name in table if any(isinstance(value, str) for value in table[name])]
 
 
 def as_csv(table: pandas.DataFrame) -> bytes:
-    """A table as CSV; what `from_csv` makes of it with `texts_of` the table equals it."""
+    """A table as CSV; `from_csv` with `texts_of` the table restores it exactly."""
     texts, names = texts_of(table), [_csv_text(str(name)) for name in table]
     as_number = lambda value: "" if isinstance(value, float) and math.isnan(value) else json.dumps(value)  # noqa: E731
     columns = [map(_csv_text if name in texts else as_number, table[name].tolist()) for name in table]
@@ -177,7 +177,7 @@ def as_csv(table: pandas.DataFrame) -> bytes:
 
 
 def from_csv(data: bytes, texts: Collection[str]) -> pandas.DataFrame:
-    """The table that a CSV holds, `texts` its columns of texts.  Raises ValueError where it is none."""
+    """Read a table from CSV; `texts` names its columns of text.  Raises ValueError if it is malformed."""
     import pandas
 
     try:

@@ -1,8 +1,8 @@
-"""Leases: which process of which host trains a run.
+"""Leases: which process on which host trains a run.
 
 A lease is a file whose modification time is its heartbeat.  One that has not been touched for `STALE` seconds, by the
-clock of the file server alone, is taken over, by exactly one of those who try.  Hosts that share a folder need no more
-in common than hard links, or files that are created once.  Nothing here needs torch.
+file server's clock, can be taken over, and exactly one of several contenders succeeds.  The shared file system needs
+only hard links or exclusive creation of files.  Nothing here needs torch.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ from typing import IO
 from ablate.config.files import read_regular
 from ablate.config.typed_json import Record, parse, record
 
-BEAT = 10.0  # seconds between two heartbeats
+BEAT = 10.0  # seconds between heartbeats
 STALE = 60.0  # seconds without a heartbeat after which a lease is free
-POLL = 0.2  # seconds between two askings
+POLL = 0.2  # seconds between attempts
 LOCKLESS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 LINKLESS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 @record
 class Holder(Record):
-    """What a lease says: which process holds it, since when; nothing where it is damaged."""
+    """The content of a lease: which process holds it, and since when; the defaults if it is damaged."""
 
     host: str = "?"
     pid: int | None = None
@@ -43,16 +43,16 @@ class Holder(Record):
     token: str = ""
 
     def __bool__(self) -> bool:
-        """Whether it names a process: a lease that is torn shows none."""
+        """Whether it names a process; a torn lease does not."""
         return self.pid is not None
 
 
 class Lost(Exception):
-    """Another process has taken a run over; it must not be written to any more."""
+    """Another process has taken over the run, which this one must no longer write to."""
 
 
 def take(file: IO[str], wait: Callable[[], bool], how: int = fcntl.LOCK_EX) -> bool | None:
-    """Lock a file: whether that succeeded, or None on a file system without locks."""
+    """Lock a file; returns whether that succeeded, or None on a file system without locks."""
     while True:
         try:
             fcntl.flock(file, how | fcntl.LOCK_NB)
@@ -60,7 +60,7 @@ def take(file: IO[str], wait: Callable[[], bool], how: int = fcntl.LOCK_EX) -> b
         except BlockingIOError:
             if not wait():
                 return False
-            time.sleep(POLL)  # a blocking call could not be stopped
+            time.sleep(POLL)  # a blocking call could not be interrupted
         except OSError as error:
             if error.errno not in LOCKLESS:
                 raise
@@ -68,7 +68,7 @@ def take(file: IO[str], wait: Callable[[], bool], how: int = fcntl.LOCK_EX) -> b
 
 
 class Lease:
-    """The right to write a run's files, while it is held."""
+    """The exclusive right to write a run's files."""
 
     def __init__(self, file: Path, device: str):
         self.file, self.ended, self.pid = file, threading.Event(), os.getpid()
@@ -76,9 +76,9 @@ class Lease:
         self.content = json.dumps(whose.as_json() | {"token": uuid.uuid4().hex}).encode() + b"\n"
 
     def acquire(self, wait: Callable[[], bool], alone: bool) -> bool:
-        """Take the lease, asked for again and again while `wait()`; False when another process has it.
+        """Take the lease, retrying while `wait()` is true; False if another process has it.
 
-        `alone` says that no other process of this host can have it: a lease of ours is left from one that was killed.
+        `alone`: no other process of this host can have it, so a lease of this host was left by a killed process.
         """
         while self.is_held(alone) or not self.take(alone):
             if not wait():
@@ -88,27 +88,27 @@ class Lease:
         return True
 
     def is_held(self, alone: bool) -> bool:
-        """Whether another process has the lease, at a glance: nothing is written to find out."""
+        """Whether another process has the lease, found out without writing."""
         held = holder(self.file)
         return held is not None and not (alone and is_ours(held))
 
     def take(self, alone: bool) -> bool:
         """Take the lease if it is free."""
         temporary = self.sibling(self.content, "tmp")
-        # The run may have been removed while its lock was waited for.
+        # The run may have been removed while this process waited for its lock.
         self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(self.content)
             return create(temporary, self.file, self.content) or self.succeed(temporary, alone)
-        except FileNotFoundError:  # let go of, or taken, at this moment
+        except FileNotFoundError:  # released or taken at this moment
             return False
         finally:
             temporary.unlink(missing_ok=True)
 
     def succeed(self, temporary: Path, alone: bool) -> bool:
-        """Take over from a holder that is dead; the one that makes the file named after that lease does so.
+        """Take over from a dead holder: whoever creates the file named after that lease succeeds.
 
-        A successor that died on the way is succeeded likewise, so there is a chain of them.
+        A successor that died before finishing is succeeded in the same way, which gives a chain.
         """
         now, chain, read = temporary.stat().st_mtime, [self.file], [content_of(self.file)]
         while True:
@@ -131,11 +131,11 @@ class Lease:
             following.unlink(missing_ok=True)
 
     def sibling(self, content: bytes, ending: str) -> Path:
-        """A file beside the lease that is named after what a lease says."""
+        """A file next to the lease, named after the hash of a lease's content."""
         return self.file.with_name(f".{self.file.name}.{hashlib.sha256(content).hexdigest()[:16]}.{ending}")
 
     def check(self) -> None:
-        """Raise Lost unless the lease is still ours; end a copy of its process, which a component made by forking."""
+        """Raise Lost unless this process still has the lease; a fork of it (made by a component) exits."""
         if os.getpid() != self.pid:
             os._exit(1)
         try:
@@ -147,7 +147,7 @@ class Lease:
             raise Lost(f"{self.file.parent} has been taken over by another process")
 
     def beat(self) -> None:
-        """Show every few seconds that the holder lives, until the lease ends."""
+        """Touch the lease every `BEAT` seconds until it ends."""
         while not self.ended.wait(BEAT):
             try:
                 self.check()
@@ -155,10 +155,10 @@ class Lease:
             except Lost:
                 return
             except OSError:
-                pass  # the file server is away; whoever writes next learns what became of the lease
+                pass  # the file server is unavailable; the next `check` finds out whether the lease was lost
 
     def release(self) -> None:
-        """Let go of the lease, if it is still ours."""
+        """Release the lease if this process still has it."""
         self.ended.set()
         with contextlib.suppress(Lost, OSError):
             self.check()
@@ -166,12 +166,12 @@ class Lease:
 
 
 def create(source: Path, target: Path, content: bytes) -> bool:
-    """Make a file that must not be there yet, whole from its first moment where the file system has hard links."""
+    """Create a file that must not exist yet; atomic with its content where the file system has hard links."""
     try:
         os.link(source, target)
         return True
     except FileExistsError:
-        return source.samefile(target)  # a server whose answer was lost is asked again
+        return source.samefile(target)  # a network file system may have retried a link that succeeded
     except OSError as error:
         if error.errno not in LINKLESS:
             raise
@@ -184,7 +184,7 @@ def create(source: Path, target: Path, content: bytes) -> bool:
 
 
 def holder(file: Path) -> Holder | None:
-    """Who holds a lease, or None where nobody does."""
+    """The current holder of a lease, or None."""
     try:
         found, touched = parsed(content_of(file)), file.stat().st_mtime
     except OSError:
@@ -195,17 +195,17 @@ def holder(file: Path) -> Holder | None:
 
 
 def content_of(file: Path) -> bytes:
-    """What a lease file holds; nothing where it is no file.  Raises FileNotFoundError."""
+    """The content of a lease file; empty if it is not a regular file.  Raises FileNotFoundError."""
     try:
         return read_regular(file)
     except FileNotFoundError:
         raise
-    except OSError:  # a pipe say, in which nobody writes: a damaged lease, which is taken over in time
+    except OSError:  # for example a pipe: counts as a damaged lease, which can be taken over once stale
         return b""
 
 
 def parsed(content: bytes) -> Holder:
-    """What a lease says; nothing where it is damaged."""
+    """The holder named in a lease; an empty one if it is damaged."""
     try:
         return parse(Holder, json.loads(content))
     except ValueError:
@@ -213,12 +213,12 @@ def parsed(content: bytes) -> Holder:
 
 
 def is_ours(lease: Holder) -> bool:
-    """Whether a process of this host, since it was started, wrote a lease."""
+    """Whether a process of this host, since its last boot, wrote the lease."""
     return (lease.host, lease.boot) == (socket.gethostname(), boot())
 
 
 def alive(lease: Holder) -> bool:
-    """Whether the process that a lease of this host names is there."""
+    """Whether the process named in a lease of this host exists."""
     if lease.pid is None:
         return False
     try:
@@ -226,13 +226,13 @@ def alive(lease: Holder) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass  # it is another user's
+        pass  # it belongs to another user
     return True
 
 
 @functools.cache
 def skew(folder: str) -> float:
-    """Seconds that the file server of a folder is ahead of this host's clock; 0 where nothing can be written."""
+    """Seconds by which a folder's file server is ahead of this host's clock; 0 if the folder is not writable."""
     probe = Path(folder) / f".clock.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp"
     try:
         probe.touch()
@@ -246,7 +246,7 @@ def skew(folder: str) -> float:
 
 @functools.cache
 def boot() -> str:
-    """An identifier of this start of this host; empty where the system does not say."""
+    """An identifier of this host's current boot; empty if the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     with contextlib.suppress(OSError, subprocess.CalledProcessError):  # macOS

@@ -1,4 +1,4 @@
-"""A study's manifest on disk: where it is, how it is chosen, read, checked and renewed, how looks are logged in it."""
+"""A study's manifest on disk: finding, reading, checking and renewing it, and logging looks in it."""
 
 import contextlib
 import dataclasses
@@ -31,11 +31,11 @@ def read_manifest(results: Path, study: str) -> Manifest:
     manifest = manifest_in(path)
     if leading := outside(Path(results), [run.path for run in manifest.runs]):
         raise Corrupt(f"{path} has a run {leading}, which a link leads out of {results}")
-    return dataclasses.replace(manifest, study=study)  # a copy of a study goes by the name of its folder
+    return dataclasses.replace(manifest, study=study)  # a copied study takes the name of its folder
 
 
 def manifest_in(file: Path) -> Manifest:
-    """The manifest that a file holds, checked in itself.  Raises FileNotFoundError and `Corrupt`."""
+    """The manifest in a file, checked for consistency.  Raises FileNotFoundError and `Corrupt`."""
     try:
         manifest = parse(Manifest, read_json(file))
     except ValueError as error:
@@ -46,8 +46,8 @@ def manifest_in(file: Path) -> Manifest:
 
 
 def newer(manifest: Manifest) -> list[str]:
-    """What to say of a manifest that a newer version wrote, and of its entries that are passed over."""
-    own = tuple(f"config.{section}" for section in OWNED)  # which may hold arguments of a user's classes
+    """A note if a newer version wrote the manifest, with the entries that are ignored."""
+    own = tuple(f"config.{section}" for section in OWNED)  # may hold arguments of user classes
     names = ", ".join(name for name in unread(manifest) if not name.endswith(own))
     note = f"the manifest of {manifest.study} was written by a newer ablate" + f": {names} is passed over" * bool(names)
     return [note] * bool(names or (manifest.format or 0) > FORMAT)
@@ -59,7 +59,7 @@ def write_manifest(results: Path, manifest: Manifest) -> None:
 
 
 def renew_manifest(results: Path, manifest: Manifest) -> None:
-    """Write the manifest of a new plan; a damaged one is set aside, and looks logged since it was planned stay."""
+    """Write the manifest of a new plan; looks logged since planning are kept, and a damaged manifest is set aside."""
     folder = study_folder(results, manifest.study)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w", opener=no_link) as file:
@@ -76,21 +76,21 @@ def renew_manifest(results: Path, manifest: Manifest) -> None:
 
 
 def log_look(results: Path, manifest: Manifest, when: str) -> None:
-    """Remember in the manifest on disk that results of these seeds have been seen; they stay in the study from now on.
+    """Log in the manifest on disk that results of these seeds have been seen, so that the seeds stay in the study.
 
-    Another command may have written the manifest since `manifest` was read: then what was seen is added to it.
+    If another command has written the manifest since `manifest` was read, the look is added to the newer one.
     """
     with open(study_folder(results, manifest.study) / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
         current = read_manifest(results, manifest.study)
-        sequence = manifest.sequential  # of seeds=auto: this look is one of its plan
+        sequence = manifest.sequential  # of seeds=auto: this look is one of its looks
         look = Look(seeds=manifest.seeds, planned=sequence.looks if sequence else None, when=when)
         if any(dataclasses.replace(known, when=when) == look for known in current.looks):
             return
         at = current.sequential
         if at and sequence and at.looks == sequence.looks:
             at = dataclasses.replace(at, at=max(at.at, sequence.at))
-        # A run that was planned anew meanwhile, of other code say, stands in place of this one.
+        # A run that was replanned meanwhile, for example for other code, replaces this one.
         known = {(run.cell, run.seed) for run in current.runs}
         renewed = dataclasses.replace(
             current,
@@ -147,7 +147,7 @@ def manifest_of(results: Path, study: str) -> Manifest:
 
 
 def flaws(manifest: Manifest) -> Iterator[str]:
-    """What a manifest has and cannot have, each as the end of a sentence."""
+    """The inconsistencies of a manifest, each as the end of a sentence."""
     yield from (f"has no {name}" for name in ("cells", "runs") if not getattr(manifest, name))
     others = (manifest.confirms, manifest.tunes, manifest.placebo_of, manifest.exchange_of)
     named = (manifest.study, *others, manifest.placebos, manifest.exchange)
@@ -168,7 +168,7 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     for cell in manifest.cells:
         yield from _of_cell(manifest, cell)
     for run in manifest.runs:
-        parts = run.path.split("/")  # a folder of a cell and in it one of a run, and nothing outside
+        parts = run.path.split("/")  # <cell>/<run>, which cannot lead elsewhere
         if len(parts) != 2 or not all(map(is_name, parts)):
             yield f"has a run whose path is {run.path!r}, no folder of its results"
     known = {cell.id for cell in manifest.cells}
@@ -176,12 +176,12 @@ def flaws(manifest: Manifest) -> Iterator[str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a file or folder, and nothing outside the one that it is in."""
+    """Whether a text is a valid name of a file or folder, without path separators."""
     return text not in ("", ".", "..") and not set(text) & set("/\\\0")
 
 
 def outside(results: Path, paths: list[str]) -> str | None:
-    """The first of some runs whose folder links lead out of the results, or None."""
+    """The first of these runs whose folder is outside of the results by a symbolic link, or None."""
     base, seen = os.path.realpath(results), dict[str, bool]()
     for path in paths:
         cell, _, key = path.partition("/")

@@ -1,4 +1,4 @@
-"""What a study is called, and its factors, levels and units, where people read them."""
+"""Names of studies, factors, levels and units as they are shown to people."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,28 +8,28 @@ from ablate.config.schema import BY_STEPS
 from ablate.formatting import counted, known, ranged, show, size
 from ablate.results.records import Cell, Manifest
 
-FEW = 6  # factors that a title spells out
-TAKEN = "taken by reuse=any"  # with what a note on a cell says so
+FEW = 6  # a title lists at most this many factors by name
+TAKEN = "taken by reuse=any"  # the end of the note on a cell whose runs have other code
 
 
 def named(manifest: Manifest, name: Any) -> str:
-    """A factor or a level as people shall read it: by the user's labels, which `shown` holds, else as it is typed."""
+    """The display name of a factor or level: the user's label from `shown`, else its own text."""
     text = show(name)
     return manifest.shown.get(text, text)
 
 
 def measured_as(metric: str) -> str:
-    """A metric as its task names it, without split, length and statistics; bits per byte go with the loss."""
+    """A metric's name in its task, without split, length and statistics; bits per byte count as loss."""
     return plain_metric(metric).split("/")[-1].replace("bpb", "loss")
 
 
 def assigned(manifest: Manifest, factor: str, level: Any) -> str:
-    """A factor with its level, optim.lr=0.001, as people shall read them."""
+    """A factor and its level by their display names, as in optim.lr=0.001."""
     return f"{named(manifest, factor)}={named(manifest, level)}"
 
 
 def title(manifest: Manifest) -> str:
-    """What a study varies, and how where it is no grid: "norm × ffn", "norm, ffn, init one at a time"."""
+    """The factors of a study, and its design unless it is a grid: "norm × ffn", "norm, ffn, init one at a time"."""
     factors, design = [named(manifest, name) for name in manifest.factors], manifest.design
     if not factors:
         return str(manifest.study)
@@ -40,20 +40,20 @@ def title(manifest: Manifest) -> str:
 
 
 def asked(manifest: Manifest) -> list[str]:
-    """What a study's file asks, what was published on it, and which of the file's tiers this is, a line each."""
+    """The question, the published result and the tier of a study file, one line each."""
     texts = {"question": manifest.question, "published": manifest.published, "tier": manifest.tier}
     return [f"{key}: {value}" for key, value in texts.items() if value]
 
 
 def reused(manifest: Manifest) -> str:
-    """Of how many cells runs of other code stand in for those of today's; nothing where none do."""
+    """A sentence on how many cells use runs of other code (reuse=any); empty if none do."""
     taken = [cell for cell in manifest.cells if any(note.endswith(TAKEN) for note in cell.notes)]
     found = f"runs of {len(taken)} of {counted(len(manifest.cells), 'cell')} are of other code than the plan, {TAKEN}"
     return found * bool(taken)
 
 
 def role(manifest: Manifest) -> str:
-    """What a study is to another one; nothing of a study that stands for itself."""
+    """How a study serves another one; empty for an independent study."""
     if manifest.confirms:
         return f"confirmation of {manifest.confirms} on fresh seeds"
     if manifest.tunes:
@@ -66,17 +66,17 @@ def role(manifest: Manifest) -> str:
 
 
 def no_evidence(manifest: Manifest) -> bool:
-    """Whether a study is there for another one and its differences are no effects of variants: tuning, placebos."""
+    """Whether a study's differences are no effects of variants: tuning, placebos, exchange runs."""
     return any((manifest.tunes, manifest.placebo_of, manifest.exchange_of))
 
 
 def quantity(manifest: Manifest) -> str:
-    """What a study's cells were held equal in; nothing where they were not."""
+    """The quantity in which a study's cells are matched; empty without matching."""
     return next((cell.matched.quantity for cell in manifest.cells if cell.matched), "")
 
 
 def matched(manifest: Manifest) -> str:
-    """What a study's cells were held equal in, and how nearly; nothing where they were not."""
+    """A sentence on the matched quantity and the largest deviation from it; empty without matching."""
     found = [cell.matched for cell in manifest.cells if cell.matched]
     if manifest.match == "none" or not found:
         return ""
@@ -88,27 +88,27 @@ def matched(manifest: Manifest) -> str:
 
 
 def notes(cells: Iterable[Cell]) -> list[str]:
-    """What there is to say of some cells, each thing once."""
+    """The notes of these cells without repetitions."""
     return list(dict.fromkeys(note for cell in cells for note in cell.notes))
 
 
 def unit(manifest: Manifest, metric: str) -> str:
-    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for most others.
+    """The unit to append to a metric's name: ", nats per byte" for a loss, empty for most others.
 
-    Two metrics that are compared, as "test/loss@64, test/loss@128", have one unit.
+    A pair of compared metrics, such as "test/loss@64, test/loss@128", has one unit.
     """
     name = metric.partition(",")[0].partition("@")[0].partition("/")[2]
     if name == "step_seconds":
         return ", s"
     tasks = [task for task in manifest.tasks.values() if name in task.metrics]
-    tasks = [task for task in tasks if next(iter(task.metrics)) == name] or tasks  # what others are compared by
+    tasks = [task for task in tasks if next(iter(task.metrics)) == name] or tasks  # prefer tasks that rank by it
     tokens = ", ".join(dict.fromkeys(task.token for task in tasks))
     units = {task.units.get(name) for task in tasks} - {None}
     return f", {units.pop()} per {tokens}" if tokens and len(units) == 1 else ""
 
 
 def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str] | None = None) -> str:
-    """Where a finding about cells holds: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
+    """The setting of a finding about cells: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
     cells = {cell.id: cell for cell in manifest.cells}
     found = [cells[name] for name in among]
     params = sorted({cells[name].params for name in (among if base is None else base)} - {None}, key=float)

@@ -1,4 +1,4 @@
-"""What the manifest of a study holds, as records: cells, planned runs, looks, claims, the margin, what was tuned."""
+"""Record types of manifests (cells, planned runs, looks, claims, margin, tuning) and of a run's result files."""
 
 import dataclasses
 from typing import Any, Literal
@@ -10,26 +10,26 @@ from ablate.config.schema import Config
 from ablate.config.typed_json import Record, optional, record
 from ablate.results.atomic import Sum
 
-FORMAT = 2  # of manifests
+FORMAT = 2  # version of the manifest format
 
-SOLVED = "solved"  # the metric of tasks with `solved_at`: 1 of a run that solved its task, 0 of any other that ended
-Way = Literal["min", "max"]  # in which a metric is better
+SOLVED = "solved"  # the metric of tasks with `solved_at`: 1 for a finished run that solved its task, else 0
+Way = Literal["min", "max"]  # whether lower or higher values of a metric are better
 
 
 @record
 class TaskFacts(Record):
-    """What a study keeps of a task; `metrics` says of each whether less ("min") or more is better.
+    """Facts about a task; `metrics` maps each metric to the direction that is better ("min" or "max").
 
     shares           metrics between 0 and 1
-    units            of metrics that are per token
-    beside           metrics that the summary shows beside the first
-    solved_at        what the metric after `solved` is of a run that solved its task, where that is what is compared
+    units            units of the metrics that are per token
+    beside           metrics that the summary shows next to the first
+    solved_at        threshold of the metric after `solved` from which a run counts as having solved its task
     """
 
     name: str = ""
     title: str = ""
     kind: str = ""
-    token: str = ""  # what a target stands for
+    token: str = ""  # what one target is: byte, word, ...
     metrics: dict[str, Way]
     yardsticks: dict[str, Number | None] = dataclasses.field(default_factory=dict)
     train_tokens: Number | None = None
@@ -41,17 +41,17 @@ class TaskFacts(Record):
 
     @property
     def measured(self) -> str:
-        """The first metric that its runs measure: the share solved is counted from it."""
+        """The first metric that runs measure; `solved` is derived from it."""
         return next(name for name in self.metrics if self.solved_at is None or name != SOLVED)
 
     def clumps(self, metric: str) -> bool:
-        """Whether a metric is that one, of runs that end near its best or far below: a mean describes neither."""
+        """Whether a metric's values cluster near its best or far below it, so that a mean describes neither group."""
         return self.solved_at is not None and metric.split("/")[-1].split("@")[0] == self.measured
 
 
 @record
 class Matched(Record):
-    """What a cell was held equal in: its amount, its reference's, and the difference as a share of the latter."""
+    """The matched quantity of a cell: its value, the reference's, and their difference relative to the reference."""
 
     quantity: str
     value: Number
@@ -61,8 +61,8 @@ class Matched(Record):
 
 @record
 class StepSeconds(Record):
-    """Seconds of a cell's training step, measured before its study began, and the relative standard error of the ratio
-    to its reference's.
+    """Seconds per training step, measured before the study, and the relative standard error of the ratio to the
+    reference's.
     """
 
     seconds: Number
@@ -71,19 +71,19 @@ class StepSeconds(Record):
 
 @record
 class Cell(Record):
-    """One resolved configuration without its seed, with what it costs and what it shares with its reference.
+    """One resolved configuration without its seed, its cost, and what it shares with its reference.
 
     batches          cells with equal values see the same batches, and their seeds pair
     task             fingerprint of its data
-    step_seconds     where cells are equal in seconds
-    shared_draws     share of its parameters that start from its reference's draws
-    seen_lengths     of `eval.lengths` those whose examples training has seen, with the share of them
-    defaults         arguments that no YAML sets and constructors fill in, by dotted name
-    written          the label that it was planned with, where a user has given it another
+    step_seconds     only if cells are matched by seconds
+    shared_draws     share of its parameters with the same initial values as the reference's
+    seen_lengths     for each of `eval.lengths` whose examples occur in training, the share of them that does
+    defaults         constructor arguments that no YAML sets, by dotted name, with their default values
+    written          the planned label, if a user has given the cell another one
     """
 
     id: str
-    name: str  # of its runs' folder
+    name: str  # the folder of its runs
     label: str
     levels: Levels
     reference: bool
@@ -104,13 +104,13 @@ class Cell(Record):
 
     @property
     def flops_per_step(self) -> float:
-        """Floating-point operations of a training step: 3 times those of its forward passes (Chowdhery 2022)."""
+        """FLOPs of a training step: 3 times those of its forward passes (Chowdhery 2022)."""
         return 3.0 * self.flops_per_token * (self.tokens_per_step or 1)
 
 
 @record
 class PlannedRun(Record):
-    """A cell with a seed; `path` is `<cell's name>/<key>`, `tuned` the settings that were chosen for this seed."""
+    """A cell and a seed; `path` is `<cell's name>/<key>`, `tuned` holds the settings tuned for this seed."""
 
     cell: str
     seed: int
@@ -120,7 +120,7 @@ class PlannedRun(Record):
 
 @record
 class Look(Record):
-    """Results of these seeds have been seen; `planned` are the looks of a sequence, `study` who saw them elsewhere."""
+    """One look at the results of these seeds; `planned` is the sequence of looks, `study` another study that looked."""
 
     seeds: list[int]
     planned: list[int] | None = optional(default=None)
@@ -130,7 +130,7 @@ class Look(Record):
 
 @record
 class Sequential(Record):
-    """The looks of seeds=auto, as numbers of seeds; the study is `at` one of them, and `max` is the last."""
+    """The looks of seeds=auto, as numbers of seeds: the current one is `at`, the last one `max`."""
 
     looks: list[int]
     at: int
@@ -139,7 +139,7 @@ class Sequential(Record):
 
 @record
 class ClaimText(Record):
-    """A claim as it was written, since when, and whether no comparison that it speaks of existed then."""
+    """A claim, when it was written, and whether it was registered: before any comparison that it is about existed."""
 
     claim: Claim
     written: str = ""
@@ -148,7 +148,7 @@ class ClaimText(Record):
 
 @record
 class ClaimEntry(ClaimText):
-    """A claim with its earlier texts; one that was taken out says when, and whether its results were seen by then."""
+    """A claim with its earlier versions; `withdrawn` and `seen`: when it was removed, and whether results were seen."""
 
     earlier: list[ClaimText] = dataclasses.field(default_factory=list)
     withdrawn: str | None = optional(default=None)
@@ -157,7 +157,7 @@ class ClaimEntry(ClaimText):
 
 @record
 class MarginText(Record):
-    """A margin, since when it holds, and whether no comparison existed then; None is none any more."""
+    """A margin, when it was set, and whether that was before any comparison existed; None if it was removed."""
 
     value: Number | str | None
     written: str = ""
@@ -173,7 +173,7 @@ class MarginEntry(MarginText):
 
 @record
 class CriterionText(Record):
-    """What counts as replicated, since when, and whether no comparison existed then; None is nothing any more."""
+    """A criterion of replication, when it was set, and whether before any comparison existed; None if removed."""
 
     value: Criterion | None
     written: str = ""
@@ -182,7 +182,7 @@ class CriterionText(Record):
 
 @record
 class CriterionEntry(CriterionText):
-    """The criterion of a study with its earlier ones, oldest first; `remark` says how else it was registered."""
+    """The criterion of a study with its earlier ones, oldest first; `remark` is a note on its registration."""
 
     earlier: list[CriterionText] = dataclasses.field(default_factory=list)
     remark: str | None = optional(default=None)
@@ -190,7 +190,7 @@ class CriterionEntry(CriterionText):
 
 @record
 class Tune(Record):
-    """What a study that tunes was asked for."""
+    """The request for tuning: the key, its values, and how they are tried."""
 
     key: str
     values: list[Any]
@@ -201,17 +201,17 @@ class Tune(Record):
 
 @record
 class TunedCell(Record):
-    """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all."""
+    """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all values."""
 
     value: Level
     values: dict[str, Level] = optional(default={})
     scores: list[Number | None]
-    edge: bool  # whether it is the first or last that was tried
+    edge: bool  # whether it is the first or last value tried
 
 
 @record
 class Tuning(Record):
-    """What was tuned before a study was trained: the key, its values, seeds per value, the study that did it."""
+    """The tuning before a study: the key, its values, seeds per value, and the study that tuned it."""
 
     key: str
     values: list[Level]
@@ -223,7 +223,7 @@ class Tuning(Record):
 
 @record
 class Manifest(Record):
-    """A study: what varies, its cells, the planned runs, what was claimed beforehand and what has been seen."""
+    """A study: its factors, cells, planned runs, registered claims, and the looks at its results."""
 
     format: int | None = optional(default=None)
     study: str
@@ -248,15 +248,15 @@ class Manifest(Record):
     cells: list[Cell]
     runs: list[PlannedRun]
     experiment: str | None = optional(default=None)
-    asks: str | None = optional(default=None)  # digest of all that its study file sets and claims
+    asks: str | None = optional(default=None)  # digest of everything that its study file sets and claims
     question: str | None = optional(default=None)
-    published: str | None = optional(default=None)  # the numbers that the study tests again, as people read them
-    figure: str | None = optional(default=None)  # the kind that mirrors the paper's
+    published: str | None = optional(default=None)  # the published numbers that the study retests, as text
+    figure: str | None = optional(default=None)  # the kind of figure that mirrors the paper's
     placebo_of: str | None = optional(default=None)
     exchange_of: str | None = optional(default=None)
     aliases: Aliases = dataclasses.field(default_factory=Aliases)
     remarks: list[str] = dataclasses.field(default_factory=list)
-    papers: dict[str, dict[str, Entry]] = optional(default={})  # of each variant, by key
+    papers: dict[str, dict[str, Entry]] = optional(default={})  # the papers that each variant cites, by key
     tunes: str | None = optional(default=None)
     tune: Tune | None = optional(default=None)
     endpoint: str | None = optional(default=None)
@@ -264,29 +264,29 @@ class Manifest(Record):
     placebos: str | None = optional(default=None)
     exchange: str | None = optional(default=None)
     timing: str | None = optional(default=None)
-    shown: dict[str, str] = optional(default={})  # what a user calls factors and levels
+    shown: dict[str, str] = optional(default={})  # the user's labels of factors and levels
     withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     claims_hash: str | None = None
     replicated: CriterionEntry | None = optional(default=None)
-    effects: MarginEntry | None = optional(default=None)  # "all": they are judged beside registered claims
+    effects: MarginEntry | None = optional(default=None)  # "all": effects get verdicts in addition to registered claims
     margin: MarginEntry | None = None
 
     def beside(self) -> dict[str, str]:
-        """The studies that belong to this one, by what they are to it."""
+        """The studies that accompany this one, by role (`placebos`, `exchange`)."""
         named = {"placebos": self.placebos, "exchange": self.exchange}
         return {role: name for role, name in named.items() if name}
 
 
 Status = Literal["done", "diverged", "failed"]
-Metrics = dict[str, Number | None]  # None was not finite
+Metrics = dict[str, Number | None]  # None: not finite
 
 
 @record
 class Provenance(Record):
-    """All that a run's numbers come from: its settings (a hash), versions, data, and code (a hash).
+    """Everything that a run's numbers depend on: settings (a hash), versions, data, and code (a hash).
 
-    `study` is the one that the run belongs to alone, under reuse=none or timing=isolated; `source` says where the data
-    were, `definitions` holds the digest of each by where it stands.
+    `study` is the only study that may use the run, under reuse=none or timing=isolated; `source` says where the data
+    came from, `definitions` maps each definition's qualified name to its digest.
     """
 
     numbers: str = ""
@@ -309,7 +309,7 @@ class RunError(Record):
 
 @record
 class Commit(Record):
-    """The code that a run was trained with, and whether it had changes."""
+    """The git commit that a run was trained with, and whether there were uncommitted changes."""
 
     commit: str | None = None
     dirty: bool | None = None
@@ -317,7 +317,7 @@ class Commit(Record):
 
 @record
 class Overfits(Record):
-    """How many times its lowest the validation loss ends at, and the step where it was lowest."""
+    """Final validation loss divided by the lowest, and the step of the lowest."""
 
     times: Number
     step: Number
@@ -325,7 +325,7 @@ class Overfits(Record):
 
 @record
 class Documents(Record):
-    """Scored targets and mean loss of each held-out document."""
+    """Names, numbers of scored targets and mean losses of held-out documents."""
 
     name: list[str] = optional(default=[])
     tokens: list[int] = optional(default=[])
@@ -334,14 +334,14 @@ class Documents(Record):
 
 @record
 class Result(Record):
-    """What a run ended with: its status, the metrics of its last step, and what it knows of itself, or None.
+    """The outcome of a run: its status, the metrics of its last step, and facts about the run, None where unknown.
 
-    `files` are the files beside it as they were written, `documents` the test split's by the name of the split,
-    `seconds` by phase with their total, `resumed` how often it went on from a checkpoint, `cpu_seconds` what its
-    processes took of the CPU, but for what a killed one did after its last checkpoint, `vectors_seconds` what training
-    the vectors of its embedding took, whichever run trained them.
-    `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` with it say something about
-    speed where `timing` is isolated: the runs of one `sitting` were trained one after another.
+    `files` holds the checksums of its other files, `documents` losses by document for each split, `seconds` the time
+    of each phase and the total, `resumed` how often the run continued from a checkpoint, `cpu_seconds` the CPU time of
+    its processes (without what a killed one did after its last checkpoint), `vectors_seconds` the time to train the
+    vectors of its embedding, whichever run trained them.
+    `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` are comparable only if
+    `timing` is isolated: the runs of one `sitting` were trained one after another.
     """
 
     status: Status
@@ -376,7 +376,7 @@ class Result(Record):
 
 @record
 class Evaluation(Record):
-    """Metrics of a trained model that came after its result, at other lengths say, and what they were measured with."""
+    """Metrics added after a run's result, such as those at other lengths, and the versions that they depend on."""
 
     metrics: Metrics = dataclasses.field(default_factory=dict)
     torch: str | None = None

@@ -1,4 +1,4 @@
-"""One run on disk: its files, its lock, what it logs and ended with, and whether its files are those that it wrote."""
+"""One run on disk: its files, lock, logged metrics and result, and checks that its files are undamaged."""
 
 import contextlib
 import datetime
@@ -17,13 +17,13 @@ from ablate.results.lease import Holder, Lease, holder, take
 from ablate.results.records import Evaluation, Manifest, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
-Row = dict[str, float]  # a logged step: step, tokens, seconds, and metrics by name
+Row = dict[str, float]  # a logged step: step, tokens, seconds, and metrics
 T = TypeVar("T", bound=Record)
 V = TypeVar("V")
 
 
 def now() -> str:
-    """The time as manifests and results keep it, UTC."""
+    """The current UTC time in ISO format, as manifests and results store it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
@@ -41,12 +41,12 @@ class Run:
         self.checkpoint_file = self.folder / "checkpoint.pt"
         self.weights_file = self.folder / "weights.safetensors"
         self.lease_file = self.folder / "lease.json"
-        self.lease: Lease | None = None  # while this process holds it
+        self.lease: Lease | None = None  # set while this process holds the run
 
     def result(self) -> Result | None:
-        """What the run ended with, or None while it has not ended.
+        """The run's result, or None while it has not ended.
 
-        Raises `Corrupt` where it is damaged, or a file is that it was written with.
+        Raises `Corrupt` if the result or a file that it vouches for is damaged.
         """
         try:
             found = read_json(self.result_file)
@@ -55,37 +55,37 @@ class Run:
         result = read_record(Result, found, self.result_file)
         for file in (self.config_file, self.metrics_file):
             verify(result, file)
-        # Weights are large: whether each byte is right is seen when they are used.  Removed ones are no damage.
+        # Weights are large, so their checksum is verified when they are used.  Removed weights are no damage.
         weights = self.weights_file
         if _written(result, weights) and not weights.exists() and any(weights.parent.glob(f"{weights.name}.corrupt*")):
             raise Corrupt(f"{weights} was damaged and has been set aside")
         return result
 
     def evaluation(self, whose: Evaluation | None = None) -> Metrics:
-        """Metrics of the trained model that came after its result, at other lengths say; raises `Corrupt`.
+        """Metrics that were added after the result, such as those at other lengths.  Raises `Corrupt`.
 
-        With `whose` (versions, data), those of other ones count for nothing.
+        With `whose` (torch version, data), metrics measured with another version or other data are ignored.
         """
         try:
             found = read_json(self.evaluation_file)
         except FileNotFoundError:
             return {}
         evaluation = read_record(Evaluation, found, self.evaluation_file)
-        # No other name: what training wrote is vouched for by the result, and nothing beside it may replace that.
+        # Only these names: metrics from training are in the checksummed result, and no other file may replace them.
         if not all("@" in name for name in evaluation.metrics):
             raise Corrupt(f"{self.evaluation_file} holds other things than metrics at lengths, such as test/loss@8")
         ours = whose is None or (evaluation.torch, evaluation.data_fingerprint) == (whose.torch, whose.data_fingerprint)
         return evaluation.metrics if ours else {}
 
     def provenance(self) -> Provenance | None:
-        """What the run came from, or None where it does not say; raises `Corrupt`."""
+        """The run's provenance, or None if it has no such file.  Raises `Corrupt`."""
         try:
             return read_record(Provenance, read_json(self.provenance_file), self.provenance_file)
         except FileNotFoundError:
             return None
 
     def metrics(self) -> tuple[list[Row], int]:
-        """The logged steps in order, and how many torn lines were passed over; raises `Corrupt`."""
+        """The logged steps in order, and how many torn lines were skipped.  Raises `Corrupt`."""
         try:
             lines = read_regular(self.metrics_file).split(b"\n")
         except FileNotFoundError:
@@ -95,14 +95,14 @@ class Run:
         return parse_lines(lines)
 
     def holder(self) -> Holder | None:
-        """Which process trains the run now, or None."""
+        """The process that trains the run now, or None."""
         return holder(self.lease_file)
 
     @contextlib.contextmanager
     def lock(self, wait: Callable[[], bool], device: str = "cpu") -> Iterator[bool]:
-        """Hold the run, asked for again and again while `wait()`; yields False when another process has it.
+        """Lock the run, retrying while `wait()` is true; yields False if another process has it.
 
-        A lock keeps out the processes of this host, a lease those of others.
+        The file lock excludes processes of this host, the lease those of other hosts.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "w", opener=no_link) as file:
@@ -113,7 +113,7 @@ class Run:
                 return
             self.lease = lease
             try:
-                for left in self.folder.glob(".*.tmp"):  # by a process that was killed while it wrote
+                for left in self.folder.glob(".*.tmp"):  # of a process killed while writing
                     left.unlink(missing_ok=True)
                 yield True
             finally:
@@ -121,13 +121,13 @@ class Run:
                 lease.release()
 
     def check(self) -> None:
-        """Raise Lost where another process has taken over what this one held."""
+        """Raise Lost if another process has taken over the run."""
         if self.lease:
             self.lease.check()
 
 
 def stamp(file: Path) -> tuple[int, int] | None:
-    """What tells whether a file has changed: time of its last change and size; None where there is none."""
+    """A file's modification time and size, which show whether it has changed; None if it is missing."""
     with contextlib.suppress(OSError):
         status = file.stat()
         return status.st_mtime_ns, status.st_size
@@ -135,7 +135,7 @@ def stamp(file: Path) -> tuple[int, int] | None:
 
 
 def read_record(kind: type[T], found: dict[str, Any], file: Path) -> T:
-    """What a file of a run holds, as a record.  Raises `Corrupt`."""
+    """The content of a run's file as a record.  Raises `Corrupt`."""
     try:
         return parse(kind, found)
     except ValueError as error:
@@ -143,7 +143,7 @@ def read_record(kind: type[T], found: dict[str, Any], file: Path) -> T:
 
 
 def noted(read: Callable[[], V | None]) -> tuple[V | None, list[str]]:
-    """What a file holds, or None and a note where it is corrupt."""
+    """The value that `read` returns, or None and a note if the file is corrupt."""
     try:
         return read(), []
     except Corrupt as error:
@@ -151,13 +151,13 @@ def noted(read: Callable[[], V | None]) -> tuple[V | None, list[str]]:
 
 
 def verify(result: Result, file: Path) -> None:
-    """Raise `Corrupt` unless a file beside a result is the one that it was written with, where it names one."""
+    """Raise `Corrupt` if the result lists a checksum for a file that the file does not have."""
     if written := _written(result, file):
         verify_sum(file, written, "the run is damaged")
 
 
 def verify_sum(file: Path, written: Sum, without: str) -> None:
-    """Raise `Corrupt` unless a file is what was written; `without` says what is amiss where it is gone."""
+    """Raise `Corrupt` unless a file is as it was written; `without` describes what its absence means."""
     try:
         how = wrong(file, written)
     except FileNotFoundError:
@@ -183,7 +183,7 @@ def _written(result: Result, file: Path) -> Sum | None:
 
 
 def lacking(run: Run, lengths: list[int]) -> list[int]:
-    """The lengths that a run has not been tested at, or of which the file cannot be read."""
+    """The lengths that a run has not been tested at; all of them if its evaluation file is corrupt."""
     try:
         known = run.evaluation()
     except Corrupt:
@@ -192,7 +192,7 @@ def lacking(run: Run, lengths: list[int]) -> list[int]:
 
 
 def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dict[str, list[int]]:
-    """Path of each run that is done but lacks lengths that its cell asks for, and which."""
+    """For each finished run, by path, the lengths in its cell's eval.lengths that it has not been tested at, if any."""
     lengths = {cell.id: cell.config.eval.lengths for cell in manifest.cells}
     done = [run for run in manifest.runs if statuses.get(run.path) == "done" and lengths[run.cell]]
     found = {run.path: lacking(Run(results, run.path), lengths[run.cell]) for run in done}
@@ -200,20 +200,20 @@ def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dic
 
 
 class MetricsWriter:
-    """Appends one JSON object per logged step, flushed; starts by cutting the file at `offset` bytes."""
+    """Appends one JSON object per logged step, unbuffered; first truncates the file to `offset` bytes."""
 
     def __init__(self, path: Path, offset: int = 0, check: Callable[[], None] = lambda: None):
-        check()  # who lost the run meanwhile, in a long setup say, must not cut what its successor has logged
+        check()  # a process that lost the run during setup must not truncate its successor's log
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Without a buffer: what a full disk refused must not be tried again when the file is closed.
+        # Unbuffered: a write that failed on a full disk must not be retried when the file is closed.
         self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0, opener=no_link)  # noqa: SIM115
         self.check = check
         self.file.truncate(offset)
-        self.bytes, self.sum = offset, hashlib.sha256(self.file.read(offset))  # and so on: no file is read twice
+        self.bytes, self.sum = offset, hashlib.sha256(self.file.read(offset))  # updated by `write`
         self.file.seek(offset)
 
     def write(self, row: Row) -> None:
-        """Append one row and hand it to the operating system; raises what `check` does."""
+        """Append one row.  Raises what `check` raises."""
         self.check()
         left = json.dumps(finite(row), allow_nan=False).encode() + b"\n"
         while left:
@@ -223,12 +223,12 @@ class MetricsWriter:
             left = left[taken:]
 
     def offset(self) -> int:
-        """Bytes that are safely on disk, for the checkpoint to remember."""
+        """Sync the file and return its size, which the checkpoint stores."""
         os.fsync(self.file.fileno())
         return self.file.tell()
 
     def written(self) -> Sum:
-        """What the file holds, as a result keeps it."""
+        """Size and digest of the file, for the result."""
         return Sum(bytes=self.bytes, sha256=self.sum.hexdigest())
 
     def close(self) -> None:

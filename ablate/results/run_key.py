@@ -1,4 +1,4 @@
-"""What a run is: the hash of everything that can change its numbers."""
+"""Run keys: the hash of everything that can change a run's numbers."""
 
 import contextlib
 import functools
@@ -23,11 +23,11 @@ from ablate.results.stored_targets import by_own_names, is_foreign, parts_of
 from ablate.results.tables import own_name
 
 CONSTANT = "ablate.training.schedule.Constant"
-KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
+KEYED = ("numbers", "versions", "data", "study", "code")  # the parts of a run's provenance that its key hashes
 
 
 def numbers(config: Config) -> dict[str, Any]:
-    """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
+    """The settings that a run's numbers depend on; data counts by its content, not by its path."""
     kept = {key: value for key, value in config.as_json().items() if key not in STUDY_KEYS}
     for section in ("train", "eval", "data"):
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
@@ -38,9 +38,9 @@ def numbers(config: Config) -> dict[str, Any]:
 
 
 def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
-    """An FFN's settings: a width that is given leaves our own rule for it without effect.
+    """An FFN's settings without `mult` and `multiple_of` if its width is set, as built-in FFNs then ignore them.
 
-    What a user's class takes these for is not known.
+    A user's class may use them in another way, so they stay.
     """
     given = ffn.get("hidden") is not None and not is_foreign(ffn)
     rule = ("mult", "multiple_of") if given else ()
@@ -48,20 +48,20 @@ def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What a run's numbers depend on beside its code, data and seed, as keys and names keep it."""
+    """The settings that a run's numbers depend on, as keys and names hash them: `_target_`s as bare names."""
     found: dict[str, Any] = by_own_names(numbers(config))
     return found
 
 
 def batches(config: Config, fingerprint: str) -> str:
-    """Hash of what decides the batches of a seed: cells with equal values see the same ones, and their seeds pair."""
+    """Hash of what determines a seed's batches: cells with equal values see the same ones, and their seeds pair."""
     other = ["placebo"] * (config.seed.placebo == "data")
     shared = [config.data.get("context"), config.train.batch_size, config.seed.data]
     return _digest([fingerprint, *shared, *other])[:16]
 
 
 def cell_id(name: str, config: Config, fingerprint: str) -> str:
-    """A cell's name in manifests, from that of its folder and what its numbers depend on: the same in every one."""
+    """A cell's id in manifests, the same in every study: a hash of its folder's name, its settings and its data."""
     return f"c{_digest([name, settings(config), fingerprint])[:10]}"
 
 
@@ -72,7 +72,7 @@ def run_key(config: Config, seed: int, fingerprint: str) -> str:
 
 
 def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
-    """All that a run's numbers come from.  No part of the key are `source` and `definitions`."""
+    """Everything that a run's numbers depend on.  `source` and `definitions` are not part of the key."""
     used = code_of(config)
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
     for name in (own_name(config.embedding["_target_"]), *kernels_of(config)):
@@ -89,29 +89,29 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
 
 
 def kernels_of(config: Config) -> list[str]:
-    """Whose kernels compute recurrences, where any do."""
+    """The libraries whose kernels compute recurrences, if any."""
     return sorted({str(node["kernels"]) for node in variants_of(config.attention) if node.get("kernels")})
 
 
 def settings_of(config: Config, seed: int) -> str:
-    """Hash of a run's settings."""
+    """Hash of a run's settings with its seed filled in."""
     found = settings(config)
     halves = {half: seed if found["seed"][half] is None else found["seed"][half] for half in ("init", "data")}
     return _digest(found | {"seed": found["seed"] | halves})
 
 
 def code_of(config: Config) -> Code:
-    """The code that a cell's runs pass through; what is not its own part counts for nothing."""
+    """The code that a cell's runs use; variants that the cell does not use do not count."""
     return code_of_parts(code_parts(config), config.user)
 
 
 def code_parts(config: Config) -> dict[str, str]:
-    """What a cell's runs pass through beside the loop: `_target_`s, by where they stand, and what words choose."""
+    """The parts that a cell's runs use besides the training loop: `_target_`s by path, and classes chosen by a word."""
     return dict(parts_of(numbers(config))) | chosen(config)
 
 
 def chosen(config: Config) -> dict[str, str]:
-    """The classes that words of a configuration choose; of code from outside, which may choose any of them, all."""
+    """The classes that words in a configuration choose; for user code, which may choose any of them, all."""
     found: dict[str, str] = {}
     for group, keys in CHOSEN.items():
         for node in variants_of(getattr(config, group)):
@@ -127,12 +127,12 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-# That classes, by their own names, leave a part of their numbers to; and that kernels are from.
+# The libraries that the numbers of a class depend on, by its name, and those of kernels.
 LIBRARIES = {"Word2Vec": ("gensim",), "fla": ("fla-core", "triton")}
 
 
 def torch_version() -> str:
-    """`torch.__version__`, from the file that torch itself has it from: loading torch takes a second."""
+    """`torch.__version__`, read from torch's version.py, since importing torch takes a second."""
     loaded, spec = sys.modules.get("torch"), importlib.util.find_spec("torch")
     file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     written = re.search(r"^__version__ = '(.+)'$", file.read_text(), re.MULTILINE) if file and not loaded else None
@@ -145,8 +145,7 @@ def torch_version() -> str:
 
 @functools.cache
 def library_versions(name: str) -> dict[str, str]:
-    """The versions of the libraries that the numbers of a class, by its own name, or of kernels depend on; "" if
-    lacking."""
+    """The versions of the libraries that a class (by its name) or kernels depend on; "" if not installed."""
     found = dict.fromkeys(LIBRARIES.get(name, ()), "")
     for library in found:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,4 +1,4 @@
-"""The classes and functions that a stored configuration names by `_target_`, and where they stand now.  No torch."""
+"""The `_target_`s of a saved configuration, and where these classes and functions are now.  Needs no torch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from ablate.results.tables import own_name
 
 
 def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """Every `_target_` of a configuration, or a part of it, and where it stands."""
+    """Each `_target_` in a configuration, or in a part of one, with its dotted path."""
     value = value.as_json() if isinstance(value, Config) else value
     for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
         if key == "_target_":
@@ -20,7 +20,7 @@ def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
 
 
 def renamed(value: Any, rename: Callable[[str], str]) -> Any:
-    """A part of a configuration with each `_target_` by another name, wherever it stands."""
+    """A part of a configuration with every `_target_` renamed, at any depth."""
     if isinstance(value, list):
         return [renamed(item, rename) for item in value]
     if not isinstance(value, dict):
@@ -29,14 +29,14 @@ def renamed(value: Any, rename: Callable[[str], str]) -> Any:
 
 
 def by_own_names(value: Any) -> Any:
-    """A part of a configuration with each `_target_` by its own name: code that moved is the same code."""
+    """A part of a configuration with `_target_`s reduced to bare names, so that moved code counts as the same."""
     return renamed(value, own_name)
 
 
 def found_anew(config: Config, user: Iterable[str]) -> Config:
-    """A stored configuration, with each class of the user's packages by where it stands now.
+    """A saved configuration with the `_target_`s of user packages updated to where these classes are now.
 
-    One that is no longer where it was is the one of its name in these packages; where none or several are, it stays.
+    A class that was moved is looked up by name in these packages; unless exactly one is found, its path is kept.
     """
     user = list(user)
     tops = tuple(sorted({package.partition(".")[0] for package in user}))
@@ -61,11 +61,11 @@ def targets_of(value: Any) -> Iterator[str]:
 
 
 def is_foreign(config: Any) -> bool:
-    """Whether any part of a configuration, or of one of its parts, is code from outside this package."""
+    """Whether any `_target_` in a configuration, or in a part of one, is user code."""
     return any(not within(target, BUILT_IN) for target in targets_of(config))
 
 
 def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:
-    """The packages of the user's own that `_target_`s are from and that Python does not find here."""
+    """The user packages that these `_target_`s need and Python cannot find."""
     tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in user}
     return sorted(top for top in tops if find(top) is None)

@@ -1,4 +1,4 @@
-"""A study on disk, read as tables; where its files and those of runs are:
+"""A study on disk, read as tables.  Layout of results:
 
     results/runs/<cell>/s<seed>-<key>/  config.yaml metrics.jsonl result.json checkpoint.pt weights.safetensors
                                         evaluation.json provenance.json
@@ -48,17 +48,17 @@ class Study:
 
     runs    one row per planned run: cell, label, seed, one column per factor, status (done, diverged, failed, or
             missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path,
-            error, what the run knows of itself (steps, seconds, device, torch, ended, commit, dirty), and the metrics
-            of the last step (`test/loss`, ...; NaN where the run did not end as done) with those that came after it
-            (`test/loss@128`); of a study that is timed also `train/step_seconds` and `train/tokens_per_second`
-    curves  one row per logged step: cell, label, seed, path, one column per factor (of the factor `step`
-            it is `step_variant`), and what was logged (step, tokens, `val/loss`, ...)
+            error, facts about the run (steps, seconds, device, torch, ended, commit, dirty), and the metrics of the
+            last step (`test/loss`, ...; NaN unless the run is done) with those added later (`test/loss@128`); in a
+            timed study also `train/step_seconds` and `train/tokens_per_second`
+    curves  one row per logged step: cell, label, seed, path, one column per factor (`step_variant` for the factor
+            `step`), and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
-    beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without the other tables
+    beside  the accompanying studies by role (`placebos`, `exchange`), with their runs only
 
-    documents  one row per held-out document, one column per run that is done, by cell and seed: mean test losses
+    documents  one row per held-out document, one column per finished run (cell, seed): mean test losses
 
-    results    the folder that holds its runs; None of one that was read from elsewhere
+    results    the folder that holds its runs; None for a study read from elsewhere
     """
 
     manifest: Manifest
@@ -70,16 +70,16 @@ class Study:
     results: Path | None = None
 
     def __repr__(self) -> str:
-        """A line: what a manifest holds would fill screens."""
+        """One line, as a whole manifest would fill screens."""
         held = ", ".join(field.name for field in dataclasses.fields(self))
         runs, cells = counted(len(self.runs), "run"), counted(len(self.manifest.cells), "cell")
         return f"<Study {self.manifest.study}: {runs} of {cells}; {held}>"
 
 
 def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:
-    """Read a study from disk, by its manifest there, or by another.  Raises FileNotFoundError and `Corrupt`.
+    """Read a study from disk, by its own manifest unless another is given.  Raises FileNotFoundError and `Corrupt`.
 
-    Without `curves` neither they nor the losses by document are read.
+    Without `curves`, neither learning curves nor losses by document are read.
     """
     import pandas
 
@@ -117,14 +117,14 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
 
 
 def nothing_logged() -> pandas.DataFrame:
-    """The curves of a study of which no step was logged, or read."""
+    """The curves of a study without logged steps, or whose curves were not read."""
     import pandas
 
     return pandas.DataFrame(columns=["cell", "seed", "step"])
 
 
 def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
-    """The result of a run; raises `Corrupt` where it is that of another run than the planned one."""
+    """The result of a run.  Raises `Corrupt` if it belongs to another run than the planned one."""
     result = run.result()
     if result is None:
         return None

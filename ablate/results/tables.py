@@ -1,4 +1,4 @@
-"""Files of runs as tables: logged lines, results, speed, losses by document; whether a run is the planned one."""
+"""Tables from the files of runs: logged steps, results, speed, losses by document; checks that a run is as planned."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
 SECTIONS = (*VARIED, "model", "data", "train", "optim")
-# What may differ between two studies that share a run: see run_key.numbers.
+# Settings that may differ between two studies that share a run: see run_key.numbers.
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.min_lr_ratio"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
-EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged without an evaluation, as train/… is
+EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged between evaluations, too, like train/…
 PROVENANCE = ("steps", "seconds", "cpu_seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns
 
 Row = dict[str, Any]
 
 
 def named_rows(table: pandas.DataFrame) -> Iterator[Any]:
-    """The rows of a table as named tuples: what `itertuples` gives, in a tenth of its time."""
+    """The rows of a table as named tuples, like `itertuples` in a tenth of the time."""
     row = _named(("Index", *map(str, table.columns)))
     cells = table.to_numpy(object).tolist()
     return (row(place, *values) for place, values in zip(table.index, cells, strict=True))
@@ -46,9 +46,9 @@ def _named(columns: tuple[str, ...]) -> Callable[..., Any]:
 
 
 def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
-    """The JSON objects of a file's lines in order, and how many torn lines were passed over."""
+    """The JSON objects in these lines, in order, and how many torn lines were skipped."""
     given = [line for line in lines if line.strip()]
-    try:  # all at once takes half the time
+    try:  # parsing all lines at once takes half the time
         rows = json.loads(b"[" + b",".join(given) + b"]")
         if len(rows) == len(given) and all(type(row) is dict for row in rows):
             return rows, 0
@@ -62,7 +62,7 @@ def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
 
 
 class Columns:
-    """Rows of many runs, kept by column: a fifth of the memory of as many dicts."""
+    """Rows of many runs, stored by column: a fifth of the memory of dicts."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[Any]] = {}
@@ -78,7 +78,7 @@ class Columns:
         self.counts.append(len(rows))
 
     def frame(self, runs: list[Row]) -> pandas.DataFrame:
-        """A row per logged row; `runs` has the columns that say whose it is, a row per call of `add`."""
+        """A row per logged row; `runs` has the columns that identify the run, one dict per call of `add`."""
         import numpy as np
         import pandas
 
@@ -90,22 +90,22 @@ class Columns:
 
 
 def curve_column(factor: str) -> str:
-    """The column of curves that holds a factor's levels: `step_variant` of `step`, as steps are logged."""
+    """The column of curves with a factor's levels: `step_variant` for `step`, whose name the logged step has."""
     return f"{factor}_variant" if factor in EACH_STEP else factor
 
 
 def as_planned(cell: Cell, run: PlannedRun) -> Cell:
-    """A cell as one of its planned runs has it: with the settings that tuning chose for the run's seed alone."""
+    """A cell with the settings that tuning chose for the seed of this run."""
     if not run.tuned:
         return cell
-    config = cell.config.as_json()  # a newer version may have tuned a key that there is none of here
+    config = cell.config.as_json()  # a newer version may have tuned a key that does not exist here
     for key, value in run.tuned.items():
         config = with_value(config, key.split("."), value)
     return dataclasses.replace(cell, config=dataclasses.replace(typed(config), user=cell.config.user))
 
 
 def planned_cells(manifest: Manifest) -> list[Cell]:
-    """The cells of a study, each as often as its runs are set otherwise: once, but for tuning anew for each seed."""
+    """The cells of a study, each once for every distinct setting of its runs: once unless tuned per seed."""
     found: list[Cell] = []
     for cell in manifest.cells:
         runs = [run for run in manifest.runs if run.cell == cell.id and run.tuned]
@@ -115,7 +115,7 @@ def planned_cells(manifest: Manifest) -> list[Cell]:
 
 
 def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Row:
-    """What a table of runs says of a run of `cell` that ended with `result`, None where it has not."""
+    """The row of a run of `cell` in the table of runs; `result` is None if the run has not ended."""
     shape: Row = {"params": cell.params, "flops_per_token": cell.flops_per_token, "batches": cell.batches}
     if result is None:
         return cell.levels | shape | {"status": "missing", "error": None} | dict.fromkeys(PROVENANCE)
@@ -134,16 +134,16 @@ def _provenance(result: Result) -> Row:
 
 
 class Planned:
-    """Whether runs on disk are those of a study's cells; a configuration that many seeds share is read once."""
+    """Checks that runs on disk are those planned; a configuration that many seeds share is parsed once."""
 
     def __init__(self) -> None:
         self.read: dict[bytes, Row] = {}
         self.notes: list[str] = []
 
     def other(self, cell: Cell, seed: int, result: Result, text: bytes | None, where: str) -> str:
-        """What a result, or the configuration beside it, has that its cell has not; "" where it is the planned run.
+        """How a result or its saved configuration `text` differs from the planned run; "" if it does not.
 
-        A text that cannot be read is noted, and not compared.
+        An unreadable configuration is noted and not compared.
         """
         for name, one, planned in (
             ("params", result.params, cell.params),
@@ -180,12 +180,12 @@ def _differences(config: Row, planned: Row) -> Iterator[str]:
 
 
 def own_name(target: Any) -> str:
-    """The name of a `_target_` wherever it stands: code that moved is the same code."""
+    """The last part of a `_target_`, so that code that moved counts as the same."""
     return str(target).rpartition(".")[2]
 
 
 def mixed(runs: pandas.DataFrame) -> list[str]:
-    """A sentence for each thing that runs of one study should share and do not: versions, kind of device."""
+    """A sentence for each property that runs of a study should share but do not: torch's version, kind of device."""
     notes = []
     for column, what in MIXED.items():
         known = runs[column].dropna().astype(str)
@@ -201,14 +201,14 @@ def mixed(runs: pandas.DataFrame) -> list[str]:
 
 
 def is_timed(manifest: Manifest) -> bool:
-    """Whether the runs of a study are timed, so that their seconds can be compared."""
+    """Whether the runs of a study are timed in isolation, so that their speed can be compared."""
     return manifest.timing == "isolated"
 
 
 def speed_of(manifest: Manifest, result: Result | None) -> dict[str, Any]:
-    """The columns of a run that its study is timed for: its speed, and its sitting; none of other studies.
+    """The columns with speed and sitting of a run in a timed study; empty for other studies.
 
-    The steps of a run that was continued were timed in several sittings, which is none of its partners'.
+    A continued run was timed in several sittings, so it gets a sitting that no partner has.
     """
     if not is_timed(manifest):
         return {}
@@ -219,7 +219,7 @@ def speed_of(manifest: Manifest, result: Result | None) -> dict[str, Any]:
 
 
 def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
-    """Runs without the speed of seeds whose cells were not all trained in one sitting, and what to say of those."""
+    """Runs without the speed of seeds whose cells were not all trained in one sitting, and a note on these seeds."""
     if "sitting" not in runs:
         return runs, []
     sittings = runs.groupby("seed")["sitting"].nunique()
@@ -236,7 +236,7 @@ DOCUMENT = ("text", "name", "tokens")
 
 
 def tested_on(result: Result | None) -> Documents | None:
-    """The test documents of a run that is done, with their losses; None where it keeps none that fit together."""
+    """The test documents of a finished run with their losses; None if there are none or lengths disagree."""
     if result is None or result.status != "done":
         return None
     test = (result.documents or {}).get("test")
@@ -245,10 +245,10 @@ def tested_on(result: Result | None) -> Documents | None:
 
 
 def by_document(tested: dict[Whose, Documents]) -> pandas.DataFrame:
-    """Mean losses (documents, runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.
+    """Mean losses (documents × runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.
 
-    Runs that were tested on other documents have rows of their own, another `text`, and NaN in all others; what was not
-    finite is NaN, too.
+    Runs that were tested on other documents have separate rows, with another `text`, and NaN in all others.  Losses
+    that are not finite are NaN, too.
     """
     import numpy as np
     import pandas
@@ -268,5 +268,5 @@ def by_document(tested: dict[Whose, Documents]) -> pandas.DataFrame:
 
 
 def no_documents() -> pandas.DataFrame:
-    """The table of a study whose runs keep no losses by document."""
+    """The table of a study without losses by document."""
     return by_document({})
