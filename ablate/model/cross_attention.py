@@ -1,4 +1,4 @@
-"""What attends to a source in an encoder-decoder's decoder: what `attention` is, or a choice of its own."""
+"""Cross-attention of an encoder-decoder's decoder: the same as `attention`, or a separate choice."""
 
 from collections.abc import Callable
 
@@ -6,5 +6,5 @@ from torch import nn
 
 
 def same(attention: Callable[[], nn.Module]) -> nn.Module:
-    """Another of what attends to the sequence itself (Vaswani 2017, arXiv 1706.03762)."""
+    """A second module of the layer's own attention (Vaswani 2017, arXiv 1706.03762)."""
     return attention()

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a function of (seed, step, site, index) alone."""
+"""Dropout with a mask that depends only on (seed, step, site, index)."""
 
 import hashlib
 
@@ -9,12 +9,11 @@ from ablate.config.ranges import within
 
 
 class Dropout(nn.Module):
-    """y = x · m / (1 − p), m ~ Bernoulli(1 − p), while training (Srivastava 2014).
+    """y = x · m / (1 − p) with m ~ Bernoulli(1 − p) in training (Srivastava 2014).
 
-    The mask is a counter-based hash, so it does not depend on what else a program draws: `rekey` sets its key for each
-    step, and models stacked under vmap have the masks that each has alone.  Where a batch is taken in parts, `first` is
-    the row of the whole batch that x begins with, so that each row keeps its mask; x has the rows in its first
-    dimension.
+    The mask is a counter-based hash, independent of all other random draws.  `rekey` sets its key at each step, and
+    models stacked under vmap have the same masks as each alone.  If a batch is split into parts, `first` is the batch
+    row at which x starts, so that each row keeps its mask; rows are the first dimension of x.
     """
 
     def __init__(self, p: float):
@@ -26,10 +25,10 @@ class Dropout(nn.Module):
         self.register_buffer("first", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:  # any shape
-        if self.p == 0 or not self.training:  # in this order: without dropout one graph serves training and evaluation
+        if self.p == 0 or not self.training:  # p first: without dropout one graph serves training and evaluation
             return x
         index = torch.arange(x.numel(), device=x.device).view(x.shape) + self.first * (x.numel() // max(1, len(x)))
-        # The key comes first: inductor computes a product of an index and a constant in too few bits.
+        # The key is added first: inductor computes a product of an index and a constant in too few bits.
         keep = _hash((self.key + index) * _GOLDEN) >= int(self.p * 2**24)
         return x * keep / (1 - self.p)
 
@@ -38,21 +37,21 @@ _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 
 
 def _hash(z: Tensor) -> Tensor:
-    """SplitMix64's finaliser on int64 (products wrap), down to its upper 24 bits."""
+    """SplitMix64's finaliser on int64, which wraps around, reduced to the upper 24 bits."""
     z = (z ^ ((z >> 30) & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
     z = (z ^ ((z >> 27) & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
     return ((z ^ ((z >> 31) & (2**33 - 1))) >> 40) & (2**24 - 1)
 
 
 def rekey(model: nn.Module, seed: int, step: int) -> None:
-    """Set the key of every dropout site of a model (its name) for one training step."""
+    """Set the key of each dropout site of a model, identified by its name, for a training step."""
     for site, module in model.named_modules():
         if isinstance(module, Dropout) and module.p > 0:
             module.key.fill_(_keyed(f"dropout/{seed}/{step}/{site}"))
 
 
 def step_seed(seed: int, step: int) -> int:
-    """The seed of what a training step draws."""
+    """The seed of a training step's own random numbers."""
     return _keyed(f"step/{seed}/{step}")
 
 
@@ -61,7 +60,7 @@ def _keyed(name: str) -> int:
 
 
 def seed_others(seed: int, step: int, device: torch.device) -> None:
-    """Set torch's own generators for one training step, for parts from outside, which may draw from them."""
+    """Seed torch's global generators for one training step, since user components may use them."""
     key = _keyed(f"draws/{seed}/{step}")
     torch.default_generator.manual_seed(key)  # torch.manual_seed would seed all accelerators, too
     if device.type == "cuda":
@@ -69,7 +68,7 @@ def seed_others(seed: int, step: int, device: torch.device) -> None:
 
 
 def begin_at(model: nn.Module, row: int) -> None:
-    """Tell every dropout site of a model which row of the whole batch the next part begins with."""
+    """Set the batch row at which the next part starts, for all dropout sites of a model."""
     for module in model.modules():
         if isinstance(module, Dropout) and module.p > 0:
             module.first.fill_(row)

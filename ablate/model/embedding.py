@@ -1,4 +1,4 @@
-"""What turns ids into vectors: (B, T) -> (B, T, C)."""
+"""Token embeddings: ids (B, T) -> vectors (B, T, C)."""
 
 import torch
 import torch.nn.functional as F
@@ -8,10 +8,10 @@ from ablate.config.errors import BadComponent
 
 
 class Embedding(nn.Module):
-    """Row i of a table for id i (Bengio 2003), drawn as `init` says; a `frozen` one stays as it is drawn.
+    """Row i of a table for id i (Bengio 2003), initialised by `init`; a `frozen` table is not trained.
 
-    `width` features where it is given, which a matrix of the stack, and of a tied head, leads to `dim` and back
-    (ALBERT, Lan 2019, arXiv 1909.11942), else `dim`.
+    With `width` rows have that many features, which a matrix of the stack, and one of a tied head, map to `dim` and
+    back (ALBERT, Lan 2019, arXiv 1909.11942).
     """
 
     def __init__(self, vocab: int, dim: int, width: int | None, frozen: bool):
@@ -25,7 +25,7 @@ class Embedding(nn.Module):
 
 
 def check_tied(table: nn.Module, vocab: int, width: int) -> None:
-    """Raise BadComponent for an embedding that cannot be the head: without a `weight` (vocab, width), or frozen."""
+    """Raise BadComponent if an embedding cannot be tied to the head: no `weight` (vocab, width), or frozen."""
     name, weight = type(table).__name__, getattr(table, "weight", None)
     if not isinstance(weight, Tensor) or tuple(weight.shape) != (vocab, width):
         problem = f"{name} has no matrix of {vocab} × {width} called weight"

@@ -1,4 +1,4 @@
-"""Feed-forward networks side by side, each for rows of its own: what a mixture of experts computes."""
+"""Batched feed-forward networks, each applied to its own rows: the experts of a mixture of experts."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Expert = Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu"]
 
 
 class Experts(nn.Module):
-    """FFNs without biases side by side, whose matrices are (n, in, out): rows in groups, each through one of them."""
+    """FFNs without biases with stacked matrices (n, in, out): each group of rows passes one of them."""
 
     def __init__(self, count: int, dim: int, hidden: int, expert: Expert):
         super().__init__()
@@ -26,21 +26,21 @@ class Experts(nn.Module):
         self.up = matrices(count, dim, hidden, "in")
         self.down = matrices(count, hidden, dim, "out")
 
-    def forward(self, x: Tensor, ends: Tensor) -> Tensor:  # (N, C), where each group of rows ends (n,) -> (N, C)
+    def forward(self, x: Tensor, ends: Tensor) -> Tensor:  # (N, C), ends of the groups of rows (n,) -> (N, C)
         up = grouped(x, self.up, ends)
         inner = self.activation(up) if self.gate is None else self.activation(grouped(x, self.gate, ends)) * up
         return grouped(inner, self.down, ends)
 
 
 def matrices(count: int, rows: int, columns: int, role: str) -> nn.Parameter:
-    """A parameter of as many matrices, not yet drawn."""
+    """A parameter of `count` matrices, not yet initialised."""
     made = nn.Parameter(torch.zeros(count, rows, columns))
     made.role = role
     return made
 
 
 def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Rows of x, in groups that end at `ends`, each times its group's matrix: (N, in), (n, in, out) -> (N, out)."""
+    """Multiply groups of rows of x, ending at `ends`, by their matrices: (N, in), (n, in, out) -> (N, out)."""
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
@@ -50,9 +50,9 @@ def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 @functools.cache
 def register_operators() -> None:
-    """Make operators of our own of the two products of groups.
+    """Register the two grouped products as custom operators.
 
-    How many rows an expert gets depends on the data, and so would a graph that is compiled of their loops.
+    The number of rows per expert depends on the data, and so would a compiled graph of these loops.
     """
     product = torch.library.custom_op("ablate::grouped_product", product_of_groups, mutates_args=())
     product.register_fake(lambda x, weight, ends: x.new_empty(len(x), weight.shape[-1]))
@@ -67,7 +67,7 @@ def register_operators() -> None:
 
 
 def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Each group's rows of x times the group's matrix: (N, in), (groups, in, out), ends of the groups -> (N, out)."""
+    """Multiply each group's rows of x by its matrix: (N, in), (groups, in, out), ends of the groups -> (N, out)."""
     made = x.new_zeros(len(x), weight.shape[-1])
     for start, end, matrix in groups(ends, weight):
         torch.mm(x[start:end], matrix, out=made[start:end])
@@ -75,12 +75,12 @@ def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 
 def flops_of_groups(x: Sequence[int], weight: Sequence[int], *args: Any, **kwargs: Any) -> int:
-    """FLOPs of the product by the shapes of its rows and matrices: each row is in one group."""
+    """FLOPs of the grouped product from its shapes: each row is in one group."""
     return 2 * x[0] * weight[-2] * weight[-1]
 
 
 def gradient_of_groups(x: Tensor, of_rows: Tensor, ends: Tensor) -> Tensor:
-    """Of each group xᵀ · gradient: (N, in), (N, out) -> (n, in, out)."""
+    """xᵀ · gradient of each group: (N, in), (N, out) -> (n, in, out)."""
     made = x.new_zeros(len(ends), x.shape[-1], of_rows.shape[-1])
     for start, end, matrix in groups(ends, made):
         torch.mm(x[start:end].t(), of_rows[start:end], out=matrix)
@@ -88,13 +88,13 @@ def gradient_of_groups(x: Tensor, of_rows: Tensor, ends: Tensor) -> Tensor:
 
 
 def groups(ends: Tensor, of_each: Tensor) -> list[tuple[int, int, Tensor]]:
-    """Where each group that has rows starts and ends, and what of a tensor is its own."""
+    """Start, end and tensor of each non-empty group."""
     found = ends.tolist()
     return [group for group in zip([0, *found], found, of_each, strict=False) if group[0] < group[1]]
 
 
 def rows_and_matrices(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-    """The gradients of `grouped` in rows and matrices, where they are asked for."""
+    """The gradients of `grouped` with respect to rows and matrices, if needed."""
     x, weight, ends = ctx.saved_tensors
     of_x = torch.ops.ablate.grouped_product(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
     of_weight = torch.ops.ablate.grouped_gradient(x, gradient, ends) if ctx.needs_input_grad[1] else None
@@ -102,7 +102,7 @@ def rows_and_matrices(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor
 
 
 def one_by_one(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
-    """The rule by which vmap calls an operator: for each entry of a stack, one after another."""
+    """A vmap rule that calls an operator for each entry of a batch in turn."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *given: Tensor) -> tuple[Tensor, int]:
         stacked = [

@@ -1,8 +1,8 @@
-"""What training descends: the mean cross-entropy of the targets, and named terms beside it.
+"""Training objectives: the mean cross-entropy of the targets plus named terms.
 
-Terms come from the objective and from components: a class of a component names in `auxiliary` the attributes in which
-its forward pass in training leaves a loss, a number each; those of all modules add up.  What a model is measured by
-stays the cross-entropy.
+Terms come from the objective and from components.  A component's class lists in `auxiliary` the attributes in which
+its forward pass stores losses during training, one number each; equal names add up over modules.  Models are still
+evaluated by the cross-entropy.
 """
 
 import inspect
@@ -14,24 +14,24 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least, within
 
-OFFERED = ("logits", "targets", "inputs", "later", "hidden")  # what `terms` of an objective may ask for by name
-IGNORE = -100  # a target that is not scored; cross_entropy's own default
+OFFERED = ("logits", "targets", "inputs", "later", "hidden")  # arguments that `terms` may take by name
+IGNORE = -100  # a target that is not scored; the default of cross_entropy
 
 
 class Objective:
-    """Σ −log p(y) + Σ terms, both over the targets y, divided by how many are scored; a subclass says its `terms`.
+    """Σ −log p(y) + Σ terms over the targets y, divided by the number of scored ones; a subclass defines `terms`.
 
-    These are given what their signature names: `logits` (..., V); `targets` (...); `inputs`, what the model was called
-    with, by name; `later`, logits of each later token; `hidden`, the stream after each layer, (B, T, C) each, those of
-    an encoder first.  What an objective holds, a trained model say, is no part of the model: it is neither counted nor
-    trained nor kept in checkpoints.
+    `terms` receives the arguments in its signature: `logits` (..., V); `targets` (...); `inputs`, the model's inputs by
+    name; `later`, logits of each later token; `hidden`, the stream after each layer, (B, T, C) each, an encoder's
+    first.  Modules that an objective holds, such as a trained model, are not part of the model: they are neither
+    counted nor trained nor saved in checkpoints.
     """
 
-    kinds: tuple[str, ...] = ("lm", "mlm", "classification", "seq2seq")  # of the tasks that it is for
-    later = 0  # tokens after the next one that the model is to predict, too
+    kinds: tuple[str, ...] = ("lm", "mlm", "classification", "seq2seq")  # kinds of tasks that it supports
+    later = 0  # number of tokens after the next one that the model also predicts
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What is added, by name, summed over the targets: a number each."""
+        """The terms by name, each a number summed over the targets."""
         return {}
 
 
@@ -58,7 +58,7 @@ class CrossEntropy(Objective):
 class MultiToken(CrossEntropy):
     """CrossEntropy + `weight` · Σ_{i=2…tokens} −log p_i(y_{t+i−1}), y_t the next token (Gloeckle 2024, 2404.19737).
 
-    Each further token has a block of its own, which reads what the last block reads; norm and head are shared.
+    Each later token has an additional block, with the last block's input; norm and head are shared.
     """
 
     kinds = ("lm",)
@@ -69,7 +69,7 @@ class MultiToken(CrossEntropy):
         self.weight = above("objective.weight", weight, 0)
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
-        """See Objective; what lies beyond the end of a row is not scored."""
+        """See Objective; targets beyond the end of a row are not scored."""
         losses = [
             F.cross_entropy(one[:, :-i].flatten(0, -2), targets[:, i:].flatten(), reduction="sum")
             for i, one in enumerate(later, 1)
@@ -79,7 +79,7 @@ class MultiToken(CrossEntropy):
 
 
 def asked(objective: Objective) -> list[str]:
-    """What the terms of an objective ask for."""
+    """The arguments that an objective's `terms` takes."""
     return list(inspect.signature(objective.terms).parameters)
 
 
@@ -92,9 +92,9 @@ def terms_of(
     scored: int,
     share: float,
 ) -> dict[str, Tensor]:
-    """What is added to the mean cross-entropy of a forward pass in training, by name.
+    """The terms added to the mean cross-entropy of a forward pass in training, by name.
 
-    `scored` targets and the whole of all rows, of which these are a `share`, are those of the step's batch.
+    `scored` is the number of scored targets of the whole batch, and `share` the share of its rows in this part.
     """
     offered: dict[str, Any] = {"logits": logits, "targets": targets, "inputs": inputs}
     offered["later"] = [one.float() for one in taken(model, "later_logits")]
@@ -109,7 +109,7 @@ def terms_of(
 
 
 def auxiliary(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The losses that components left in their last forward pass, which are taken away: what holds them is no copy."""
+    """The losses stored by components in their last forward pass, which are removed so that modules can be copied."""
     for module in model.modules():
         for name in getattr(module, "auxiliary", ()):
             if (term := getattr(module, name, None)) is not None:
@@ -118,12 +118,12 @@ def auxiliary(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def has_auxiliary(model: nn.Module) -> bool:
-    """Whether components of a model leave losses of their own."""
+    """Whether components of a model store auxiliary losses."""
     return any(getattr(module, "auxiliary", ()) for module in model.modules())
 
 
 def taken(model: nn.Module, name: str) -> list[Tensor]:
-    """The tensors that a model form left in an attribute, which it no longer has then."""
+    """Remove and return the tensors that a model stored in an attribute."""
     found = getattr(model, name, ())
     if found:
         setattr(model, name, ())

@@ -1,4 +1,4 @@
-"""How initial scales, learning rates and multipliers follow the width of a model."""
+"""Parametrizations: how initial scales, learning rates and multipliers depend on the width of a model."""
 
 import math
 from functools import partial
@@ -13,35 +13,35 @@ from ablate.model.init import fans, role_of
 
 
 class Parametrization:
-    """What goes by the width of a model; `base_dim` is the width at which nothing changes, None where nothing does."""
+    """The base class; `base_dim` is the width at which nothing changes, None if nothing depends on the width."""
 
     base_dim: int | None = None
     base_head_dim: int | None = None
 
     def follow(self, model: nn.Module, base: nn.Module) -> None:
-        """Have a model's parameters go by those of a base model: `rates` of one are its shares of the learning rate,
-        by the rule of an optimiser.  Raises BadComponent.
+        """Scale a model's parameters relative to a base model; `rates` of a parameter are its factors of the learning
+        rate, per rule of an optimiser.  Raises BadComponent.
         """
         raise NotImplementedError
 
 
 class Standard(Parametrization):
-    """Widths count as `init` and the optimiser have it."""
+    """No dependence on the width beyond that of `init` and the optimiser."""
 
 
 class MuP(Parametrization):
-    """Maximal update parametrization (Yang 2022, arXiv 2203.03466, table 8), from a base model of width `base_dim`.
+    """Maximal update parametrization (Yang 2022, arXiv 2203.03466, table 8), relative to a base width `base_dim`.
 
-    With m the ratio of a width to the base model's, everything is as at the base width, but for
+    With m the ratio of a width to the base model's, everything is as at the base width, except:
 
-    hidden matrices   drawn with σ / √m of what they read; Adam's rate / m, SGD's · m of what they write / m of what
-                      they read
-    tables, vectors   drawn as at the base width; SGD's rate · m
-    the head          drawn as at the base width, and what it reads / m; SGD's rate · m
-    scores            √d₀ / d in place of 1 / √d, with d features of a head, d₀ in the base model: `base_head_dim`, or
-                      what its width leaves for as many heads
+    hidden matrices   initialised with σ / √m, Adam's rate / m, with m of their input; SGD's rate · m of their output
+                      / m of their input
+    tables, vectors   initialised as at the base width; SGD's rate · m
+    the head          initialised as at the base width, its input divided by m; SGD's rate · m
+    scores            √d₀ / d instead of 1 / √d, with d features per head, and d₀ in the base model: `base_head_dim`, or
+                      its width divided by the number of heads
 
-    The decay of a step, rate · λ, is the same at all widths.
+    The weight decay of a step, rate · λ, is the same at all widths.
     """
 
     def __init__(self, base_dim: int, base_head_dim: int | None):
@@ -65,7 +65,7 @@ class MuP(Parametrization):
 
 
 def follow_modules(model: nn.Module, base: nn.Module) -> None:
-    """Have a model's scores and head go by those of a base model.  Raises BadComponent."""
+    """Scale a model's attention scores and head relative to a base model.  Raises BadComponent."""
     for (name, module), other in zip(model.named_modules(), base.modules(), strict=True):
         if isinstance(module, Attention) and isinstance(other, Attention):
             module.scale *= math.sqrt(other.head_dim / module.head_dim)
@@ -79,12 +79,12 @@ def follow_modules(model: nn.Module, base: nn.Module) -> None:
 
 
 def divided(_: nn.Module, given: tuple[Tensor], by: float) -> tuple[Tensor]:
-    """What a head reads, divided by a number."""
+    """Forward pre-hook that divides a module's input."""
     return (given[0] / by,)
 
 
 def without_rule(parameter: Tensor) -> str:
-    """Why MuP's table has no line for a parameter; "" where it has one."""
+    """Why muP has no rule for a parameter; "" if it has one."""
     if getattr(parameter, "own_std", None) != getattr(getattr(parameter, "like", None), "own_std", None):
         return "whose scale at first goes by the width"
     (into, out), role = growth(parameter), role_of(parameter)
@@ -97,14 +97,14 @@ def without_rule(parameter: Tensor) -> str:
 
 
 def is_matrix(parameter: Tensor) -> bool:
-    """Whether a parameter maps features to features, within the model."""
+    """Whether a parameter is a hidden matrix."""
     return parameter.ndim > 1 and role_of(parameter) in ("in", "out")
 
 
 def growth(parameter: Tensor) -> tuple[float, float]:
-    """How many times the features that a parameter reads, and writes, are those of the base model; 1 for no matrix's.
+    """Ratios of a parameter's input and output features to the base model's; the first is 1 for non-matrices.
 
-    Of what is no matrix within the model the second is how many times its numbers are.
+    For parameters that are not hidden matrices the second is the ratio of their sizes.
     """
     like: Tensor = getattr(parameter, "like", parameter)
     if not is_matrix(parameter):

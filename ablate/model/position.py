@@ -1,5 +1,5 @@
-"""Position encodings.  One can act in three places, each a no-op by default: on the embeddings, on queries and keys,
-and on the attention scores.
+"""Position encodings.  They can act in three places, each by default without effect: on embeddings, on queries and
+keys, and on attention scores.
 """
 
 import math
@@ -16,40 +16,40 @@ Rotation = tuple[Tensor, Tensor]  # cosines and signed sines (T, R) for the firs
 
 
 class Places(NamedTuple):
-    """What self-attention gets of positions, made once for all layers of a forward pass."""
+    """Position information for self-attention, computed once per forward pass for all layers."""
 
-    rotation: Rotation | None = None  # of queries, and of keys but for the next two
+    rotation: Rotation | None = None  # of queries, and of keys unless one of the next two applies
     bias: Tensor | None = None  # added to the scores, broadcast to (B, H, T, T)
-    slopes: Tensor | None = None  # (H,), where the bias is −slope · |t − s|, for kernels that compute it themselves
-    key_rotation: Rotation | None = None  # of keys, where it is another
-    local: Rotation | None = None  # of queries and keys in layers that have a window, where it is another
-    factor: float | None = None  # that scores without `local` are multiplied by, before caps and biases; None is 1
-    values: Tensor | None = None  # (B, H, S, D) of the first layer, in layers that mix them into their own
+    slopes: Tensor | None = None  # (H,), for the bias −slope · |t − s|, for kernels that compute it themselves
+    key_rotation: Rotation | None = None  # of keys, if it differs
+    local: Rotation | None = None  # of queries and keys in layers with a window, if it differs
+    factor: float | None = None  # multiplies scores without `local`, before caps and biases; None is 1
+    values: Tensor | None = None  # (B, H, S, D) of the first layer, for layers that mix them into their own
 
     def rotations(self, window: int | None = None) -> tuple[Rotation | None, Rotation | None]:
-        """What queries, and what keys, are turned by in a layer with this window."""
+        """The rotations of queries and of keys in a layer with this window."""
         if window is not None and self.local is not None:
             return self.local, self.local
         return self.rotation, self.rotation if self.key_rotation is None else self.key_rotation
 
     def scale(self, scale: float, window: int | None = None) -> float:
-        """What scores are multiplied by in a layer with this window, of what the layer would multiply them by."""
+        """The scale of scores in a layer with this window, given the layer's own scale."""
         if self.factor is None or (window is not None and self.local is not None):
             return scale
         return scale * self.factor
 
 
 class Position(nn.Module):
-    """No position encoding (NoPE; Kazemnejad 2023, arXiv 2305.19466), and the contract of all others."""
+    """No position encoding (NoPE; Kazemnejad 2023, arXiv 2305.19466), and the base class of all others."""
 
-    extrapolates = True  # whether it has an answer for positions beyond those that it was trained on
+    extrapolates = True  # whether it supports positions beyond the training length
 
     def embed(self, x: Tensor) -> Tensor:
-        """Change the embeddings (B, T, C)."""
+        """Modify the embeddings (B, T, C)."""
         return x
 
     def places(self, x: Tensor, causal: bool) -> Places:
-        """What the attention over the stream (B, T, C) gets."""
+        """The position information for attention over the stream (B, T, C)."""
         return Places()
 
 
@@ -101,9 +101,9 @@ class Learned(Position):
 class ALiBi(Position):
     """scores − m_h · |t − s|, slopes m_h = 2^(−8h/H) for heads h = 1 … H (Press 2021, arXiv 2108.12409).
 
-    Where H is no power of two, the paper's code takes the slopes of the next lower one, and the rest of every second
-    one of the next higher.  Over both directions the distance counts either way.  `scale` multiplies all slopes:
-    Falcon adds the bias before it divides scores by √D, which is a scale of 1 / √D.
+    If H is not a power of two, the slopes are those of the next lower one, followed by every second one of the next
+    higher, as in the paper's code.  Without causality the distance counts in both directions.  `scale` multiplies all
+    slopes: Falcon adds the bias before it divides scores by √D, which is a scale of 1 / √D.
     """
 
     def __init__(self, heads: int, scale: float | None = None):
@@ -128,9 +128,9 @@ class ALiBi(Position):
 class T5Bias(Position):
     """scores + b_h[bucket(s − t)], one table for all layers (Raffel 2019, arXiv 1910.10683).
 
-    Half of the buckets hold one distance each, the rest grow with the logarithm up to `max_distance`, beyond which all
-    are one.  Over both directions each sign has its half of the buckets; a causal model needs only the past.  Kernels
-    are handed the whole bias (H, T, T): FlexAttention would add up the gradient of the table in no fixed order.
+    Half of the buckets hold one distance each, the rest grow logarithmically up to `max_distance`, beyond which all
+    distances share one.  Without causality each sign has half of the buckets; causal models need only the past.
+    Kernels receive the whole bias (H, T, T): FlexAttention would add up the gradient of the table in random order.
     """
 
     def __init__(self, heads: int, buckets: int, max_distance: int):
@@ -146,7 +146,7 @@ class T5Bias(Position):
     def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T)
         t = torch.arange(x.shape[-2], device=x.device)
         bias = self.table(self.bucket(t - t[:, None], causal)).permute(2, 0, 1)
-        return Places(bias=bias.contiguous())  # fused kernels take no bias whose last stride is not 1
+        return Places(bias=bias.contiguous())  # fused kernels need a last stride of 1
 
     def bucket(self, offset: Tensor, causal: bool) -> Tensor:
         """The bucket of key position minus query position, of any shape."""

@@ -1,4 +1,4 @@
-"""Which library computes the products of linear layers in float32 on a CPU, and at what rate."""
+"""The library for matrix products of linear layers in float32 on a CPU, and its speed."""
 
 import time
 from collections import Counter
@@ -13,11 +13,11 @@ from torch.nn.functional import linear
 class OneDNNLinear(nn.Linear):
     """y = x Wᵀ + b through oneDNN, forward and backward, in float32: (..., in) -> (..., out).
 
-    What torch takes, MKL, reaches less than half of oneDNN's rate on some CPUs and as much or more on others.
+    MKL, torch's default, is less than half as fast as oneDNN on some CPUs and as fast or faster on others.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class; other data types, and devices, as torch does it, which for bf16 is oneDNN, too."""
+        """See the class; other dtypes and devices use torch's default, which for bf16 is also oneDNN."""
         if x.dtype is not torch.float32 or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return super().forward(x)
         made: Tensor = _Product.apply(x.flatten(0, -2), self.weight)
@@ -43,10 +43,10 @@ class _Product(torch.autograd.Function):
         return of_x, by_onednn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None
 
 
-# An operator of our own, because inductor takes oneDNN's for one of inference, whose weights are constants.
+# A custom operator, because inductor treats oneDNN's as one for inference, with constant weights.
 @torch.library.custom_op("ablate::onednn_product", mutates_args=())
 def by_onednn(x: Tensor, weight: Tensor) -> Tensor:
-    """x Wᵀ by oneDNN, in true float32 unless torch.backends.mkldnn.matmul.fp32_precision says otherwise."""
+    """x Wᵀ with oneDNN, in float32 unless torch.backends.mkldnn.matmul.fp32_precision says otherwise."""
     made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return made
 
@@ -57,14 +57,14 @@ def _shape_of_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def use(backend: str, model: nn.Module) -> None:
-    """Have a model's linear layers computed by a backend; parameters and their names stay."""
+    """Make a model's linear layers use a backend; parameters and their names do not change."""
     for module in model.modules() if backend == "onednn" else ():
         if type(module) is nn.Linear:
             module.__class__ = OneDNNLinear
 
 
-SECONDS = 0.02  # that each product is repeated for; the fastest counts, since whatever else runs can only slow it down
-# What torch takes by itself, which is MKL where it was built with it; oneDNN.
+SECONDS = 0.02  # time to repeat each product; the fastest counts, since other processes can only slow it down
+# torch's default, which is MKL in builds with it, and oneDNN.
 PRODUCTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"torch": linear, "onednn": by_onednn}
 
 Shape = tuple[int, int]  # in and out features of a linear layer
@@ -73,8 +73,8 @@ Shape = tuple[int, int]  # in and out features of a linear layer
 def product_seconds(
     shapes: Counter[Shape], rows: int, backend: str = "torch", dtype: torch.dtype = torch.float32
 ) -> float:
-    """Seconds that one core takes for all products of one step over `rows` positions, at best: of each linear layer the
-    forward product, the gradient of what it reads, and that of its weights."""
+    """Minimal seconds on one core for all products of one step over `rows` positions: for each linear layer the forward
+    product and the gradients of inputs and weights."""
     product = PRODUCTS[backend]
     total = 0.0
     for (features, outputs), count in shapes.items():
@@ -87,7 +87,7 @@ def product_seconds(
 
 
 def fastest(product: Callable[[Tensor, Tensor], Tensor], one: Tensor, other: Tensor) -> float:
-    """Seconds of the fastest of many repetitions."""
+    """Seconds of the fastest repetition."""
     best, end = float("inf"), time.perf_counter() + SECONDS
     while (start := time.perf_counter()) < end:
         product(one, other)

@@ -1,17 +1,17 @@
-"""The plain numbers that a model and its components are built from."""
+"""The sizes from which a model and its components are built."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What every component may ask its constructor for: `shape`, or one of the first six of these by its own name.
+    """The sizes that a component's constructor may take: as `shape`, or the first six by name.
 
-    dim, heads, head_dim            features of the residual stream, heads of attention, features of each head
-    layers                          blocks of each stack
-    dropout                         share of features, and of attention, that training sets to zero
+    dim, heads, head_dim            width of the residual stream, number of attention heads, width of each head
+    layers                          blocks per stack
+    dropout                         dropout probability of features and attention weights
     context                         positions of the longest sequence at the training length
-    encoder_layers, decoder_layers  blocks of these two stacks, 0 where the model has no such stack
+    encoder_layers, decoder_layers  blocks of these stacks, 0 if the model has no such stack
     """
 
     dim: int
@@ -26,21 +26,21 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape(Shape):
-    """The numbers of a whole model: a Shape, the sizes of its task, and how embedding, head and layers are made.
+    """The sizes of a whole model: a Shape, the sizes of its task, and options of embedding, head and layers.
 
-    vocab             ids that inputs can have
-    outputs           logits of each position, or of each example where it pools
-    features          numbers per position where inputs are no ids, else None
+    vocab             number of input ids
+    outputs           logits per position, or per example with pooling
+    features          numbers per position if inputs are not ids, else None
     pool              one output per example, by the mean over positions
-    tie_embeddings    the embedding is the head, too (Press 2016)
+    tie_embeddings    embedding and head share a matrix (Press 2016)
     scale_embeddings  embeddings are multiplied by √dim (Vaswani 2017)
     norm_embeddings   a norm on the embeddings (BERT, BLOOM)
-    share_layers      one block's parameters for every layer (ALBERT, Lan 2019)
-    embedding_dim     features of an embedding, which a matrix widens to `dim`; None: as many (ALBERT)
-    share_embeddings  an encoder-decoder has one embedding for source and target
+    share_layers      all layers share the parameters of one block (ALBERT, Lan 2019)
+    embedding_dim     width of embeddings, which a matrix maps to `dim`; None: `dim` (ALBERT)
+    share_embeddings  an encoder-decoder uses one embedding for source and target
     head_bias         the map to logits has a bias (GPT-J)
     soft_cap          c: logits are c · tanh(logits / c) (Gemma 2, arXiv 2408.00118)
-    later_tokens      tokens after the next one that training has each position predict, too
+    later_tokens      number of tokens after the next one that each position also predicts in training
     """
 
     vocab: int
@@ -59,10 +59,10 @@ class ModelShape(Shape):
 
     @property
     def table_dim(self) -> int:
-        """Features of an embedding."""
+        """Width of an embedding."""
         return self.dim if self.embedding_dim is None else self.embedding_dim
 
     @property
     def embedding_scale(self) -> float:
-        """What embeddings are multiplied by."""
+        """Factor of the embeddings."""
         return self.table_dim**0.5 if self.scale_embeddings else 1.0

@@ -32,7 +32,7 @@ class Pretrained(Embedding):
         """What every table says of it."""
         if self.shared:
             note = "one set of vectors, trained on the training split, for all seeds and placebos"
-            return f"{note}: neither intervals nor aa cover its noise"
+            return f"{note}: neither intervals nor placebos cover its noise"
         return "vectors trained on the training split anew for each seed, and for its placebos init and embedding"
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
