@@ -1,4 +1,4 @@
-"""Position-wise feed-forward networks: (B, T, C) -> (B, T, C).  Variants of a family differ in `activation` alone."""
+"""Position-wise feed-forward networks: (B, T, C) -> (B, T, C).  Variants of a family differ only in `activation`."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from ablate.model.init import tag
 
 
 class MLP(nn.Module):
-    """y = W₂ · max(0, W₁ x), with width `hidden`, or else `mult` · dim (Vaswani 2017, arXiv 1706.03762)."""
+    """y = W₂ · max(0, W₁ x), with width `hidden`, by default `mult` · dim (Vaswani 2017, arXiv 1706.03762)."""
 
     def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool):
         super().__init__()
@@ -52,7 +52,7 @@ class SiLU(MLP):
 
 
 class Swish(MLP):
-    """y = W₂ · swish(W₁ x), swish(a) = a · σ(βa), β learned, at first 1 (Ramachandran 2017, arXiv 1710.05941)."""
+    """y = W₂ · swish(W₁ x), swish(a) = a · σ(βa), β learned, initially 1 (Ramachandran 2017, arXiv 1710.05941)."""
 
     def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool):
         super().__init__(dim, hidden, mult, bias)
@@ -74,8 +74,8 @@ class ReLU2(MLP):
 class GLU(nn.Module):
     """y = W₂ · (σ(V x) ⊙ W x) (Dauphin 2016, arXiv 1612.08083; as an FFN: Shazeer 2020, arXiv 2002.05202).
 
-    Without `hidden` the width is 2/3 of `mult` · dim, so that three matrices have the parameters of two, rounded up to
-    a multiple of `multiple_of`.
+    By default the width is 2/3 of `mult` · dim, rounded up to a multiple of `multiple_of`, so that three matrices have
+    as many parameters as two.
     """
 
     def __init__(self, dim: int, hidden: int | None, mult: float, multiple_of: int, bias: bool):
@@ -138,14 +138,14 @@ class SwiGLU(GLU):
 
 
 class MoE(nn.Module):
-    """y = Σ_{i ∈ top} g_i · E_i(x) + S(x), p = softmax(R x), top the `top_k` largest p_i; no token is dropped.
+    """y = Σ_{i ∈ top} g_i · E_i(x) + S(x), p = softmax(R x), top the `top_k` largest p_i; no tokens are dropped.
 
-    g_i = p_i / Σ_{j ∈ top} p_j with gates `renormalised` (Jiang 2024, arXiv 2401.04088), p_i with `plain` ones (Fedus
-    2021, arXiv 2101.03961).  S are `shared` experts that every token passes, side by side (Dai 2024, arXiv 2401.06066).
-    Training adds `balance` · n · Σ_i f_i · P_i over n experts, f_i the share of real tokens' choices that are i, P_i
-    the mean p_i over real tokens (Fedus 2021): `balance` where all are alike.
+    g_i = p_i / Σ_{j ∈ top} p_j with `renormalised` gates (Jiang 2024, arXiv 2401.04088), p_i with `plain` ones (Fedus
+    2021, arXiv 2101.03961).  S are `shared` experts for all tokens, computed in parallel (Dai 2024, arXiv 2401.06066).
+    Training adds `balance` · n · Σ_i f_i · P_i over n experts, where f_i is the share of real tokens' choices that are
+    i, and P_i the mean p_i over real tokens (Fedus 2021).  It is `balance` if experts are used equally.
 
-    Without `hidden` an expert is so wide that those which a token passes are together as wide as one dense FFN.
+    By default the experts that a token passes are together as wide as one dense FFN.
     """
 
     auxiliary = ("balance",)
@@ -176,7 +176,7 @@ class MoE(nn.Module):
         self.shared = Experts(1, dim, shared * self.hidden, expert) if shared else None
 
     def stated_flops(self, batch: int, length: int) -> float:
-        """None beside its products: putting tokens into the order of their experts multiplies and adds nothing."""
+        """None besides its matrix products: sorting tokens by expert has no multiplications or additions."""
         return 0.0
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, C)
@@ -187,7 +187,7 @@ class MoE(nn.Module):
         picked = chosen[..., None] == torch.arange(p.shape[-1], device=x.device)  # (B, T, k, n)
         if self.training and self.coefficient:
             self.balance = self.coefficient * balance(p, picked, mask)
-        rows = x[..., None, :].expand(*chosen.shape, -1).reshape(-1, x.shape[-1])  # of each token one for each choice
+        rows = x[..., None, :].expand(*chosen.shape, -1).reshape(-1, x.shape[-1])  # a row per token and choice
         order = chosen.reshape(-1).argsort(stable=True)
         found = self.experts(rows[order], picked.reshape(-1, p.shape[-1]).sum(0).cumsum(0))
         y = (found[order.argsort()].view(*chosen.shape, -1) * gates[..., None].to(found.dtype)).sum(-2)
@@ -197,14 +197,14 @@ class MoE(nn.Module):
         return y + self.shared(flat, torch.full((1,), len(flat), device=x.device)).view(x.shape)
 
     def scores(self, x: Tensor) -> Tensor:
-        """R x, (B, T, C) -> (B, T, n), in at least float32, whatever autocast says: in bf16 experts tie."""
+        """R x, (B, T, C) -> (B, T, n), in at least float32 even under autocast: in bf16 experts would tie."""
         dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):  # of the meta device it knows nothing
+        with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):  # autocast does not know the meta device
             return F.linear(x.to(dtype), self.router.weight.to(dtype))
 
 
 def balance(p: Tensor, picked: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, n), (B, T, k, n), (B, T) -> ()
-    """n · Σ_i f_i · P_i over the real tokens, at least about 1."""
+    """n · Σ_i f_i · P_i over the real tokens; usually at least 1."""
     real = torch.ones_like(p[..., :1]) if mask is None else mask[..., None].to(p.dtype)
     count = real.sum().clamp(min=1)
     share = (picked.sum(-2) * real).flatten(0, -2).sum(0) / (count * picked.shape[-2])
@@ -212,12 +212,12 @@ def balance(p: Tensor, picked: Tensor, mask: Tensor | None) -> Tensor:  # (B, T,
 
 
 def none() -> nn.Module | None:
-    """No feed-forward network: the block leaves it and its norm out."""
+    """No feed-forward network: the block omits it and its norm."""
     return None
 
 
 def width(dim: int, hidden: int | None, mult: float, multiple_of: int = 1) -> int:
-    """`hidden` where it is given, else ⌊mult · dim⌋ rounded up to a multiple.  Raises ValueError below 1."""
+    """`hidden`, by default ⌊mult · dim⌋ rounded up to a multiple.  Raises ValueError below 1."""
     at_least("ffn.multiple_of", multiple_of, 1)
     if hidden is None:
         hidden = -(-int(mult * dim + 1e-9) // multiple_of) * multiple_of

@@ -1,11 +1,11 @@
 """Initialisation: standard normals keyed by (seed, parameter name), then scaled by the parameter's role.
 
-A parameter's draws depend on nothing but the seed and its own name, so adding or changing a component leaves every
-other parameter as it was, and runs with one seed pair up across variants.  Draws are nested: the matrix of a narrower
-layer is the leading rows (role `out`: the leading columns) of a wider one's.
+A parameter's draws depend only on the seed and its own name.  Adding or changing a component thus leaves all other
+parameters unchanged, and runs with the same seed are paired across variants.  Draws are nested: the matrix of a
+narrower layer is the leading rows (for role `out` the leading columns) of a wider one's.
 
-Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (zeros, mostly),
-`constant` (left as its constructor wrote it), `own` (of the standard deviation that the parameter names: `of_std`).
+Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (usually zeros),
+`constant` (left as constructed), `own` (with the standard deviation that the parameter itself has: see `of_std`).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Init:
-    """Maps the role of a matrix to the standard deviation of its draws; biases start at 0."""
+    """Maps the role of a matrix to the standard deviation of its initial values; biases start at 0."""
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         """Standard deviation for a matrix of `fan_out` rows and `fan_in` columns."""
@@ -34,7 +34,7 @@ class Init:
         return 0.0
 
     def shape(self, role: str, normals: Tensor) -> Tensor:
-        """Standard normals turned into numbers of another distribution with mean 0 and variance 1."""
+        """Transform standard normals to another distribution with mean 0 and variance 1."""
         return normals
 
 
@@ -81,9 +81,9 @@ class Xavier(Init):
 
 
 class SmallEmbed(GPT2):
-    """GPT-2's, but for embeddings, which start at N(0, embedding_std²) (Peng 2023, RWKV, arXiv 2305.13048).
+    """GPT-2's, except embeddings, which start at N(0, embedding_std²) (Peng 2023, RWKV, arXiv 2305.13048).
 
-    They are to be normed: by the first pre-norm, or by model.norm_embeddings=true as in RWKV.
+    Embeddings should be normalised: by the first pre-norm, or with model.norm_embeddings=true as in RWKV.
     """
 
     def __init__(self, layers: int, std: float, embedding_std: float):
@@ -95,7 +95,7 @@ class SmallEmbed(GPT2):
 
 
 class Torch(Init):
-    """U(−1/√fan_in, 1/√fan_in) for matrices and their biases, N(0, 1) for embeddings: what torch.nn does by itself."""
+    """U(−1/√fan_in, 1/√fan_in) for matrices and their biases, N(0, 1) for embeddings: the defaults of torch.nn."""
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         """Standard deviation of one matrix."""
@@ -106,7 +106,7 @@ class Torch(Init):
         return (3 * fan_in) ** -0.5
 
     def shape(self, role: str, normals: Tensor) -> Tensor:
-        """Uniform numbers √3 · (2Φ(z) − 1), so that draws stay nested and shared; embeddings stay normal."""
+        """Uniform numbers √3 · (2Φ(z) − 1), which keep draws nested and shared; embeddings stay normal."""
         return normals if role in ("embedding", "position") else 3**0.5 * torch.erf(normals / 2**0.5)
 
 
@@ -119,44 +119,44 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
 
 
 def of_std(values: Tensor, std: float) -> nn.Parameter:
-    """A parameter that is drawn with this standard deviation, whatever init is chosen."""
+    """A parameter that is initialised with this standard deviation, whatever `init` is."""
     parameter = nn.Parameter(values)
     parameter.role, parameter.own_std = "own", std
     return parameter
 
 
 def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
-    """A table of `rows` vectors, not yet drawn: drawing on the meta device would load half of torch's compiler."""
+    """A table of `rows` vectors, not initialised: doing so on the meta device would import much of torch's compiler."""
     table = nn.Embedding.from_pretrained(torch.zeros(rows, dim), freeze=False)
     tag(table, role)
     return table
 
 
 def role_of(parameter: Tensor) -> str:
-    """The parameter's role; untagged matrices read the residual stream, untagged vectors stay as they were built."""
+    """The parameter's role; by default `in` for matrices and `constant` for vectors."""
     return getattr(parameter, "role", "in" if parameter.ndim > 1 else "constant")
 
 
 def drawn_as(parameter: Tensor) -> str:
-    """The role whose draws a run begins with: none of a table that begins with trained vectors."""
+    """The role that decides the initial values: `vectors` for a table that starts from pretrained vectors."""
     return "vectors" if getattr(parameter, "trained_before", False) else role_of(parameter)
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = ()) -> None:
-    """Draw every parameter of a model on the CPU, in place, from (seed, its name) and its role alone.
+    """Initialise all parameters of a model in place, on the CPU, from the seed, their names and their roles.
 
-    The parameters named in `anew` take their draws from another stream (ablate.model.placebo).
+    The parameters in `anew` use another random stream (ablate.model.placebo).
     """
     kernels = {module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)}
     for name, parameter in model.named_parameters():
         role = role_of(parameter)
         if role == "constant":
             continue
-        like = getattr(parameter, "like", parameter)  # of another width, by which its scale goes
+        like = getattr(parameter, "like", parameter)  # at another width, if that decides its scale
         scale = scale_of(like, role, init, fans_of_kernel if parameter in kernels else fans)
         if scale == 0:
-            parameter.zero_()  # as products with zero are not: half of them would be −0
+            parameter.zero_()  # a product with zero would make half of them −0
             continue
         stream = f"placebo/{name}" if name in anew else name
         normals = draw_all(seed, stream, tuple(parameter.shape), role)
@@ -164,7 +164,7 @@ def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = 
 
 
 def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], tuple[int, int]]) -> float:
-    """Standard deviation of a parameter's draws."""
+    """Standard deviation of a parameter's initial values."""
     if role == "own":
         own: float = parameter.own_std
         return own
@@ -172,27 +172,27 @@ def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], 
 
 
 def fans(matrix: Tensor) -> tuple[int, int]:
-    """Columns and rows of a matrix; of many in one parameter, (n, in, out) as x · W_i takes them, the last two."""
+    """fan_in and fan_out of a matrix (out, in), or of stacked matrices (n, in, out), which are applied as x · W_i."""
     return (matrix.shape[-2], matrix.shape[-1]) if matrix.ndim > 2 else (matrix.shape[-1], matrix.shape[0])
 
 
 def fans_of_kernel(kernel: Tensor) -> tuple[int, int]:
-    """How many numbers a convolution's (out, in, width) reads for each that it writes, and writes for each it reads."""
+    """fan_in and fan_out of a convolution's kernel (out, in, width)."""
     return math.prod(kernel.shape[1:]), kernel.shape[0] * math.prod(kernel.shape[2:])
 
 
 def draw_all(seed: int, name: str, shape: tuple[int, ...], role: str) -> Tensor:
-    """Standard normals of a parameter; many matrices in one, (n, in, out), have a stream each, which fills the same
-    features first as the matrix (out, in) of a layer does."""
+    """Standard normals of a parameter.  Stacked matrices (n, in, out) have a stream each, filled in the same order of
+    features as a layer's matrix (out, in)."""
     if len(shape) != 3:
         return draw(seed, name, shape, by_column=role == "out")
     return torch.stack([draw(seed, f"{name}/{i}", shape[1:], by_column=role != "out") for i in range(shape[0])])
 
 
 def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) -> Tensor:
-    """Standard normals of a shape from the stream of (seed, name), filled row by row, or column by column."""
+    """Standard normals of a shape from the stream of (seed, name), filled by row or by column."""
     key = int.from_bytes(hashlib.sha256(f"init/{seed}/{name}".encode()).digest()[:16], "little")
-    # NumPy fills in order, one number after another; torch.randn does not, and a shorter draw would be no prefix.
+    # NumPy fills sequentially; with torch.randn a shorter draw would not be a prefix of a longer one.
     stream = np.random.Generator(np.random.Philox(key=key))
     if by_column:
         return torch.from_numpy(stream.standard_normal(shape[::-1], dtype=np.float32)).T
@@ -202,7 +202,7 @@ def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) 
 def shared_draws(
     shapes: dict[str, tuple[str, tuple[int, ...]]], other: dict[str, tuple[str, tuple[int, ...]]]
 ) -> float:
-    """Share of a model's drawn numbers that another model draws, too, at equal seed; both as {name: (role, shape)}."""
+    """Share of a model's initial values that another model shares at equal seed; both are {name: (role, shape)}."""
     drawn = {name: shape for name, (role, shape) in shapes.items() if role not in FIXED}
     common = sum(_overlap(name, shapes, other) for name in drawn)
     return common / max(1, sum(math.prod(shape) for shape in drawn.values()))

@@ -1,5 +1,5 @@
-"""What can stand in attention's place: mixers of tokens whose cost grows with the length, not with its square.
+"""Alternatives to attention: sequence mixers whose cost grows linearly with the length.
 
-Each keeps a state of fixed size for every head, which tokens write to and queries read.  `chunked` computes such
-recurrences as products over chunks of positions; `parts` is what the mixers share.
+Each has a state of fixed size per head, which tokens write to and queries read from.  `chunked` computes such
+recurrences as products over chunks of positions; `parts` is shared by the mixers.
 """

@@ -1,16 +1,15 @@
-"""Linear recurrences over positions, computed in parallel: products within chunks, and states from chunk to chunk.
+"""Linear recurrences over positions, computed in parallel: products within chunks, and states between chunks.
 
-No position waits for the one before it, and every exponent is of a decay over the positions between two others, so that
-none is positive: nothing overflows, whatever the decays are.  Decays come as logarithms ≤ 0, in at least float32.
-Q, K (B, H, T, D) and V (B, H, T, V) may have one head in place of H that all share.
+Every exponent is the decay between two positions and thus never positive, so nothing overflows.  Decays are given as
+logarithms ≤ 0, in at least float32.  Q, K (B, H, T, D) and V (B, H, T, V) may have one shared head instead of H.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CHUNK = 64  # positions that are compared with each other, as in attention
-FINE = 16  # where each feature decays by itself, so that comparing takes as many numbers again as there are features
+CHUNK = 64  # positions compared pairwise, as in attention
+FINE = 16  # the same if features decay separately, where each pair takes as many numbers as there are features
 
 
 def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk: int = CHUNK) -> Tensor:
@@ -58,15 +57,15 @@ def by_delta(
     """o_t = S_tᵀ q_t, S_t = exp(log_decay_t) (I − β_t k_t k_tᵀ) S_{t−1} + β_t k_t v_tᵀ -> (B, H, T, V).
 
     log_decay, strength β (B, H, T).  What a token writes, u_t = β_t (v_t − exp(log_decay_t) S_{t−1}ᵀ k_t), depends on
-    what those before it in its chunk write: a triangular system for each chunk.  The form of Yang 2024, arXiv
-    2412.06464, section 3.3.
+    what earlier tokens of its chunk write: a triangular system per chunk.  The form of Yang 2024, arXiv 2412.06464,
+    section 3.3.
     """
     length, dtype = query.shape[-2], log_decay.dtype
     query, key, value = (in_chunks(x.to(dtype), chunk) for x in (query, key, value))
     decay, strength = (in_chunks(x[..., None], chunk) for x in (log_decay, strength))
     decay = decay[..., 0].cumsum(-1)  # (B, H, N, L)
     near, grown = decays(decay, decay), decay.exp()[..., None]
-    with as_given(query):  # errors of a solution are made larger by the next
+    with as_given(query):  # rounding errors grow from one solution to the next
         system = strength * (key @ key.transpose(-2, -1) * near).tril(-1)
         right = torch.cat((strength * value, strength * grown * key), -1)
         solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
@@ -82,17 +81,17 @@ def by_delta(
 
 
 def decaying_flops(batch: int, length: int, heads: int, features: int) -> int:
-    """Of what `by_head` and `by_delta` do number by number: each score, key and query times a decay."""
+    """FLOPs of the element-wise products of `by_head` and `by_delta`: each score, key and query times a decay."""
     return batch * length * heads * (min(CHUNK, length) + 2 * features)
 
 
 def as_given(x: Tensor) -> torch.autocast:
-    """A context in which products have the precision of their factors, whatever autocast says."""
-    return torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False)  # of the meta device it knows nothing
+    """A context in which products keep the precision of their factors, even under autocast."""
+    return torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False)  # autocast does not know the meta device
 
 
 def in_chunks(x: Tensor, chunk: int) -> Tensor:
-    """(B, H, T, D) -> (B, H, N, L, D), L = min(chunk, T), zeros after the last position: they write nothing."""
+    """(B, H, T, D) -> (B, H, N, L, D), L = min(chunk, T), padded by zeros at the end, which write nothing."""
     size = min(chunk, x.shape[-2])
     return F.pad(x, (0, 0, 0, -x.shape[-2] % size)).unflatten(-2, (-1, size))
 
@@ -103,6 +102,6 @@ def joined(x: Tensor, length: int) -> Tensor:
 
 
 def decays(late: Tensor, early: Tensor, diagonal: int = 0) -> Tensor:
-    """exp(late_t − early_s) for s ≤ t + diagonal, else 0: two of (..., L) -> (..., L, L)."""
+    """exp(late_t − early_s) for s ≤ t + diagonal, else 0: two tensors (..., L) -> (..., L, L)."""
     seen = torch.ones(late.shape[-1], early.shape[-1], dtype=torch.bool, device=late.device).tril(diagonal)
     return (late[..., :, None] - early[..., None, :]).masked_fill(~seen, -torch.inf).exp()

@@ -1,4 +1,4 @@
-"""Gated DeltaNet: a token overwrites what its key finds in the state, and all of the state is forgotten by and by."""
+"""Gated DeltaNet: a token overwrites the value of its key in the state, and the whole state decays."""
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from ablate.model.shape import Shape
 class GatedDeltaNet(GatedOutput):
     """S_t = α_t (I − β_t k_t k_tᵀ) S_{t−1} + β_t k_t v_tᵀ, o_t = S_tᵀ q_t (Yang 2024, arXiv 2412.06464).
 
-    β = σ(W_β x), α as in Mamba-2.  Queries, keys and values pass a short convolution, queries and keys are of length 1.
-    Then (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out.  Keys have `key_share`, values `expand` times a head's features.
+    β = σ(W_β x), α as in Mamba-2.  Queries, keys and values pass a short convolution; queries and keys are normalised.
+    The output is (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out.  Keys have `key_share`, values `expand` times a head's
+    features.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class GatedDeltaNet(GatedOutput):
         return self.finish(x, by_delta(query, key, value, decay, strength.to(decay.dtype), self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
-        """Of its decays, and of solving a triangular system for each chunk."""
+        """FLOPs of the decays, and of solving a triangular system per chunk."""
         solving = batch * length * min(CHUNK, length) * (self.sizes[1] + self.sizes[2])
         return solving + decaying_flops(batch, length, self.heads, self.sizes[0] // self.heads)
 

@@ -1,4 +1,4 @@
-"""Gated linear attention: each feature of the keys is forgotten at a rate that the token chooses."""
+"""Gated linear attention: each feature of the state decays at a rate that depends on the token."""
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from ablate.model.shape import Shape
 class GLA(GatedOutput):
     """S_t = diag(α_t) S_{t−1} + k_t v_tᵀ, o_t = S_tᵀ q_t, α_t = σ(W₂ W₁ x_t + b)^{1/τ} (Yang 2023, arXiv 2312.06635).
 
-    Then (silu(W_gate x) ⊙ norm_h(o)) W_out; the norm is RMSNorm, as in the authors' code.  Queries and keys have
+    The output is (silu(W_gate x) ⊙ norm_h(o)) W_out, with RMSNorm as in the authors' code.  Queries and keys have
     `key_share` of a head's features, W₁ has `rank` rows, τ is `temperature`.
     """
 
@@ -50,5 +50,5 @@ class GLA(GatedOutput):
         return self.finish(x, by_feature(query, key, value, decay, self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
-        """Of comparing the pairs of each chunk feature by feature: two products and a sum for each."""
+        """FLOPs of the pairs in each chunk: two products and a sum per feature."""
         return 3 * batch * length * min(FINE, length) * self.key.out_features

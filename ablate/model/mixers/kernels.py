@@ -1,6 +1,6 @@
-"""The recurrences of `chunked`, also by flash-linear-attention's kernels: the package fla-core, in Triton.
+"""The recurrences of `chunked`, optionally with the Triton kernels of flash-linear-attention (package fla-core).
 
-Kernels are for a GPU: what is counted on the meta device, or computed on a CPU or in float64, is as in `chunked`.
+The kernels need a GPU; on the meta device, on a CPU and in float64 `chunked` is used.
 """
 
 import functools
@@ -14,7 +14,7 @@ from ablate.config.extra import extra
 from ablate.model.mixers import chunked
 
 Kernels = Literal["fla"]
-LEAST = 16  # features that a product of Triton's adds up
+LEAST = 16  # smallest inner dimension of a product in Triton
 NOTE = "computed by flash-linear-attention's kernels; FLOPs and memory are those of the plain form"
 
 
@@ -42,15 +42,15 @@ def by_delta(
 
 
 def takes(x: Tensor) -> bool:
-    """Whether kernels compute with a tensor."""
+    """Whether the kernels support a tensor."""
     return x.is_cuda and x.dtype is not torch.float64
 
 
-@torch.compiler.disable  # as the library has it: a compiled model is left here, and entered again
+@torch.compiler.disable  # as in the library: causes a graph break in a compiled model
 def computed(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tensor) -> Tensor:
-    """Q, K (B, H or 1, T, D), V (B, H, T, V) by one of the library's rules, with rates (B, H, T, …) -> (B, H, T, V).
+    """Apply one of the library's rules: Q, K (B, H or 1, T, D), V (B, H, T, V), rates (B, H, T, …) -> (B, H, T, V).
 
-    Q, K and V in one type, that of autocast where it is on, as products have it in `chunked`; rates in their own.
+    Q, K and V get one dtype, that of autocast if it is enabled, as in the products of `chunked`; rates keep theirs.
     """
     dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
     if torch.is_autocast_enabled(query.device.type):
@@ -63,18 +63,18 @@ def computed(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tens
 
 @functools.cache
 def function(rule: str) -> Any:
-    """A rule's function, which computes in chunks.  Raises ValueError where the library is not installed.
+    """The chunked function of a rule.  Raises ValueError if the library is not installed.
 
-    Float32 is float32, not tf32; and kernels are the library's own, whatever other packages there are.
+    Uses true float32 instead of TF32, and the library's own kernels, whatever other packages are installed.
     """
     os.environ |= {"TRITON_F32_DEFAULT": "ieee", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
     return getattr(extra(f"fla.ops.{rule}", "attention.kernels=fla", "fla"), f"chunk_{rule}")
 
 
 def choose_kernels(mixer: nn.Module, kernels: Kernels | None, keys: int, values: int, most: int | None = None) -> None:
-    """Have a mixer computed by kernels, with so many features of a head's keys, at `most`, and of its values.
+    """Set a mixer's kernels, given the features of a head's keys, of which there may be at most `most`, and values.
 
-    Raises ValueError for sizes that they do not take.
+    Raises ValueError for unsupported sizes.
     """
     mixer.kernels = kernels
     if kernels is None:

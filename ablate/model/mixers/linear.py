@@ -1,4 +1,4 @@
-"""Linear attention: softmax's exponential of a product replaced by a product of features."""
+"""Linear attention: a product of feature maps instead of softmax's exponential of a product."""
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +16,12 @@ from ablate.model.shape import Shape
 class LinearAttention(nn.Module):
     """Σ_s φ(q_t)·φ(k_s) v_s / (Σ_s φ(q_t)·φ(k_s) + ε), φ(x) = elu(x) + 1 (Katharopoulos 2020, arXiv 2006.16236).
 
-    Over s ≤ t where causal: S_t = S_{t−1} + φ(k_t) v_tᵀ, z_t = z_{t−1} + φ(k_t), o_t = S_tᵀ φ(q_t) / (z_t·φ(q_t) + ε).
-    In at least float32; ε is that of the authors' code.  With `kernels` causal sums are computed by these.
+    If causal, over s ≤ t: S_t = S_{t−1} + φ(k_t) v_tᵀ, z_t = z_{t−1} + φ(k_t), o_t = S_tᵀ φ(q_t) / (z_t·φ(q_t) + ε).
+    Computed in at least float32, with ε as in the authors' code.  `kernels` are used for causal sums only.
     """
 
-    reads: tuple[str, ...] = ()  # of what a position tells
-    late = ("kernels",)  # which act on a GPU alone
+    reads: tuple[str, ...] = ()  # fields of Places that it uses
+    late = ("kernels",)  # settings that only affect a GPU
 
     def __init__(self, shape: Shape, bias: bool, eps: float, kernels: Kernels | None = None):
         super().__init__()
@@ -42,7 +42,7 @@ class LinearAttention(nn.Module):
         dtype = torch.promote_types(x.dtype, torch.float32)
         query, key = (features(y.to(dtype)) for y in (self.query(x), self.key(source)))
         query, key, value = (split_heads(y, self.heads) for y in (query, real(key, mask), self.value(source)))
-        value = F.pad(value.to(dtype), (0, 1), value=1)  # what is added up beside the values is the normaliser
+        value = F.pad(value.to(dtype), (0, 1), value=1)  # the additional column sums to the normaliser
         with as_given(x):
             if causal:
                 found = self.sums(*(y.transpose(-3, -2) for y in (query, key, value)))
@@ -63,10 +63,10 @@ class CausalSums(nn.Module):
         return by_head(query, key, value, torch.zeros_like(query[..., 0]), self.kernels)
 
     def stated_flops(self, batch: int, length: int) -> int:
-        """Of what stands for decays here, all of them 1."""
+        """FLOPs of the decays, which are all 1 here."""
         return decaying_flops(batch, length, self.heads, self.features)
 
 
 def features(x: Tensor) -> Tensor:
-    """elu(x) + 1 = eˣ below 0, x + 1 above, of any shape; the sum would lose what is near 0 to rounding."""
+    """elu(x) + 1 = eˣ below 0, x + 1 above, without the rounding error of adding 1 to a number near −1."""
     return x.clamp(max=0).exp() + F.relu(x)

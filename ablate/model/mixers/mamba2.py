@@ -1,4 +1,4 @@
-"""Mamba-2: a state space model whose state all features of a head share, and whose step a token chooses."""
+"""Mamba-2: a state space model with one decay per head, which depends on the token."""
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ class Mamba2(Recurrent):
     """S_t = exp(A Δ_t) S_{t−1} + Δ_t k_t v_tᵀ, o_t = S_tᵀ q_t + D v_t (Dao & Gu 2024, arXiv 2405.21060).
 
     Δ = softplus(W_Δ x + b); v, k and q, the paper's x, B and C, pass a short convolution; k and q, with `state`
-    features, are shared by all heads, v has `expand` times a head's.  Then RMSNorm(silu(W_gate x) ⊙ o) W_out.
+    features, are shared by all heads, v has `expand` times a head's.  The output is RMSNorm(silu(W_gate x) ⊙ o) W_out.
     """
 
     def __init__(
@@ -57,5 +57,5 @@ class Mamba2(Recurrent):
         return self.out(self.norm(F.silu(self.gate(x)) * found))
 
     def stated_flops(self, batch: int, length: int) -> int:
-        """Of its decays."""
+        """FLOPs of the decays."""
         return decaying_flops(batch, length, self.heads, self.sizes[0])

@@ -1,4 +1,4 @@
-"""What mixers share: their contract, heads, a short convolution, and decays that a token chooses."""
+"""Shared parts of mixers: base classes, heads, a short convolution, and token-dependent decays."""
 
 import torch
 import torch.nn.functional as F
@@ -11,14 +11,14 @@ from ablate.model.shape import Shape
 
 
 class Recurrent(nn.Module):
-    """A mixer that reads from left to right, whatever `causal` is: (B, T, C) -> (B, T, C).
+    """A mixer that is always causal, even if `causal` is false: (B, T, C) -> (B, T, C).
 
-    Its recurrence is computed by its `kernels`, where it has some.
+    Its recurrence uses `kernels` if they are set.
     """
 
-    causal_only = True  # no encoder can be made of it alone, and nothing across stacks
-    reads: tuple[str, ...] = ()  # of what a position tells
-    late = ("kernels",)  # which act on a GPU alone
+    causal_only = True  # cannot be the only mixer of an encoder, or cross-attention
+    reads: tuple[str, ...] = ()  # fields of Places that it uses
+    late = ("kernels",)  # settings that only affect a GPU
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -28,9 +28,9 @@ class Recurrent(nn.Module):
 
 
 class GatedOutput(Recurrent):
-    """A recurrent mixer that ends in (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out, each head's o (V) normed by itself.
+    """A recurrent mixer with the output (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out, which normalises each head's o (V).
 
-    So the scale of queries changes nothing but how near o is to the norm's ε, below which it is no direction but noise.
+    The scale of queries thus matters only relative to the norm's ε, below which o is mostly noise.
     """
 
     def __init__(self, shape: Shape, features: int, bias: bool, eps: float):
@@ -44,9 +44,9 @@ class GatedOutput(Recurrent):
 
 
 class ShortConvolution(nn.Module):
-    """y_t = silu(Σ_j w_j ⊙ x_{t−j}), j < `size`, by feature: (B, T, C) -> (B, T, C).
+    """y_t = silu(Σ_j w_j ⊙ x_{t−j}), j < `size`, per feature: (B, T, C) -> (B, T, C).
 
-    At first y_t = silu(x_t), the same for every seed; authors' code draws the weights.
+    Initially y_t = silu(x_t) for every seed; the authors' code draws the weights.
     """
 
     def __init__(self, features: int, size: int):
@@ -63,15 +63,15 @@ class ShortConvolution(nn.Module):
         return F.silu(sum(terms, torch.zeros_like(x)))
 
     def stated_flops(self, batch: int, length: int) -> int:
-        """Of its products, which are of single numbers."""
+        """FLOPs of its element-wise products."""
         return 2 * batch * length * self.weight.numel()
 
 
 class Decay(nn.Module):
-    """log a = −exp(A) · Δ, Δ = softplus(W x + b), of each head: (B, T, C) -> a's logarithm and Δ, both (B, H, T).
+    """log a = −exp(A) · Δ, Δ = softplus(W x + b), per head: (B, T, C) -> log a and Δ, both (B, H, T).
 
-    At first exp(A) goes from 1 to 16 and softplus(b) from 0.001 to 0.1 over the heads, evenly (b: by its logarithm);
-    Dao & Gu 2024 draw both from these ranges.
+    Initially exp(A) goes linearly from 1 to 16 over the heads, and softplus(b) logarithmically from 0.001 to 0.1; Dao &
+    Gu 2024 draw both from these ranges.
     """
 
     def __init__(self, dim: int, heads: int):
@@ -82,13 +82,13 @@ class Decay(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, torch.float32)  # a decay of 0.999 is 1 in bf16
-        step = -F.logsigmoid(-self.step(x).to(dtype) - self.bias)  # torch's graph of softplus's gradient is wrong
+        step = -F.logsigmoid(-self.step(x).to(dtype) - self.bias)  # torch compiles softplus's gradient wrongly
         step = real(step, mask).transpose(-2, -1)
         return -self.rate.to(dtype).exp()[:, None] * step, step
 
 
 def width(name: str, share: float, features: int) -> int:
-    """A setting's share of a head's features, as a number of them.  Raises ValueError where that is not whole."""
+    """The number of features that is this share of a head's.  Raises ValueError if it is not a whole number."""
     found = share * features
     if found < 1 or found != int(found):
         raise ValueError(
@@ -109,5 +109,5 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def real(x: Tensor, mask: Tensor | None) -> Tensor:
-    """A stream (B, T, C) with zeros at padded positions, by a mask (B, T)."""
+    """Set padded positions of (B, T, C) to zero, given a mask (B, T)."""
     return x if mask is None else x * mask[..., None].to(x.dtype)

@@ -1,4 +1,4 @@
-"""Retention: queries and keys compared without softmax, and forgotten at a fixed rate."""
+"""Retention: products of queries and keys without softmax, with a fixed decay per head."""
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,9 @@ from ablate.model.shape import Shape
 class Retention(GatedOutput):
     """o_t = Σ_{s ≤ t} γ_h^{t−s} (q_t · k_s / √D) v_s, γ_h = 1 − 2^{−5−h}, h = 0, 1, … (Sun 2023, arXiv 2307.08621).
 
-    S_t = γ S_{t−1} + k_t v_tᵀ, o_t = S_tᵀ q_t / √D.  Then (silu(W_gate x) ⊙ norm_h(o)) W_out; the norm is RMSNorm, as
-    in the authors' code.  The paper turns queries and keys as position=rope does.  Values have `expand` times a head's
-    features.
+    S_t = γ S_{t−1} + k_t v_tᵀ, o_t = S_tᵀ q_t / √D.  The output is (silu(W_gate x) ⊙ norm_h(o)) W_out, with RMSNorm as
+    in the authors' code.  The paper rotates queries and keys as position=rope does.  Values have `expand` times a
+    head's features.
     """
 
     reads = ("rotation",)
@@ -40,5 +40,5 @@ class Retention(GatedOutput):
         return self.finish(x, by_head(query, key, value, decay, self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
-        """Of its decays."""
+        """FLOPs of the decays."""
         return decaying_flops(batch, length, self.heads, self.key.out_features // self.heads)
