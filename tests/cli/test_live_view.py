@@ -49,6 +49,8 @@ def wait_for_lines(capsys: pytest.CaptureFixture[str], shown: list[str], count: 
 
 def test_each_ending_is_a_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(monitor, "TICK", 0.02)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # without a terminal there are no control characters all the same
+        monkeypatch.setenv(name, "1")
     paths = make_study(tmp_path)
     shown: list[str] = []
     with monitor.follow(tmp_path, "s", paths):

@@ -70,6 +70,16 @@ def progress(results: Path) -> str:
     return status.progress(status.together(status.rounds_of(results, "fabricated")))
 
 
+def test_a_lease_that_is_torn_or_stale_holds_nothing(tmp_path: Path) -> None:
+    run = every(tmp_path)[3]
+    held = run.lease_file.read_text()
+    assert run.holder().host == "node7.cluster"
+    for content in ("", "{", "[1]", held):
+        run.lease_file.write_text(content)
+        os.utime(run.lease_file, (time.time() - 61, time.time() - 61) if content == held else None)
+        assert not run.holder() and "running" not in progress(tmp_path)
+
+
 def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path) -> None:
     runs = every(tmp_path)
     runs[3].lease_file.unlink()

@@ -23,7 +23,7 @@ from ablate.data import corpus
 from ablate.execution import fork
 from ablate.execution.local import run_orders
 from ablate.planning.checks import memory
-from ablate.planning.checks.user_code import run_in_subprocess
+from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.plan import plan_study
 from ablate.results import lease
 from ablate.results.run import Run
@@ -108,10 +108,12 @@ def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(
     assert len(sent) > 1, "importing the package, and building its component"
 
 
-def test_a_call_without_fork_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_fork_returns_and_dies_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork, "FORKS", False)
     monkeypatch.delattr(os, "fork")
     assert run_in_subprocess(partial(divmod, 7, 2)) == [3, 1]
+    with pytest.raises(Failed, match="exit code 3"):
+        run_in_subprocess(partial(os._exit, 3))
 
 
 def test_a_process_without_prctl_ends_with_its_parent(tmp_path: Path) -> None:
