@@ -16,7 +16,7 @@ from ablate.data.text import read_documents, text_name
 if TYPE_CHECKING:
     from torch import Tensor
 
-MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the rest are not changed
+MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the others are not changed
 
 
 class MaskedText(LanguageModelling):

@@ -90,7 +90,7 @@ class Task:
         raise NotImplementedError
 
     def changes_length(self, size: int, steps: int) -> bool:
-        """Whether batches have other positions than `positions` says, as some of a run's steps show."""
+        """Whether batches differ from `positions` in size, judging from a sample of a run's steps."""
         shown = {step * (steps - 1) // (SAMPLED - 1) for step in range(SAMPLED)}
         return any(batch_positions(self.batch(0, step, size)) != size * self.positions for step in sorted(shown))
 

@@ -156,7 +156,7 @@ def greedy(model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> Tens
 
 
 def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """A model's logits as a function of the tokens alone; the source is encoded once if its class has `encode`.
+    """A model's logits as a function of only the tokens; the source is encoded once if its class has `encode`.
 
     A compiled model is called as a whole: its submodules alone would run eagerly and round differently.
     """

@@ -34,7 +34,7 @@ from ablate.training.weight_averaging import AVERAGES
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its checkpoint is on disk."""
+    """The run received a request to stop; its checkpoint is on disk."""
 
 
 class Trainer:

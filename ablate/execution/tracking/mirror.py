@@ -259,7 +259,7 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
 
 
 def follow(mirror: Mirror) -> None:
-    """Replay new data on disk until standard input ends, then the rest, for at most `GRACE` seconds."""
+    """Replay new data on disk until standard input ends, then all that is left, for at most `GRACE` seconds."""
     ended, pause, taken = threading.Event(), POLL[0], False
 
     def wait_for_end() -> None:

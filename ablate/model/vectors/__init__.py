@@ -1,4 +1,4 @@
-"""Vectors of words, trained on the training split before the model whose embedding begins with them.
+"""Pretrained word vectors, trained on the training split before the model whose embedding starts from them.
 
-An embedding of them is a table as any other: `pretrained` says how it begins, each other module how vectors come about.
+`pretrained` is the base class of such embeddings; each other module has one method of training.
 """

@@ -1,4 +1,4 @@
-"""`embedding=elmo`: the states of a bidirectional LSTM language model, averaged for each word."""
+"""`embedding=elmo`: states of a bidirectional LSTM language model, averaged per word."""
 
 import math
 import time
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from ablate.config.ranges import at_least
 from ablate.model.vectors.pretrained import Pretrained
 
-CLIP = 1.0  # norm of a gradient
-TRIAL = 5  # steps
+CLIP = 1.0  # maximal norm of a gradient
+TRIAL = 5  # steps of a trial to estimate the time
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one thread: sums over several are added up in another order, and no faster at these sizes."""
+    """Compute on one thread: several add sums in another order, and are no faster at these sizes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -29,14 +29,13 @@ def one_thread() -> Iterator[None]:
 
 
 class ELMo(Pretrained):
-    """Rows begin as mean states of a bidirectional LSTM language model (Peters 2018, arXiv 1802.05365).
+    """Rows start as mean states of a bidirectional LSTM language model (Peters 2018, arXiv 1802.05365).
 
-    Row i is the mean of [→h; ←h] over the places of the training split that hold id i (Bommasani 2020), where →h has
-    read the text up to a place and ←h from its end down to it.  ELMo itself gives each place its own states; here they
-    would show a causal model the tokens that it is to predict, through ←h, and the LSTM would be a part of the model
-    that no other variant has.  A mean over the training split sees no token of a window's future, so that one rule
-    serves decoders and encoders, at the parameters and FLOPs of embedding=learned.  What is lost is the context of the
-    single place.
+    Row i is the mean of [→h; ←h] over all positions of the training split with id i (Bommasani 2020), where →h has read
+    the text up to a position and ←h from the end down to it.  ELMo itself uses the states of each position.  Here ←h
+    would show a causal model the tokens that it has to predict, and the LSTM would be an additional part of the model.
+    A mean over the training split contains no future tokens of a window, so it works for decoders and encoders, with
+    the parameters and FLOPs of embedding=learned.  What is lost is the context of single positions.
     """
 
     late = ("shared", "steps", "rows", "length", "lr")
@@ -65,17 +64,17 @@ class ELMo(Pretrained):
 
     @property
     def note(self) -> str:
-        """What every table says of it."""
+        """The note shown in tables."""
         return f"{super().note}; a mean of states for each word, not states of each place"
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
-        """Vectors (vocab, width) of the ids of documents; NaN for those that no window has."""
+        """Vectors (vocab, width) of ids; NaN for ids that occur in no window."""
         return self.trained(documents, seed, self.steps)
 
     @one_thread()
     def trained(self, documents: Sequence[np.ndarray], seed: int, steps: int) -> np.ndarray:
-        """Vectors after so many steps of Adam, each on `rows` windows of `length` ids, at a rate that falls from `lr`
-        to 0; means are over as many windows, spaced evenly over the text, or over all of a shorter one.
+        """Vectors after `steps` steps of Adam on `rows` windows of `length` ids, at a rate that falls from `lr` to 0.
+        Means are over the same number of windows, evenly spaced over the text, or over all of a shorter one.
         """
         text = torch.from_numpy(np.concatenate(documents).astype(np.int64))
         (vocab, width), length = self.weight.shape, min(self.length, len(text))
@@ -92,7 +91,7 @@ class ELMo(Pretrained):
         return mean_states(model, text, length, self.rows, steps)
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
-        """About how many CPU-seconds `vectors` takes, by a few steps after one that loads what they need."""
+        """Approximate CPU seconds of `vectors`, from a few steps after a first one, which imports what they need."""
         self.trained(documents, 0, 1)
         begun, steps = time.process_time(), min(TRIAL, self.steps)
         self.trained(documents, 0, steps)
@@ -100,7 +99,7 @@ class ELMo(Pretrained):
 
 
 class LanguageModel(nn.Module):
-    """Two LSTMs, one in each direction, over one table and below one head, as wide together as an embedding."""
+    """Two LSTMs, one per direction, with a shared table and head; their widths add up to an embedding's."""
 
     def __init__(self, vocab: int, width: int):
         super().__init__()
@@ -109,7 +108,7 @@ class LanguageModel(nn.Module):
         self.head = nn.Linear(width // 2, vocab)
 
     def states(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, C)
-        """[→h; ←h] of each place."""
+        """[→h; ←h] of each position."""
         x = F.embedding(ids, self.table)
         return torch.cat([self.forth(x)[0], self.back(x.flip(1))[0].flip(1)], -1)
 
@@ -121,7 +120,7 @@ class LanguageModel(nn.Module):
 
 
 def drawn(vocab: int, width: int, draw: torch.Generator) -> LanguageModel:
-    """A model of numbers drawn from U(−1/√n, 1/√n), n the width of a direction; no other generator moves."""
+    """A model initialised from U(−1/√n, 1/√n), n the width of a direction, without use of the global generator."""
     with torch.random.fork_rng(devices=[]):
         model = LanguageModel(vocab, width)
     bound = 1 / math.sqrt(width // 2)
@@ -132,13 +131,13 @@ def drawn(vocab: int, width: int, draw: torch.Generator) -> LanguageModel:
 
 
 def windows(text: Tensor, starts: Tensor, length: int) -> Tensor:  # (N,), (B,) -> (B, T)
-    """The ids from each start on."""
+    """Windows of ids at these starts."""
     return text[starts[:, None] + torch.arange(length)]
 
 
 @torch.no_grad()
 def mean_states(model: LanguageModel, text: Tensor, length: int, rows: int, batches: int) -> np.ndarray:
-    """The mean state (vocab, C) of each id over windows of a text, NaN without any."""
+    """The mean state (vocab, C) of each id over windows of a text, NaN for ids in none."""
     vocab, width = model.table.shape
     total, count = torch.zeros(vocab, width, dtype=torch.float64), torch.zeros(vocab, dtype=torch.float64)
     for starts in spaced(len(text), length, rows * batches).split(rows):
@@ -149,5 +148,5 @@ def mean_states(model: LanguageModel, text: Tensor, length: int, rows: int, batc
 
 
 def spaced(size: int, length: int, most: int) -> Tensor:
-    """Where windows start that lie evenly over a text, at most so many, and no more than cover it."""
+    """Starts of evenly spaced windows over a text: at most `most`, and no more than needed to cover it."""
     return torch.linspace(0, size - length, min(most, -(-size // length)), dtype=torch.float64).long()

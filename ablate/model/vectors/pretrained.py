@@ -1,4 +1,4 @@
-"""Embeddings whose rows begin as vectors that were trained on the training split before the model."""
+"""Base class of embeddings that start from vectors trained on the training split before the model."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,14 @@ from ablate.model.embedding import Embedding
 
 
 class Pretrained(Embedding):
-    """Row i begins as the vector of id i, trained on the training split alone; a `frozen` one stays so.
+    """Row i starts as the vector of id i, trained only on the training split; a `frozen` embedding is not trained.
 
-    A class that derives from it has `vectors`.  All rows are scaled by one factor to the mean square that `init` draws,
-    so that what differs from embedding=learned and random is where rows point, not how long they are on average.  Ids
-    that have no vector keep their draws.  The vectors belong to the initial draws: they come from the seed of those,
-    and placebos that draw the embedding anew train them anew; with `shared` all seeds and placebos begin with one set,
-    whose noise nothing covers.
+    Subclasses define `vectors`.  All rows are scaled by one factor to the mean square of the values that `init` draws,
+    so that they differ from embedding=learned in their directions, not in their mean length.  Ids without a vector keep
+    their drawn values.  The vectors are part of the initial draws: they use the same seed, and placebos that redraw the
+    embedding train them anew.  With `shared` all seeds and placebos use the same vectors, whose noise is not measured.
 
-    late  settings that act on nothing but the vectors
+    late  settings that affect only the vectors
     """
 
     late: tuple[str, ...] = ("shared",)
@@ -29,26 +28,26 @@ class Pretrained(Embedding):
 
     @property
     def note(self) -> str:
-        """What every table says of it."""
+        """The note shown in tables."""
         if self.shared:
             note = "one set of vectors, trained on the training split, for all seeds and placebos"
             return f"{note}: neither intervals nor placebos cover its noise"
         return "vectors trained on the training split anew for each seed, and for its placebos init and embedding"
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
-        """Vectors (vocab, width) in float32 of the ids of the training split's documents, (N,) each, from a seed.
+        """Float32 vectors (vocab, width), trained from a seed on the training documents' ids, (N,) each.
 
-        NaN in rows of ids that have none.
+        Rows of ids without a vector are NaN.
         """
         raise NotImplementedError
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float | None:
-        """About how many CPU-seconds `vectors` takes, by a trial on a part; None where not known."""
+        """Approximate CPU seconds of `vectors`, from a trial on a part; None if unknown."""
         return None
 
     @torch.no_grad()
     def begin_with(self, vectors: np.ndarray) -> None:
-        """Put vectors (vocab, width) in the place of the rows that were drawn, at the mean square of those."""
+        """Replace drawn rows by vectors (vocab, width), scaled to the same mean square."""
         found = torch.from_numpy(vectors).to(self.weight.dtype)
         known = found.isfinite().all(1)
         size = self.weight.square().mean().sqrt() / found[known].square().mean().sqrt().clamp(min=1e-12)

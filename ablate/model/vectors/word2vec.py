@@ -1,4 +1,4 @@
-"""`embedding=word2vec`: vectors that predict the words around a word, or a word from those around it."""
+"""`embedding=word2vec`: vectors that predict the context of a word, or a word from its context."""
 
 import time
 import zlib
@@ -10,17 +10,17 @@ from ablate.config.extra import extra
 from ablate.config.ranges import at_least
 from ablate.model.vectors.pretrained import Pretrained
 
-LONGEST = 10_000  # ids of a sentence; gensim leaves out what comes after
-TRIAL = 50_000  # ids that a trial goes over
+LONGEST = 10_000  # maximal ids per sentence; gensim drops the rest
+TRIAL = 50_000  # ids of a trial to estimate the time
 OBJECTIVES = {"cbow": 0, "skipgram": 1}
 
 
 class Word2Vec(Pretrained):
-    """Rows begin as word2vec vectors (Mikolov 2013, arXiv 1301.3781), with negative sampling (arXiv 1310.4546).
+    """Rows start as word2vec vectors (Mikolov 2013, arXiv 1301.3781), with negative sampling (arXiv 1310.4546).
 
-    skipgram maximises log σ(u_c · v_w) + Σ_n log σ(−u_n · v_w) over pairs of a word w and one c of its context, cbow
-    the same with the mean of the context's vectors against the word.  Each is of all ids within `window` places at
-    most, of a document alone; the window's size is drawn anew at each place.
+    skipgram maximises log σ(u_c · v_w) + Σ_n log σ(−u_n · v_w) over pairs of a word w and a context word c; cbow does
+    the same for the mean of the context's vectors and the word.  The context are ids of the same document within at
+    most `window` positions; its size is drawn anew at each position.
     """
 
     late = ("shared", "objective", "window", "negative", "subsample", "epochs", "lr")
@@ -50,14 +50,14 @@ class Word2Vec(Pretrained):
         self.lr = at_least("embedding.lr", lr, 0)
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
-        """Vectors (vocab, width) of the ids of documents; NaN for those that none has."""
+        """Vectors (vocab, width) of ids; NaN for ids that do not occur."""
         return self.trained(documents, seed, self.epochs)
 
     def trained(self, documents: Sequence[np.ndarray], seed: int, epochs: int) -> np.ndarray:
-        """Vectors after so many passes over documents, the same for one seed.
+        """Vectors after some passes over the documents, determined by the seed.
 
-        Frequent ids, of a share f of all, are kept with probability √(subsample / f) + subsample / f at each place, all
-        of them where it is 0; the learning rate falls from `lr` to a hundredth of a percent, linearly.
+        An id with frequency f is kept with probability √(subsample / f) + subsample / f at each position, always if
+        subsample is 0; the learning rate falls linearly from `lr` to 1e-4.
         """
         library, (vocab, width) = extra("gensim.models", "embedding=word2vec", "vectors"), self.weight.shape
         sentences = Sentences(documents, vocab)
@@ -72,8 +72,8 @@ class Word2Vec(Pretrained):
             min_alpha=min(1e-4, self.lr),
             min_count=1,
             seed=seed,
-            hashfxn=lambda word: zlib.crc32(word.encode()),  # Python's own differs from process to process
-            workers=1,  # several threads would add up in the order in which they come
+            hashfxn=lambda word: zlib.crc32(word.encode()),  # Python's hash differs between processes
+            workers=1,  # several threads would update in random order
         )
         made.build_vocab_from_freq({name: int(n) for name, n in zip(sentences.names, counts, strict=True) if n})
         made.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
@@ -83,7 +83,7 @@ class Word2Vec(Pretrained):
         return found
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
-        """About how many CPU-seconds `vectors` takes, by one pass over the first ids."""
+        """Approximate CPU seconds of `vectors`, from one pass over the first ids."""
         part, total = [np.concatenate(documents)[:TRIAL]], sum(map(len, documents))
         extra("gensim.models", "embedding=word2vec", "vectors")
         begun = time.process_time()
@@ -92,7 +92,7 @@ class Word2Vec(Pretrained):
 
 
 class Sentences:
-    """Documents of ids as words, cut where they are longer than what one sentence may have."""
+    """Documents as sentences of words, cut at the maximal length."""
 
     def __init__(self, documents: Sequence[np.ndarray], vocab: int):
         self.names = [str(i) for i in range(vocab)]
