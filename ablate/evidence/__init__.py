@@ -51,5 +51,5 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_told, worth_words
+from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_text, worth_words
 from ablate.evidence.tuned import common, common_rows, given, tuned, tuning_seeds

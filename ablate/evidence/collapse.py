@@ -17,7 +17,7 @@ from ablate import formatting
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
-from ablate.evidence.normality import alarmed, normality
+from ablate.evidence.normality import normality, rejects_normality
 from ablate.evidence.scores import is_share
 from ablate.evidence.solved import bound, is_solved
 from ablate.evidence.statistics import Estimate, interval
@@ -66,7 +66,7 @@ def guess_of(task: TaskFacts, metric: str) -> float:
 def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     """The collapsed runs of a contrast: those a quarter or more of the way from its best cell to a guess."""
     names, weights = list(contrast.weights), contrast.weights
-    values, collapsed, room = _fallen_runs(found, names)
+    values, collapsed, room = _collapsed_runs(found, names)
     left = np.where(collapsed, math.nan, values)
     parts, together = found.groups(weights)
     at, known = [[names.index(name) for name in part] for part in parts], ~np.isnan(values)
@@ -106,7 +106,7 @@ def without_collapsed(
 
     A collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds.
     """
-    (_, collapsed, _), at = _fallen_runs(found, cells, best, least), [found.at[cell] for cell in cells]
+    (_, collapsed, _), at = _collapsed_runs(found, cells, best, least), [found.at[cell] for cell in cells]
     left = {}
     for name, table in (("values", found.values), ("ranked", found.ranked)):
         array = table.to_numpy(copy=True)
@@ -115,7 +115,7 @@ def without_collapsed(
     return found._replace(**left), int(collapsed.any(axis=1).sum())
 
 
-def _fallen_runs(
+def _collapsed_runs(
     found: Scored, names: Sequence[str], of: Best = best_median, least: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The values of some cells (seeds, cells), which of them collapsed, and the distance from the best to a guess."""
@@ -202,7 +202,7 @@ def within_margin(row: Any) -> tuple[str, str] | None:
     """
     collapsed, some = row.collapse, row.collapse.some
     low, high = interval(collapsed.solved, row.alpha) if some else (row.low, row.high)
-    if (alarmed(collapsed.p_normal) if some else collapsed.seen) or row.n < SEEDS:
+    if (rejects_normality(collapsed.p_normal) if some else collapsed.seen) or row.n < SEEDS:
         return None  # too few seeds without a collapse for a verdict of equality
     fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
     if not fits(row.alpha, 0.0):

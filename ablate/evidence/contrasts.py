@@ -56,7 +56,7 @@ def contrasts(manifest: Manifest) -> list[Contrast]:
     """
     found = ESTIMABLE[manifest.design]
     within = [contrast for stratum in strata(manifest) for contrast in found(manifest, *stratum)]
-    return [*within, *(_across(manifest) if found is _factorial else ())]
+    return [*within, *(_with_settings(manifest) if found is _factorial else ())]
 
 
 def strata(manifest: Manifest) -> list[tuple[str, list[Cell]]]:
@@ -106,13 +106,13 @@ def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[
         corners, base = _corners(own, names), _key(reference, names)
         for levels in itertools.product(*(others[name] for name in names)):
             weights = _weights(corners, _key(dict(zip(names, levels, strict=True)), names), base)
-            if weights and _clear(own, weights, [name for name in factors if names != (name,)]):
+            if weights and _free_of_main_effects(own, weights, [name for name in factors if names != (name,)]):
                 several = any(len(others[name]) > 1 for name in names)
                 effect = _effect(manifest, names, levels, stratum, several, weights)
                 first, *_ = ordered = sorted(weights.items())  # without their common sign
                 sign = math.copysign(1.0, first[1])
                 chains.setdefault(tuple((cell, round(sign * each, 12)) for cell, each in ordered), []).append(effect)
-    yield from map(_together, chains.values())
+    yield from map(_aliased, chains.values())
     if len(factors) > 1:
         yield from _cells(cells, stratum)
 
@@ -122,7 +122,7 @@ def bases(manifest: Manifest) -> Levels:
     return {name: manifest.reference.get(name, levels[0]) for name, levels in manifest.factors.items()}
 
 
-def _across(manifest: Manifest) -> Iterator[Contrast]:
+def _with_settings(manifest: Manifest) -> Iterator[Contrast]:
     """How each main effect depends on each setting: (μ_as − μ_a₀s) − (μ_as₀ − μ_a₀s₀), and its trend over numbers.
 
     s₀ is the setting's first level.  Other components are averaged over, and so are other settings of the same task.
@@ -137,7 +137,7 @@ def _across(manifest: Manifest) -> Iterator[Contrast]:
             rest = [each for each in manifest.factors[setting] if each != full.reference[setting]]
             for pair in itertools.product(changed, rest):
                 weights = _weights(corners, _key(dict(zip(names, pair, strict=True)), names), base)
-                if weights and _clear(own, weights, list(manifest.factors)):
+                if weights and _free_of_main_effects(own, weights, list(manifest.factors)):
                     yield _effect(full, names, pair, stratum, len(changed) * len(rest) > 1, weights)
             for level in changed:
                 yield from _trend(full, names, level, stratum, own)
@@ -158,7 +158,7 @@ def _trend(
             return
         weights |= {cell: sign * part / len(side) for sign, side in zip((1, -1), sides, strict=True) for cell in side}
     weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
-    if _clear(own, weights, list(manifest.factors)):
+    if _free_of_main_effects(own, weights, list(manifest.factors)):
         keys = " x ".join(names), f"{show(level)}, {trend[1]}", show(first)
         label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {trend[1]}"
         yield Contrast("trend", *keys, stratum, label + _at(stratum), weights)
@@ -195,7 +195,7 @@ def _weights(
     return {cell: sign / len(corner) for sign, found in signed.items() for corner in found for cell in corner}
 
 
-def _clear(own: dict[str, Levels], weights: dict[str, float], factors: list[str]) -> bool:
+def _free_of_main_effects(own: dict[str, Levels], weights: dict[str, float], factors: list[str]) -> bool:
     """Whether a contrast is free of main effects of these factors: the weights of each level's cells sum to zero."""
     for name in factors:
         sums: dict[Any, float] = {}
@@ -207,7 +207,7 @@ def _clear(own: dict[str, Levels], weights: dict[str, float], factors: list[str]
     return True
 
 
-def _together(chain: list[Contrast]) -> Contrast:
+def _aliased(chain: list[Contrast]) -> Contrast:
     """One contrast for several with equal weights up to sign, labelled with what it estimates: A + B, or A − B."""
     first = chain[0]
     if len(chain) == 1:

@@ -85,14 +85,14 @@ def exact_p(one: np.ndarray, other: np.ndarray, cells: tuple[int, int], paired: 
     """Two-sided p of "both sides diverge equally often", from each side's number of diverged runs per seed."""
     m, n = cells
     if paired and m != n:
-        return redealt(one, other, m, n)
+        return hypergeometric_p(one, other, m, n)
     if paired:
-        return sign_flips(map(int, one - other))
+        return sign_flip_p(map(int, one - other))
     # Shares of diverged runs as integers: counts times the other side's number of cells.
-    return reshuffled([int(count) * n for count in one], [int(count) * m for count in other])
+    return permutation_p([int(count) * n for count in one], [int(count) * m for count in other])
 
 
-def sign_flips(differences: Iterable[int]) -> float:
+def sign_flip_p(differences: Iterable[int]) -> float:
     """P(|Σ ±dₛ| >= |Σ dₛ|) over all signs: the exact test of within-seed differences; for single cells McNemar's.
 
     Under the null hypothesis the two sides of a seed are exchangeable.  NaN without a seed.
@@ -116,7 +116,7 @@ def _sums(steps: Iterable[list[tuple[int, float]]]) -> dict[int, float]:
     return chances
 
 
-def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
+def hypergeometric_p(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
     """Twice the smaller tail of Σ (shareₛ of m cells − shareₛ of n cells), at most 1; arguments are counts per seed.
 
     Sides of unequal size are not exchangeable, but the cells of a seed are: the number of its diverged runs on either
@@ -136,7 +136,7 @@ def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
     return min(1.0, 2 * min(tails))
 
 
-def reshuffled(one: list[int], other: list[int]) -> float:
+def permutation_p(one: list[int], other: list[int]) -> float:
     """P(the sum of len(one) of all values is as far from its mean as that of `one`); with values 0 and 1 Fisher's test.
 
     Whole seeds are exchanged, so runs of one seed need not be independent.  NaN where a side has no seed.

@@ -14,7 +14,7 @@ from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.family import ALPHA, described, worded
-from ablate.evidence.normality import alarm_words, alarmed, assumed, doubted
+from ablate.evidence.normality import assumed, rejection_words, rejects_any, rejects_normality
 from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.solved import is_solved
@@ -88,7 +88,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
             if each.kind != "trend":
                 row.fits = fits_in_steps(study, each, all_scores, row, margin.steps, curves[row.metric])
     bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
-    doubts = {family: doubted([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
+    doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
     for each, row in zip(found, rows, strict=True):
         word, note = (bare, "") if bare else _verdict(row, margin)
         row.verdict, row.note = worded(word, row.family), "; ".join(filter(None, (note, each.note)))
@@ -139,14 +139,14 @@ def _correct(rows: list[Any]) -> None:
 
 def withheld(row: Any) -> bool:
     """Whether a row shows ranks only: its tasks differ, scores clump, divergence is unequal, or noise is not normal."""
-    return bool(row.different or row.clumps or row.uneven or alarmed(row.p_normal))
+    return bool(row.different or row.clumps or row.uneven or rejects_normality(row.p_normal))
 
 
 def _tested(row: Any) -> bool:
     return not withheld(row) and row.n >= (PAIRS if row.paired else SEEDS)
 
 
-def barred(row: Any) -> tuple[str, str] | None:
+def no_verdict(row: Any) -> tuple[str, str] | None:
     """withheld or undecided, with the reason, if a row has no valid interval; else None."""
     if row.different:
         return "withheld", "its cells are scored on different tasks"
@@ -166,8 +166,8 @@ def barred(row: Any) -> tuple[str, str] | None:
         return "undecided", "equal in every seed"
     if row.sd == 0:
         return "undecided", "no spread between seeds, which no seeds of their own have"
-    if alarmed(row.p_normal):
-        return "withheld", alarm_words(row)
+    if rejects_normality(row.p_normal):
+        return "withheld", rejection_words(row)
     return None
 
 
@@ -180,9 +180,9 @@ def too_few(n: int, paired: bool) -> str:
 
 def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
     """The verdict, from the interval's position relative to zero and the margin, and a note where more is needed."""
-    reason = barred(row)
+    reason = no_verdict(row)
     # Collapsed seeds skew the differences; the others may still support a verdict.
-    small = within_margin(row) if reason is None or alarmed(row.p_normal) else None
+    small = within_margin(row) if reason is None or rejects_normality(row.p_normal) else None
     if reason and not small:
         return reason
     note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)

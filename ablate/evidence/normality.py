@@ -34,21 +34,21 @@ def normality(groups: Sequence[np.ndarray]) -> float:
     return min(1.0, len(groups) * min(float(stats.shapiro(group).pvalue) for group in scaled))
 
 
-def alarmed(p_normal: float) -> bool:
+def rejects_normality(p_normal: float) -> bool:
     """Whether the test withholds a verdict; NaN, no test, does not."""
     return p_normal < LEVEL
 
 
-def alarm_words(row: Any) -> str:
+def rejection_words(row: Any) -> str:
     """Why a row has no verdict, with a count that needs no normality: in how many seeds its level is lower."""
     what = "differences over seeds" if row.paired else "scores over seeds"
     return f"{what} are not normal ({p_words(row.p_normal, 'Shapiro–Wilk')}); {ranks(row)}"
 
 
-def doubted(p_normal: Sequence[float]) -> bool:
+def rejects_any(p_normal: Sequence[float]) -> bool:
     """Whether normality of some contrast of a family is rejected, with Bonferroni's correction."""
     known = [p for p in p_normal if not math.isnan(p)]
-    return alarmed(len(known) * min(known, default=math.nan))
+    return rejects_normality(len(known) * min(known, default=math.nan))
 
 
 def assumed(n: int, doubt: bool = False) -> str:

@@ -15,7 +15,7 @@ import math
 import numpy as np
 import pandas
 
-from ablate.evidence.normality import alarmed
+from ablate.evidence.normality import rejects_normality
 from ablate.evidence.statistics import t_limit
 from ablate.formatting import counted
 from ablate.results.records import Look, Manifest
@@ -93,7 +93,7 @@ def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
     if "waits" in table:
         waits = table["waits"]
     else:
-        waits = ~table["verdict"].isin([*DECIDED, "withheld"]) | table["p_normal"].map(alarmed).astype(bool)
+        waits = ~table["verdict"].isin([*DECIDED, "withheld"]) | table["p_normal"].map(rejects_normality).astype(bool)
     return table[table["family"].astype(bool) & waits.astype(bool)]
 
 

@@ -153,10 +153,10 @@ def superiority(better: np.ndarray, than: np.ndarray) -> float:
 
 def power(d: float, n: int, alpha: float) -> float:
     """P(|t| > t_{1 − alpha/2, n − 1}) for n paired differences of mean d SDs: the noncentral t with ν = d·√n."""
-    return found_with(d * math.sqrt(n), n - 1, alpha)
+    return noncentral_power(d * math.sqrt(n), n - 1, alpha)
 
 
-def found_with(shift: float, df: float, alpha: float) -> float:
+def noncentral_power(shift: float, df: float, alpha: float) -> float:
     """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t.
 
     Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts.
@@ -174,7 +174,7 @@ def _spread(df: float, count: int = 2000) -> np.ndarray:
 def findable(sd: float, n: int, alpha: float) -> float:
     """The mean of n paired differences with a known SD that is detected with 80 % power at a two-sided level."""
     top = 8 * (float(t_limit(alpha / 2, n - 1)) + 1)
-    shift = optimize.brentq(lambda shift: found_with(shift, n - 1, alpha) - POWER, 0, top, xtol=1e-4)
+    shift = optimize.brentq(lambda shift: noncentral_power(shift, n - 1, alpha) - POWER, 0, top, xtol=1e-4)
     return sd / math.sqrt(n) * float(shift)
 
 
@@ -187,7 +187,7 @@ def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float
     return float(np.mean(np.maximum(0, 2 * special.ndtr(z) - 1) if both else special.ndtr(z)))
 
 
-def found_afresh(factor: float, df: float, alpha: float) -> float:
+def power_unknown_sd(factor: float, df: float, alpha: float) -> float:
     """P(a new study detects `factor` standard errors), the standard error being an estimate with df degrees of freedom.
 
     It is the power of the noncentral t at the shift factor·r, averaged over the error of the estimate, r² ~ χ²_df/df.
@@ -205,9 +205,9 @@ def detectable_factor(df: float, alpha: float) -> float:
     known standard error.
     """
     top = 8 * (float(t_limit(alpha / 2, df)) + 1)
-    while found_afresh(top, df, alpha) < POWER:
+    while power_unknown_sd(top, df, alpha) < POWER:
         top *= 2
-    return float(optimize.brentq(lambda factor: found_afresh(factor, df, alpha) - POWER, 0, top, xtol=1e-4))
+    return float(optimize.brentq(lambda factor: power_unknown_sd(factor, df, alpha) - POWER, 0, top, xtol=1e-4))
 
 
 def detectable(estimate: Estimate, alpha: float) -> float:

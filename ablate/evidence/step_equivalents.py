@@ -132,7 +132,7 @@ def worth(
     found, low, high = (math.expm1(log) if log < 700 else math.inf for log in (logs.ratio, logs.low, logs.high))
     if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
         notes.append(f"{BEYOND}, {LEAST:g} to {MOST:g} times the steps")
-    notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in inside)
+    notes += ["the reference's curve bends"] * any(bend_note(curves[name]) for name in inside)
     return Worth(found, low, high, "; ".join(notes))
 
 
@@ -214,7 +214,7 @@ def _parts(
     return parts, lost
 
 
-def bent(curve: Slope) -> str:
+def bend_note(curve: Slope) -> str:
     """A note if the slopes of the two halves of a reference's curve differ significantly; else ""."""
     difference = paired((curve.upper - curve.lower).to_numpy())
     if not p_value(difference) < BENT:
@@ -237,7 +237,7 @@ def exchange_lines(study: Study) -> list[str]:
         low, high = interval(change, ALPHA)
         text = formatting.span(change.mean, low, high, formatting.decimals([(high - low) / 2]))
         left = f"{formatting.counted(curve.collapsed, 'seed')} with a collapsed run left out" * bool(curve.collapsed)
-        notes = filter(None, [f"{text} {metrics[reference.id]} (n = {change.n})", left, bent(curve)])
+        notes = filter(None, [f"{text} {metrics[reference.id]} (n = {change.n})", left, bend_note(curve)])
         lines.append(f"exchange rate: 25 % more steps of {reference.label}: {'; '.join(notes)}")
     return lines
 
@@ -309,14 +309,14 @@ def worth_words(row: Any, steps: str = "training steps") -> str:
     ends = sorted((-low, -high) if fewer else (low, high))
     bottom, top, places = *((0.25, 0.2) if fewer else (0.2, 0.25)), worth_places(low, high)
     least, most = f"<{MINUS}{100 * bottom:.0f}", f">{100 * top:.0f}"
-    inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
+    inside = [_percentage(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
     size, over = abs(share), abs(share) > top
     span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
-    shown = f"more than {100 * top:.0f}" if over else _share(size, places)
+    shown = f"more than {100 * top:.0f}" if over else _percentage(size, places)
     return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
 
 
-def worth_told(row: Any, steps: str = "training steps") -> str:
+def worth_text(row: Any, steps: str = "training steps") -> str:
     """What an effect is worth in steps of its reference, with the notes that limit it."""
     notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
     return ", ".join(filter(None, (worth_words(row, steps), *notes)))
@@ -327,5 +327,5 @@ def worth_places(low: float, high: float) -> int:
     return int((high - low) / 2 < 0.02)
 
 
-def _share(fraction: float, places: int) -> str:
+def _percentage(fraction: float, places: int) -> str:
     return plus(100 * fraction, f".{places}f").removeprefix("+")

@@ -35,11 +35,11 @@ def add_arguments(parser: Parser) -> None:
     """Add the arguments that select a study or imported runs, and the output folder."""
     meaning = "its name, or a folder with its tables; without one the newest"
     parser.add_argument("study", nargs="?", metavar="STUDY", help=meaning)
-    add_foreign(parser)
+    add_imported(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
 
 
-def add_foreign(parser: Parser) -> None:
+def add_imported(parser: Parser) -> None:
     """Add the arguments that select imported runs."""
     runs = parser.add_argument_group("runs of other programs")
     runs.add_argument(

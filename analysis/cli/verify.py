@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Verify one file; returns the exit code."""
     parser = Parser("ablate analyse verify", "Whether a figure still is what the results on disk give.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
-    arguments_.add_foreign(parser)
+    arguments_.add_imported(parser)
     held = "A figure in RESULTS/figures/STUDY is held against RESULTS, one beside a study's tables against those"
     parser.epilog = f"{held}, unless --results-dir says otherwise; one of other programs' runs against those named."
     usual = Path(parser.get_default("results_dir"))
@@ -39,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
     file, stamped = given.file, _stamped(given.file)
-    foreign = stamped.get("source") or given.runs or given.wandb
-    kept = None if foreign or given.results_dir else _kept(stamped, file)
-    case = _foreign(stamped, given, usual) if foreign else kept or _case(stamped, file, given.results_dir, usual)
+    imported = stamped.get("source") or given.runs or given.wandb
+    saved = None if imported or given.results_dir else _saved(stamped, file)
+    case = _imported(stamped, given, usual) if imported else saved or _case(stamped, file, given.results_dir, usual)
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
@@ -59,7 +59,7 @@ def _stamped(file: Path) -> Stamp:
     return {key: visible(text) for key, text in found.items()}
 
 
-def _kept(stamped: Stamp, file: Path) -> Case | None:
+def _saved(stamped: Stamp, file: Path) -> Case | None:
     """The figure's study, if its saved tables are in the figure's folder or the folder above.
 
     Raises `Refused` if they are damaged.
@@ -67,7 +67,7 @@ def _kept(stamped: Stamp, file: Path) -> Case | None:
     folder = next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
     if folder is None:
         return None
-    study = sources.read_kept(folder)
+    study = sources.read_saved(folder)
     return arguments_.case(folder, study, folder) if study.manifest.study == stamped["study"] else None
 
 
@@ -85,7 +85,7 @@ def _edits(file: Path, results: Path, study: str) -> Path:
     return file.parent if (file.parent / "figures.yaml").exists() else results / "figures" / study
 
 
-def _foreign(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
+def _imported(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
     """The imported runs that the command names, whichever the stamp names.  Raises `Refused`."""
     if not given.runs and not given.wandb:
         problem = f"is of runs of other programs ({stamped['source']}); name them as to ablate analyse: --runs FILE …"

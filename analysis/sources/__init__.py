@@ -17,14 +17,14 @@ from ablate.results.study import Study, load_study
 RECORDED = Path(__file__).parents[2] / "tests" / "recorded"  # in the checkout: the sweep that the README shows
 
 
-def is_kept(results: Path, name: str) -> bool:
+def is_saved(results: Path, name: str) -> bool:
     """Whether `name` is a folder of saved tables rather than a study in `results`."""
     return holds_tables(Path(name)) and name not in studies(results)
 
 
 def place_of(results: Path, name: str) -> Path:
     """The folder with a study's manifest: in `results`, or the folder of its saved tables."""
-    return Path(name) if is_kept(results, name) else study_folder(results, name)
+    return Path(name) if is_saved(results, name) else study_folder(results, name)
 
 
 def read(results: Path, name: str | None) -> Study:
@@ -32,8 +32,8 @@ def read(results: Path, name: str | None) -> Study:
 
     Raises `Refused`.
     """
-    if name and is_kept(results, name):
-        return read_kept(Path(name))
+    if name and is_saved(results, name):
+        return read_saved(Path(name))
     chosen = choose_study(results, name)
     with refusing(study_folder(results, chosen)):
         study = load_study(results, chosen)
@@ -41,7 +41,7 @@ def read(results: Path, name: str | None) -> Study:
     return dataclasses.replace(study, notes=notes)
 
 
-def read_kept(folder: Path) -> Study:
+def read_saved(folder: Path) -> Study:
     """The study whose tables are saved in a folder.  Raises `Refused`."""
     with refusing(folder):
         return read_tables(folder)

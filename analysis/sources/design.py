@@ -30,7 +30,7 @@ def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
     if described.design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
-    made = _manifest(levels, factors, reference, described.design or _shown(levels, reference))
+    made = _manifest(levels, factors, reference, described.design or _inferred(levels, reference))
     if described.design and (wrong := _contradiction(made)):
         raise Refused(f"{described.file}: design: {described.design}: {wrong}")
     return made if made.design else _merged(made)
@@ -74,7 +74,9 @@ def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request
     found = [{name: level for name, level in each.items() if name not in request.within} for each in fitting]
     if not found[0]:
         raise Refused(f"--within {','.join(request.within)}: no factor is left to compare")
-    around = (each for each in found if request.described.design in AROUND and _shown(levels, each) == "one_at_a_time")
+    around = (
+        each for each in found if request.described.design in AROUND and _inferred(levels, each) == "one_at_a_time"
+    )
     return next(around, found[0])
 
 
@@ -98,11 +100,11 @@ def _where(request: Request, name: str) -> str:
     return "--reference" if typed else f"{request.described.file}: reference"
 
 
-def _shown(levels: dict[str, Levels], reference: Levels) -> str:
+def _inferred(levels: dict[str, Levels], reference: Levels) -> str:
     """The inferred design: `grid` if each stratum has every combination of the compared levels, `one_at_a_time` if each
     cell differs from the reference in one factor, else "".
     """
-    if _lacking(levels, reference) is None:
+    if _missing_combination(levels, reference) is None:
         return "grid"
     base = reference.items()
     changed = [sum(each[name] != level for name, level in base) for each in levels.values()]
@@ -114,7 +116,7 @@ def outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
     return tuple(level for name, level in levels.items() if name not in reference)
 
 
-def _lacking(levels: dict[str, Levels], reference: Levels) -> Levels | None:
+def _missing_combination(levels: dict[str, Levels], reference: Levels) -> Levels | None:
     """A combination of the compared levels that a stratum lacks, although it has each level; None for a grid."""
     strata: dict[tuple[Any, ...], dict[tuple[Any, ...], None]] = {}
     for own in levels.values():
@@ -130,7 +132,7 @@ def _contradiction(manifest: Manifest) -> str:
     """Why the cells do not form the study file's design; "" if they do."""
     design, reference = manifest.design, manifest.reference
     if design == "grid":
-        lost = _lacking({cell.id: cell.levels for cell in manifest.cells}, reference)
+        lost = _missing_combination({cell.id: cell.levels for cell in manifest.cells}, reference)
         return f"no run has {label_of(lost)}; leave design out, or write another" if lost else ""
     if design == "fractional":
         clear = {contrast.factor for contrast in evidence.contrasts(manifest) if contrast.kind == "main"}

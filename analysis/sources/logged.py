@@ -99,7 +99,7 @@ def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
     shown, pairing = _batches(runs, request.unpaired)
     cells = _cells(plan, labels, runs, shown)
     runs, missing = with_missing(runs)
-    runs = _whole(runs, cells, by_cell)
+    runs = _with_cell_columns(runs, cells, by_cell)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
     measured: dict[str, Way] = {
         measured_as(name): "min" if way else "max" for name, way in reversed(ways.items()) if way is not None
@@ -176,7 +176,7 @@ def number(text: str) -> float:
     return value if not text or abs(value) < 1e100 else math.inf
 
 
-def _whole(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
+def _with_cell_columns(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
     """The runs with the columns of their cells, in the order that studies of ablate have.
 
     Levels are those of the study's factors and, if all cells became levels of one factor, also the original ones.

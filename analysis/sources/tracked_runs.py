@@ -14,7 +14,7 @@ from analysis.sources.logged import AXES, Logged, number
 
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value")
-OURS = {"params", "params_vs_reference", "shared_draws"}  # entries of `budget` in runs that ablate logged
+BUDGET = {"params", "params_vs_reference", "shared_draws"}  # entries of `budget` in runs that ablate logged
 FACTS = ("seed", "status", "params", "batches")  # columns of a run that are not settings
 
 Row = dict[str, Any]
@@ -38,7 +38,7 @@ class Tracked(NamedTuple):
 def logged_runs(runs: list[Tracked], group: str, notes: list[str]) -> Logged:
     """Tracked runs as two tables; `notes` are on runs already left out.  Raises `Refused`."""
     runs = _of_group([_visible(run) for run in runs], group)
-    read = _mirrored if all(map(_is_mirrored, runs)) else _plain
+    read = _ablate_row if all(map(_is_from_ablate, runs)) else _row
     rows = [(run, read(run)) for run in runs]
     seeded = [(run, row) for run, row in rows if row["seed"] is not None]
     if not seeded:
@@ -76,34 +76,34 @@ def _of_group(runs: list[Tracked], group: str) -> list[Tracked]:
     groups = list(dict.fromkeys(run.group for run in runs if run.group))
     if group and group not in groups:
         raise Refused(f"--group {group}: there is no such group; there are {', '.join(groups) or 'none'}")
-    ours = {run.group for run in runs if _is_mirrored(run)}
-    if not group and len(ours) > 1:
-        raise Refused(f"the runs are of {len(ours)} studies; choose one with --group: {', '.join(sorted(ours))}")
+    studies = {run.group for run in runs if _is_from_ablate(run)}
+    if not group and len(studies) > 1:
+        raise Refused(f"the runs are of {len(studies)} studies; choose one with --group: {', '.join(sorted(studies))}")
     found = [run for run in runs if not group or run.group == group]
-    found.sort(key=lambda run: (_away(run), run.created))
+    found.sort(key=lambda run: (_reference_first(run), run.created))
     if not found:
         raise Refused("there are no runs")
     return found
 
 
-def _is_mirrored(run: Tracked) -> bool:
+def _is_from_ablate(run: Tracked) -> bool:
     """Whether ablate logged a run; a key `budget` alone is not enough, as users may have one."""
     budget = run.config.get("budget")
-    if not (run.job_type and isinstance(budget, dict) and budget.keys() >= OURS):
+    if not (run.job_type and isinstance(budget, dict) and budget.keys() >= BUDGET):
         return False
-    numbers = all(budget[name] is None or is_number(budget[name]) for name in OURS)
+    numbers = all(budget[name] is None or is_number(budget[name]) for name in BUDGET)
     return numbers and isinstance(run.config.get("train") or {}, dict)
 
 
-def _away(run: Tracked) -> float:
+def _reference_first(run: Tracked) -> float:
     """A sort key for runs that ablate logged, 0 for the reference, so that it comes first; 0 for other runs."""
-    if not _is_mirrored(run):
+    if not _is_from_ablate(run):
         return 0.0
     budget = run.config["budget"]
     return abs(budget.get("params_vs_reference") or 0) + abs(1 - (budget.get("shared_draws") or 0))
 
 
-def _plain(run: Tracked) -> Row:
+def _row(run: Tracked) -> Row:
     """The row of a run of another program: flat settings, seed and status."""
     config = flat(run.config)
     seeds = [seed for seed in (_whole(config.get(name)) for name in SEEDS) if seed is not None]
@@ -116,7 +116,7 @@ def _plain(run: Tracked) -> Row:
     return settings | {"seed": next(iter(seeds), None), "status": STATES.get(run.state, "missing"), "params": math.nan}
 
 
-def _mirrored(run: Tracked) -> Row:
+def _ablate_row(run: Tracked) -> Row:
     """The row of a run that ablate logged: factors from its tags; its group is the study, its job type the cell."""
     config, budget = run.config, run.config["budget"]
     shared = [config.get("data"), (config.get("train") or {}).get("batch_size"), config.get("seed_data")]

@@ -23,7 +23,7 @@ TITLES = {"tokens": "training tokens", "seconds": "seconds of training steps"}
 
 Series = dict[str, Any]
 Columns = dict[str, np.ndarray]
-Shelf = dict[bytes, tuple[int, list[float | None]]]  # index and values of each different column, by its bytes
+Store = dict[bytes, tuple[int, list[float | None]]]  # index and values of each different column, by its bytes
 
 
 def series(case: Case) -> Series | None:
@@ -36,7 +36,7 @@ def series(case: Case) -> Series | None:
     rows = rows[rows[axes[0]].notna()].sort_values(["cell", "seed"], kind="stable")
     runs = _runs(rows, axes)
     points = int(np.clip(NUMBERS / (len(axes) + 1) / sum(map(len, runs.values())), FEWEST, POINTS))
-    means, shelf, drawn = _means(case.study, rows, axes), Shelf(), page_of(manifest, figures.edits(case))
+    means, store, drawn = _means(case.study, rows, axes), Store(), page_of(manifest, figures.edits(case))
     nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value", "low", "high"]}, []
     for row in named_rows(case.cells):
         encoding = drawn.encodings[row.cell]
@@ -48,8 +48,8 @@ def series(case: Case) -> Series | None:
                 "colour": encoding.colour,
                 "dash": "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1]),
                 "n": done,
-                "mean": _kept(means.get(row.cell, nothing), POINTS, shelf),
-                "runs": [run | _kept(run.pop("columns"), points, shelf) for run in runs.get(row.cell, [])],
+                "mean": _thinned(means.get(row.cell, nothing), POINTS, store),
+                "runs": [run | _thinned(run.pop("columns"), points, store) for run in runs.get(row.cell, [])],
             }
         )
     longest = int(rows.groupby(["cell", "seed"]).size().max())
@@ -60,15 +60,15 @@ def series(case: Case) -> Series | None:
         "label": visible(label),
         "axes": {axis: TITLES.get(axis, axis) for axis in axes},
     }
-    return shown | {"cells": cells, "columns": [column for _, column in shelf.values()], "thinned": longest > points}
+    return shown | {"cells": cells, "columns": [column for _, column in store.values()], "thinned": longest > points}
 
 
-def _put(shelf: Shelf, values: np.ndarray) -> int:
+def _put(store: Store, values: np.ndarray) -> int:
     """The index of a column; equal columns are stored once, as most runs were logged at the same steps."""
     key = values.tobytes()
-    if key not in shelf:
-        shelf[key] = len(shelf), [_short(value) for value in values.tolist()]
-    return shelf[key][0]
+    if key not in store:
+        store[key] = len(store), [_short(value) for value in values.tolist()]
+    return store[key][0]
 
 
 def _short(value: float) -> float | None:
@@ -100,13 +100,13 @@ def _means(study: Study, rows: pandas.DataFrame, axes: list[str]) -> dict[str, C
     return {str(cell): {name: group[name].to_numpy(float) for name in names} for cell, group in found.groupby("cell")}
 
 
-def _kept(columns: Columns, points: int, shelf: Shelf) -> dict[str, int]:
-    """The index in the shelf of each column, thinned to at most `points`."""
-    places = _places(columns["value"], points)
-    return {name: _put(shelf, column[places]) for name, column in columns.items()}
+def _thinned(columns: Columns, points: int, store: Store) -> dict[str, int]:
+    """The index in the store of each column, thinned to at most `points`."""
+    indices = _thinned_indices(columns["value"], points)
+    return {name: _put(store, column[indices]) for name, column in columns.items()}
 
 
-def _places(values: np.ndarray, points: int) -> np.ndarray:
+def _thinned_indices(values: np.ndarray, points: int) -> np.ndarray:
     """The indices to keep when thinning: the ends, and the minimum and maximum of each of points / 2 intervals."""
     n = len(values)
     if n <= points:

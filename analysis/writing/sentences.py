@@ -157,7 +157,7 @@ def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None)
         found.append(f"a fresh study would find {size} four times in five")
     decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
     found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
-    return [part for part in [*found, evidence.worth_told(row, "steps"), costs(manifest, contrast)] if part]
+    return [part for part in [*found, evidence.worth_text(row, "steps"), costs(manifest, contrast)] if part]
 
 
 def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:

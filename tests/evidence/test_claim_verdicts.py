@@ -19,7 +19,7 @@ from ablate.cli.summary import summary
 from ablate.config.claim_relations import Criterion
 from ablate.config.typed_json import parse
 from ablate.evidence.claims.rules import rank_correlation, rule_of
-from ablate.evidence.divergence import redealt
+from ablate.evidence.divergence import hypergeometric_p
 from ablate.evidence.family import corrected, exploratory, registered
 from ablate.formatting import number
 from ablate.planning.earlier_runs import registered_criterion
@@ -339,7 +339,7 @@ def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
         every = np.array([sum(values) for values in itertools.product(*few)])
         chance = np.array([math.prod(each) for each in itertools.product(*ways)])
         tails = [chance[(every - found) * sign >= -1e-9].sum() for sign in (1, -1)]
-        p = redealt(runs[:, :m].sum(1), runs[:, m:].sum(1), m, n)
+        p = hypergeometric_p(runs[:, :m].sum(1), runs[:, m:].sum(1), m, n)
         assert p == pytest.approx(min(1, 2 * min(tails)))
 
 
@@ -353,7 +353,7 @@ def test_a_claim_of_one_cell_against_many_takes_the_deal(tmp_path):
     )
     one, other = [int(seed % 3 < 2) for seed in range(8)], [int(seed % 3 == 2) for seed in range(8)]
     found = row(evidence.claims(study), "often")
-    assert found.p == pytest.approx(redealt(np.array(one), np.array(other), 1, 3))
+    assert found.p == pytest.approx(hypergeometric_p(np.array(one), np.array(other), 1, 3))
     assert "6 of 8 runs diverged against 2 of 24" in found.sentence
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from ablate import evidence, formatting
 from ablate.cli.summary import summary
 from ablate.evidence.collapse import Collapse, bound, bound_words, bounds, cost, guess_of
-from ablate.evidence.normality import LEVEL, alarmed, normality
+from ablate.evidence.normality import LEVEL, normality, rejects_normality
 from ablate.evidence.sequential import LOOKS, nominal
 from ablate.evidence.statistics import Estimate, paired
 from ablate.results.records import TaskFacts
@@ -439,4 +439,4 @@ def test_false_alarms_are_five_per_cent_and_skew_is_seen(n: int) -> None:
 
 
 def alarms(shape: str, n: int, studies: int) -> float:
-    return float(np.mean([alarmed(p) for p in rates(shape, n, studies)]))
+    return float(np.mean([rejects_normality(p) for p in rates(shape, n, studies)]))

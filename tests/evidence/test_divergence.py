@@ -17,7 +17,7 @@ from ablate.cli.summary import summary
 from ablate.config.claim_relations import Claim
 from ablate.config.claims import metric_problems
 from ablate.config.typed_json import parse
-from ablate.evidence.divergence import redealt, reshuffled, sign_flips
+from ablate.evidence.divergence import hypergeometric_p, permutation_p, sign_flip_p
 from ablate.evidence.scores import scores
 from ablate.evidence.solved import counted, exact_interval, exact_p
 from ablate.results.study import Study, load_study
@@ -37,7 +37,7 @@ def made(results: Path, lost: set[tuple[str, int]], seeds: int, **options: Any) 
 
 @pytest.mark.parametrize(("up", "down"), [(5, 0), (6, 0), (7, 2), (3, 3), (0, 9)])
 def test_single_runs_are_mcnemars_exact_test(up: int, down: int) -> None:
-    found = sign_flips([1] * up + [-1] * down + [0] * 4)
+    found = sign_flip_p([1] * up + [-1] * down + [0] * 4)
     assert found == pytest.approx(stats.binomtest(up, up + down, 0.5).pvalue)
 
 
@@ -46,20 +46,21 @@ def test_exact_tests_of_several_runs_are_over_all_choices() -> None:
     sums = [
         sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((1, -1), repeat=6)
     ]
-    assert sign_flips(differences) == pytest.approx(np.mean(np.abs(sums) >= sum(differences)))
+    assert sign_flip_p(differences) == pytest.approx(np.mean(np.abs(sums) >= sum(differences)))
     one, other = [2, 1, 2, 0], [0, 0, 1, 0, 0]
     expected = stats.permutation_test((one, other), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater")
-    assert reshuffled(one, other) == pytest.approx(expected.pvalue)
+    assert permutation_p(one, other) == pytest.approx(expected.pvalue)
     one, other = [1] * 30 + [0] * 10, [1] * 70 + [0] * 90
     expected = stats.fisher_exact([[30, 10], [70, 90]]).pvalue
-    assert reshuffled(one, other) == pytest.approx(expected) and reshuffled(other, one) == pytest.approx(expected)
+    assert permutation_p(one, other) == pytest.approx(expected) and permutation_p(other, one) == pytest.approx(expected)
     none = np.zeros(0, int)
-    assert all(map(math.isnan, (sign_flips([]), redealt(none, none, 1, 2), reshuffled([], [1]), reshuffled([1], []))))
+    assert all(map(math.isnan, (sign_flip_p([]), hypergeometric_p(none, none, 1, 2))))
+    assert all(map(math.isnan, (permutation_p([], [1]), permutation_p([1], []))))
 
 
 @pytest.mark.parametrize(("one", "other"), [(5, 0), (8, 3), (4, 4)])
 def test_unpaired_single_runs_of_equal_numbers_are_fishers_exact_test(one: int, other: int) -> None:
-    found = reshuffled([1] * one + [0] * (8 - one), [1] * other + [0] * (8 - other))
+    found = permutation_p([1] * one + [0] * (8 - one), [1] * other + [0] * (8 - other))
     assert found == pytest.approx(stats.fisher_exact([[one, 8 - one], [other, 8 - other]]).pvalue)
 
 

@@ -30,8 +30,8 @@ from ablate.evidence.statistics import (
     chi2_quantile,
     detectable,
     detectable_factor,
-    found_with,
     interval,
+    noncentral_power,
     paired,
     t_above,
     t_limit,
@@ -106,7 +106,7 @@ def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n: int,
 
 @pytest.mark.parametrize(("n", "times"), [(3, 1.55), (5, 1.24), (8, 1.13), (20, 1.05)])
 def test_an_estimated_sd_takes_so_many_times_the_difference_that_a_known_one_takes(n: int, times: float) -> None:
-    known = optimize.brentq(lambda shift: found_with(shift, n - 1, 0.05) - 0.8, 0, 100)
+    known = optimize.brentq(lambda shift: noncentral_power(shift, n - 1, 0.05) - 0.8, 0, 100)
     assert detectable_factor(n - 1, 0.05) / known == pytest.approx(times, abs=0.01)
 
 

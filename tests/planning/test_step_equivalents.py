@@ -261,8 +261,8 @@ def test_what_cannot_be_told_is_said(tmp_path):
     flat = compared(tmp_path / "flat", -0.001, -0.05, 0.01)
     assert (flat.worth_low, flat.worth_high) == (-1, math.inf) and "these seeds do not show" in flat.worth_note
     assert evidence.worth_words(flat) == "not bounded in training steps"
-    assert evidence.worth_told(flat) == "not bounded in training steps, these seeds do not show what more steps do"
-    assert evidence.worth_told(worse) == worse.worth_note and evidence.worth_told(far) == evidence.worth_words(far)
+    assert evidence.worth_text(flat) == "not bounded in training steps, these seeds do not show what more steps do"
+    assert evidence.worth_text(worse) == worse.worth_note and evidence.worth_text(far) == evidence.worth_words(far)
     bent = compared(tmp_path / "bent", -0.3, -0.03, bend=0.3)
     assert "curve bends" in bent.worth_note
     few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))

@@ -16,7 +16,7 @@ from ablate.evidence.claims.sentences import at_words, side_words
 from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
-from ablate.evidence.effects import barred, too_few, withheld
+from ablate.evidence.effects import no_verdict, too_few, withheld
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.normality import assumed
@@ -96,7 +96,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     curves, share = curves_of(study, row.metric), fraction_of(claim.margin)
     worth = worth_of(study, contrast, all_scores, row, curves)
     margin = math.nan if claim.margin is None else in_units(study, contrast, claim.margin, curves)
-    why, final = _blocked(row, claim, worth is None)
+    why, final = _no_verdict(row, claim, worth is None)
     collapse = collapse_of(all_scores, contrast)
     estimate, relation = row.estimate, claim.relation
     tested = estimate._replace(mean=distance_from(estimate.mean, relation, margin))
@@ -105,7 +105,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     most = 0 if relation in BOUNDED and collapse.seen else 1
 
     def span(level: float) -> Span:
-        if barred(row):
+        if no_verdict(row):
             return math.nan, math.nan
         low, high = interval(estimate, nominal(row.looks, level))
         return max(low, -row.reach), min(high, row.reach)  # shares differ by at most 1, as in effects
@@ -164,9 +164,9 @@ def reach(span: Span, relation: str) -> float:
     return {"equivalent": max(-low, high), "not_greater": high, "not_less": -low}[relation]
 
 
-def _blocked(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str, bool]:
+def _no_verdict(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str, bool]:
     """Why there is no verdict on a difference, and whether that is final, however many seeds follow."""
-    reason = barred(row)
+    reason = no_verdict(row)
     if reason and row.uneven:
         return f"{reason[1]}; diverged ranked worst: {ranks(row)}", True
     if reason:
@@ -327,12 +327,12 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         lambda level: (1 if estimate.mean > 0 else -1) if p <= level else 0,
         reason,
         uneven,
-        _leaning(found, levels) if found and not reason else [],
+        _rank_notes(found, levels) if found and not reason else [],
         assumes=RANKS_ASSUMED,
     )
 
 
-def _leaning(found: Ranked, levels: list[str]) -> list[str]:
+def _rank_notes(found: Ranked, levels: list[str]) -> list[str]:
     """Notes on how much a correlation depends on one level, since a few coarse groups can cause it, and on chance."""
     i = int(np.argmin(found.without * (1 if found.mean >= 0 else -1)))
     chance = [f"as good an order by chance: {p_words(found.p_orders)}"] * (found.p_orders > found.p_seeds)

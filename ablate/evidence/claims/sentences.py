@@ -13,7 +13,7 @@ from ablate.config.key_checks import fraction_of
 from ablate.evidence.family import worded
 from ablate.evidence.normality import FOOTNOTE, footnoted, own_assumption
 from ablate.evidence.scores import lower_is_better
-from ablate.evidence.step_equivalents import worth_told
+from ablate.evidence.step_equivalents import worth_text
 from ablate.formatting import SPEED, counted, leaning, listed, metric_name, number, p_words, plain, plus, show, span
 from ablate.results.naming import named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
@@ -90,7 +90,7 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     where = scope(manifest, [cell for side in sides for cell in side], sides[-1])
     seeds = counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    parts = [seeds, own_assumption(row), p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)]
+    parts = [seeds, own_assumption(row), p, "unadjusted for looks" * bool(row.unadjusted), worth_text(row)]
     grounds = "; ".join(filter(None, [", ".join(filter(None, parts)), rest, where]))
     verdict += f" ({bound})" * bool(bound)
     written, seen = ("registered", "before any result") if entry.registered else ("post hoc", "after results")

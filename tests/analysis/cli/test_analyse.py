@@ -23,7 +23,7 @@ from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
-from analysis.sources import read, read_kept
+from analysis.sources import read, read_saved
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 FIGURES = [f"{name}.{kind}" for name in ("curves", "effects", "seeds") for kind in ("pdf", "png")]
@@ -181,16 +181,16 @@ def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept: Path, capsys: 
     draw_effects_alone(Path("results"))
     assert main([str(kept)]) == 0 and "ffn: swiglu − mlp" in capsys.readouterr().out
     assert (Path("results/figures/fabricated") / "effects.pdf").exists()
-    assert read(Path("results"), str(kept.absolute())).manifest == read_kept(kept).manifest
+    assert read(Path("results"), str(kept.absolute())).manifest == read_saved(kept).manifest
 
 
 def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture) -> None:
     shutil.copy("figures.yaml", kept)
-    figures.write(case_of(read_kept(kept), kept), kept)
+    figures.write(case_of(read_saved(kept), kept), kept)
     assert main(["verify", str(kept / "effects.png")]) == 0
     assert "matches fabricated" in capsys.readouterr().out
     assert main(["verify", str(kept / "effects.png"), "--results-dir", "none"]) == 2
-    study = read_kept(kept)
+    study = read_saved(kept)
     study.runs.loc[study.runs["seed"] == 1, "test/loss"] += 1e-6 * (study.runs["cell"] == "c1")
     write_tables(study, kept)
     assert main(["verify", str(kept / "effects.pdf")]) == 1
