@@ -1,6 +1,6 @@
-"""What a user may write: groups, keys, overrides, study files, factors, designs, claims; composed, typed, checked.
+"""Everything a user can write: groups, keys, overrides, study files, factors, designs and claims.
 
-`command` reads the words, with `study_file` and `overrides`; `factors` and `designs` say which combinations are cells;
-`compose` makes a configuration of each, whose frame is `schema` and whose components are objects by `components`.  What
-is wrong with any of it is a `Problem` (`errors`).
+`command` and `overrides` parse the command line and study files; `factors` and `designs` choose the cells; `compose`
+makes a configuration of each, typed by `schema`; `components` binds components to their constructors.  Each mistake
+is a `Problem` (`errors`).
 """

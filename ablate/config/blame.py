@@ -1,6 +1,6 @@
-"""What is wrong with a command line: overrides that cannot be composed, and settings that do not reach a variant.
+"""Explains mistakes of a command line: overrides that cannot be composed, and settings that a variant does not have.
 
-Each override is tried alone, so that all bad ones are named together, with what to write instead.
+Each override is tried separately, so that all bad ones are reported together, with what to write instead.
 """
 
 import re
@@ -24,12 +24,12 @@ KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or fals
 
 
 def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> tuple[list[Problem], Overrides]:
-    """The overrides that cannot be composed, and the command without them; `cells` has those of every cell."""
+    """The problems of overrides that cannot be composed, and the valid overrides; `cells` has those of every cell."""
     problems: list[Problem] = []
     chosen: list[str] = []
     fixed, swept = [], dict[str, list[str]]()
     entries = [(None, [text]) for text in command.fixed] + list(command.swept.items())
-    # A variant decides which keys exist, so groups are judged first and the good ones kept while keys are.
+    # Variants determine which keys exist, so groups are tried first, and keys together with the valid groups.
     for key, levels in sorted(entries, key=lambda entry: composer.group_of(entry[1][0]) is None):
         good, found = [], []
         for text in levels:
@@ -37,7 +37,7 @@ def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> t
             found += [_elsewhere(composer, problem, text, command)] if problem else []
             good += [] if problem else [text]
         if len(found) > 1 and not good and not composer.group_of(levels[0]) and len({p.message for p in found}) == 1:
-            found = [found[0]._replace(key=found[0].key.partition("=")[0])]  # what is wrong is the key, not a level
+            found = [found[0]._replace(key=found[0].key.partition("=")[0])]  # the key is wrong, not a level
         problems += found
         if good and composer.group_of(good[0]):
             chosen.append(good[0])
@@ -49,7 +49,7 @@ def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> t
 
 
 def _elsewhere(composer: Composer, problem: Problem, text: str, command: Command) -> Problem:
-    """The problem, unless it is a key that another of the variants swept does have: then which."""
+    """The problem; if other swept variants have this key, it says which."""
     levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
     groups = [level for level in levels if composer.group_of(level)]
     having = [level for level in groups if _problem_of(composer, text.lstrip("+"), [level]) is None]
@@ -61,7 +61,7 @@ def _elsewhere(composer: Composer, problem: Problem, text: str, command: Command
 
 
 def _clashes(composer: Composer, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
-    """Keys that some of the variants swept do not have, though the first ones do."""
+    """A key that the first of the swept variants have and others do not."""
     for overrides in cells:
         groups = [text for text in overrides if composer.group_of(text)]
         for text in overrides:
@@ -85,9 +85,9 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
 
 
 def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -> str:
-    """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
+    """One line that explains why Hydra or OmegaConf refuses a key, given the groups chosen so far."""
     message, head = str(error.__cause__ or error), key.rpartition(".")[0]
-    if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # what OmegaConf makes to hold a key
+    if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # OmegaConf made a mapping to hold the key
         return f"{head} takes one value; write {head}=VALUE"
     if "Cannot convert" in message:
         return "takes one value"
@@ -108,7 +108,7 @@ def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) 
 
 
 def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
-    """Which variants have a key that is not there, or which key was meant, or which keys there are."""
+    """For an unknown key: the variants that have it, else the key that may be meant, else the keys that exist."""
     head, _, last = key.rpartition(".")
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
@@ -124,7 +124,7 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
 
 
 def _options(group: str, node: Any, user: Iterable[str]) -> list[str]:
-    """The arguments of a variant's class that are None, and change nothing, where its YAML leaves them out."""
+    """The optional arguments of a variant's class: those whose default is None."""
     try:
         taken = parameters_of(resolve(group, node["_target_"], user)) if "_target_" in (node or ()) else {}
     except BadComponent:
@@ -133,7 +133,7 @@ def _options(group: str, node: Any, user: Iterable[str]) -> list[str]:
 
 
 def _meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:
-    """The key that a misspelt one stands for: of its name in another section, else the nearest one."""
+    """The key that a misspelt one may mean: the same name in another section, else the most similar one."""
     sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
     known = [f"{name}.{key}" for name, node in sections.items() for key in _keys_of(node)]
     same = [key for key in known if key.rpartition(".")[2] == last]
@@ -148,7 +148,7 @@ def _keys_of(node: DictConfig) -> list[str]:
 
 
 def unreached(cells: list[tuple[Composed, list[str]]], presets: dict[str, Path]) -> list[str]:
-    """What does not reach some variants of cells, each with the overrides that made it; in words, each once."""
+    """Sentences on settings that some variants of these cells do not have; each cell comes with its overrides."""
     chosen = {cell.choices.get("preset", "") for cell, _ in cells}
     files = {name: read_plain(file) for name, file in presets.items() if name in chosen}
     found: dict[str, None] = {}
@@ -159,7 +159,7 @@ def unreached(cells: list[tuple[Composed, list[str]]], presets: dict[str, Path])
 
 
 def _in_patterns(config: Config, overrides: list[str]) -> Iterator[str]:
-    """Keys that some variants of a pattern over the layers take, and others do not have."""
+    """Keys that some variants of a pattern over the layers have and others lack."""
     written = [parsed(text).key_or_group for text in overrides if "=" in text]
     keys = [key.split(".") for key in (*written, config.tune.key or "")]
     for group in patterned(config):
@@ -172,12 +172,12 @@ def _in_patterns(config: Config, overrides: list[str]) -> Iterator[str]:
 
 
 def _beside_preset(cell: Composed, file: dict[str, Any]) -> Iterator[str]:
-    """Keys that a preset sets for its own variants, which those chosen instead do not have."""
+    """Keys that a preset sets for its own variants and that the variants chosen instead lack."""
     whole = cell.config.as_json() if file else {}
     for group in (name for name in (*COMPONENTS, "model") if name in file):
         sets, node = dict(file.get(group) or {}), whole[group] or {}
         if sets.pop(LAYERS, None) == node.get(LAYERS, ""):
-            continue  # its own pattern, of which each variant has what is its
+            continue  # the preset's own pattern: each variant has its own settings
         for name, own in named_variants(node, cell.choices.get(group, "")).items():
             if lacking := sets.keys() - own.keys():
                 yield f"{group}={name} is without {', '.join(sorted(lacking))}, which {cell.choices['preset']} sets"

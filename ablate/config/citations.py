@@ -1,6 +1,6 @@
 """The papers that variants cite: keys in their YAMLs, `# cite: zhang2019root`, and entries in `papers.bib`.
 
-`papers.bib` stands beside the groups; a folder of the user's may have one of its own.  A variant may cite nothing.
+`papers.bib` is in the same folder as the groups; the user's folder may have another one.  Citing is optional.
 """
 
 import functools
@@ -16,18 +16,18 @@ from ablate.formatting import nearest, visible
 FILE = "papers.bib"
 CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)
 
-Entry = dict[str, str]  # a field's text by its name, as BibTeX has it; `ENTRYTYPE` is article, misc, …
+Entry = dict[str, str]  # BibTeX fields by name; `ENTRYTYPE` is article, misc, …
 
 
 def cited(file: Path) -> list[str]:
-    """The keys that a variant's YAML cites, in its order."""
+    """The keys that a variant's YAML cites, in order."""
     found = CITE.findall(file.read_text(encoding="utf-8"))
     return [key.strip() for line in found for key in line.split(",") if key.strip()]
 
 
 @functools.cache
 def entries(folder: Path) -> dict[str, Entry]:
-    """The entries of the `papers.bib` in a folder, by key; none where there is no such file.  Raises `PlanError`."""
+    """The entries of a folder's `papers.bib` by key; empty without such a file.  Raises `PlanError`."""
     from pybtex.database import parse_file
     from pybtex.exceptions import PybtexError
 
@@ -43,9 +43,9 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 
 def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[str, Entry]]:
-    """The entries that the variants of these choices cite, by group=variant; nothing of those that cite none.
+    """The entries that the variants of these choices cite, by group=variant; without variants that cite none.
 
-    Raises `PlanError` where a key is in no `papers.bib`.
+    Raises `PlanError` if a key is in no `papers.bib`.
     """
     found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
     chosen = {(group, choice) for each in choices for group, choice in each.items()}
@@ -66,7 +66,7 @@ def _unknown(variant: str, file: Path, key: str, known: list[str]) -> Problem:
 
 
 def short(entry: Entry) -> str:
-    """A paper as people name it: "Zhang & Sennrich 2019", "Vaswani et al. 2017"; its start where it is no BibTeX."""
+    """A short citation: "Zhang & Sennrich 2019", "Vaswani et al. 2017"; the raw fields if they are invalid."""
     from pybtex.database import Person
     from pybtex.exceptions import PybtexError
     from pybtex.richtext import Text

@@ -1,4 +1,4 @@
-"""Relations of claims: the cells that each side of a claim names, and what a sum over them would be made of."""
+"""Relations of claims: the cells on each side of a claim, and their weights in the side's mean."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
@@ -7,17 +7,17 @@ from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import Record, optional, record
 from ablate.formatting import is_number
 
-BOUNDED = ("equivalent", "not_greater", "not_less")  # a difference within a margin, which each of them needs
-DIFFERENCES = ("less", "greater", *BOUNDED)  # of two means
+BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a margin, which is required
+DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates")
 
-# Whose statistics BatchNorm and its kin may be evaluated with, beside their running ones, each a loss of its own.
+# Statistics with which BatchNorm and similar norms are evaluated in addition to running ones; each gives a loss.
 STATISTICS = ("recalibrated", "batch")
 
 Number = int | float
-Level = str | int | float | bool | None  # of a factor
-Levels = dict[str, Level]  # one of each factor
-Side = dict[str, Level | list[Level]]  # the levels of factors that it asks for, one or several of each
+Level = str | int | float | bool | None  # a level of a factor
+Levels = dict[str, Level]  # one level of each factor
+Side = dict[str, Level | list[Level]]  # one or several levels of some factors
 Sides = tuple[Side, Side]
 
 
@@ -25,10 +25,10 @@ Sides = tuple[Side, Side]
 class Claim(Record):
     """One relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
 
-    rank_correlates  several levels of one factor, and the number that was published for each
-    metric           that of both sides, or of two, in this order
-    margin           in the metric's unit: of `less` and `greater` by how much at least, of `not_greater` and `not_less`
-                     by how much at most, of `equivalent` either way, which takes "2 %" of the training steps, too
+    rank_correlates  several levels of one factor, and the published number of each
+    metric           one metric for both sides, or one for each side
+    margin           in the metric's unit: the least difference for `less` and `greater`, the largest for `not_greater`
+                     and `not_less`, the largest either way for `equivalent`, which also takes "2 %" of training steps
     at               levels of factors that no side names
     """
 
@@ -45,18 +45,18 @@ class Claim(Record):
 
     @property
     def relations(self) -> list[str]:
-        """The relations that it states; of a claim that is sound exactly one."""
+        """The relations that it states; exactly one in a valid claim."""
         return [relation for relation in RELATIONS if getattr(self, relation) is not None]
 
     @property
     def relation(self) -> str:
-        """The one that it states."""
+        """The only relation that it states."""
         (relation,) = self.relations
         return relation
 
     @property
     def sides(self) -> list[Side]:
-        """The sides that it compares; of `rank_correlates` one per level."""
+        """The sides that it compares; for `rank_correlates` one per level."""
         if self.rank_correlates is None:
             return list(getattr(self, self.relation))
         ((factor, levels),) = self.rank_correlates[0].items()
@@ -64,12 +64,12 @@ class Claim(Record):
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics that it names: none, one, or side one's and side two's."""
+        """The metrics that it names: none, one, or one for each side."""
         return [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
 
     @property
     def flaw(self) -> str | None:
-        """What it has and cannot have, whatever study it is of, as the end of a sentence; None where it is sound."""
+        """What makes it invalid in any study, as the end of a sentence; None if it is valid."""
         if len(self.relations) != 1:
             return f"states {' and '.join(self.relations) or 'none'} of {', '.join(RELATIONS)}"
         if self.rank_correlates and [len(levels_of(each)) for each in self.rank_correlates[0].values()] != [
@@ -86,39 +86,39 @@ class Claim(Record):
 
     @property
     def published(self) -> list[Number]:
-        """The numbers that `rank_correlates` compares levels with."""
+        """The published numbers of `rank_correlates`."""
         return self.rank_correlates[1] if self.rank_correlates else []
 
 
 @record
 class Criterion(Record):
-    """What a study counts as replicated: these claims supported, all of them unless `at_least` says how many."""
+    """A study's criterion of replication: how many of these claims (all without `at_least`) must be supported."""
 
     of: list[str]
     at_least: int | None = optional()
 
     @property
     def needed(self) -> int:
-        """How many of its claims have to be supported."""
+        """The number of claims that must be supported."""
         return self.at_least or len(self.of)
 
 
 def plain_metric(metric: str) -> str:
-    """A metric without the length and the statistics that it was measured with."""
+    """A metric's name without length and statistics."""
     plain = metric.partition("@")[0]
     return plain.partition("_")[0] if plain in {f"test/loss_{name}" for name in STATISTICS} else plain
 
 
 class Leveled(Protocol):
-    """A cell, as far as claims know it."""
+    """The attributes of a cell that claims use."""
 
     @property
     def id(self) -> str:
-        """What sides name it by."""
+        """Its identifier."""
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Its name for people."""
 
     @property
     def levels(self) -> dict[str, Level]:
@@ -126,32 +126,32 @@ class Leveled(Protocol):
 
 
 def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:
-    """The ids of the cells on each side of a claim; of `rank_correlates` those of each level."""
+    """The ids of the cells on each side of a claim; for `rank_correlates` those of each level."""
     return [{cell.id for cell in cells if holds(cell.levels, side | claim.at)} for side in claim.sides]
 
 
 def levels_of(asked: Any) -> list[Any]:
-    """The levels that a side asks for of a factor, of which it names one or lists several."""
+    """A factor's levels in a side as a list, though a single level may be given alone."""
     return asked if isinstance(asked, list) else [asked]
 
 
 def holds(levels: dict[str, Level], side: Side) -> bool:
-    """Whether a cell's levels are among those of a side; a zipped factor is found by any of its keys."""
+    """Whether a cell's levels match a side; a zipped factor can be named by any of its keys."""
     alone = _alone(levels)
     return all(key in alone and _among(alone[key], levels_of(asked), key in levels) for key, asked in side.items())
 
 
 def _among(level: Any, asked: list[Any], own: bool) -> bool:
-    """Whether a level is asked for, by its text, too: that of one of several zipped keys, not its `own`, is a text.
+    """Whether a level is among those listed, compared also as text, since levels of zipped keys (not `own`) are texts.
 
-    None is no text, since people call levels None, and leave others empty.
+    None is not compared as text, since "None" can be the name of another level.
     """
     texts = {str(each) for each in asked if each is not None or not own}
     return level in asked or (level is not None and str(level) in texts)
 
 
 def _alone(levels: dict[str, Level]) -> dict[str, Level]:
-    """Levels with those of a zipped factor under each of its keys, too."""
+    """Levels, with those of zipped factors also split by key."""
     alone = dict(levels)
     for name, level in levels.items():
         members, values = name.split("+"), str(level).split("+")
@@ -160,11 +160,11 @@ def _alone(levels: dict[str, Level]) -> dict[str, Level]:
 
 
 def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:
-    """Weights of each side's cells that make its mean, Σ w = 1; empty where the sides cannot be compared.
+    """Weights of the cells in each side's mean, Σ w = 1; empty if the sides cannot be compared.
 
-    With unnamed factors' levels u averaged equally: mean over u of the mean over the side's cells at u.  Sides of
-    designs other than grids have cells at different u: only the u that all sides have count.  A fraction may have none
-    in common, and needs none where each side has every level of every unnamed factor equally often.
+    Let u be the levels of the factors that no side names.  A side's mean is the mean over u of the mean over its cells
+    at u.  In designs other than grids, only the u that all sides have count.  A fraction may have no common u; it can
+    be compared if each level of each unnamed factor has the same share in all sides.
     """
     named = {key for side in claim.sides for key in side}
     by_id = {cell.id: cell.levels for cell in cells}
@@ -183,7 +183,7 @@ Unnamed = tuple[tuple[str, str], ...]
 
 
 def _grouped(side: list[str], levels: dict[str, dict[str, Level]], named: Collection[str]) -> dict[Unnamed, list[str]]:
-    """The cells of a side by their levels of the factors that no side names."""
+    """The cells of a side, grouped by their levels of the factors that no side names."""
     found: dict[Unnamed, list[str]] = {}
     for cell in side:
         rest = {name: repr(level) for name, level in levels[cell].items() if not {name, *name.split("+")} & {*named}}
@@ -192,7 +192,7 @@ def _grouped(side: list[str], levels: dict[str, dict[str, Level]], named: Collec
 
 
 def _balanced(groups: list[dict[Unnamed, list[str]]]) -> bool:
-    """Whether every side has each level of each unnamed factor in the same share of its groups."""
+    """Whether each level of each unnamed factor has the same share of groups in every side."""
     shares = []
     for found in groups:
         pairs = [pair for key in found for pair in key]

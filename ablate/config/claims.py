@@ -1,6 +1,6 @@
 """The grammar of claims: one relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
 
-What results say of them: ablate.evidence.claims.
+`ablate.evidence.claims` tests them on results.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ from ablate.formatting import SPEED, instead, is_number, listed
 BESIDE = ("metric", "margin", "at")
 NUMBER = "write a number"
 SOLVED = "test/solved"
-NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics of which steps have no worth
+NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be converted into
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
-    """The claims of a file over these factors, and everything wrong with them.
+    """Parse the claims of a file over these factors; returns them and all problems.
 
-    `at` is what the file fixes for all of them: it goes into each that does not compare that factor itself.
+    `at` fixes levels for all claims: each factor in it is added to every claim that does not compare it.
     """
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
@@ -56,7 +56,7 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
 
 
 def read_criterion(given: Any, claims: Iterable[str]) -> tuple[Criterion | None, list[Problem]]:
-    """What a file counts as replicated, over these claims, and everything wrong with it."""
+    """Parse a file's criterion of replication over these claims; returns it and all problems."""
     wrong = [Problem("replicated", message) for message in _criterion(given, list(claims))]
     if given is None or wrong:
         return None, wrong
@@ -84,9 +84,9 @@ def _criterion(given: Any, claims: list[str]) -> Iterator[str]:
 def metric_problems(
     claims: dict[str, Claim], tasks: list[dict[str, str]], lengths: list[int], timed: bool = False
 ) -> list[Problem]:
-    """Claims about metrics that no run of this study has; `tasks` holds each task's metrics, `lengths` eval.lengths.
+    """Problems of claims about metrics that no run has; `tasks` holds each task's metrics, `lengths` eval.lengths.
 
-    `timed` says whether its runs are, so that they have a speed.
+    `timed`: whether runs are timed in isolation, so that their speed is a metric.
     """
     known = {f"test/{name}" for metrics in tasks for name in metrics}
     known |= {"test/bpb", *(f"test/loss_{name}" for name in STATISTICS)} if "test/loss" in known else set()
@@ -164,7 +164,7 @@ def _sides(relation: str, sides: Any, factors: dict[str, list[Any]], pair: bool)
     else:
         for side in sides:
             yield from _levels(side, factors, relation)
-        if sides[0] == sides[1] and not pair:  # the same cells may differ in a metric
+        if sides[0] == sides[1] and not pair:  # with two metrics both sides may be the same cells
             yield f"{relation}: both sides are {sides[0]}; write what differs"
 
 
@@ -182,7 +182,7 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
         for level in several:
             if level not in factors[key]:
                 known = [str(each) for each in factors[key]]
-                other = instead(level if isinstance(level, str) else "", known)  # numbers are near by no spelling
+                other = instead(level if isinstance(level, str) else "", known)  # no spelling hints for numbers
                 yield f"{where}: {key} has no level {level}; {other}"
         if asked == []:
             yield f"{where}: {key} has no levels; write at least one"
@@ -210,10 +210,10 @@ def applicable(
     tasks: Sequence[str] = (),
     metrics: Mapping[str, Iterable[str]] | None = None,
 ) -> tuple[dict[str, Claim], list[Problem]]:
-    """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's.
+    """The claims that these cells can test (all levels have cells, no cell is on two sides), and why not the others.
 
-    `running` says of each cell, where that is known, whether its norms keep running statistics, `tasks` which it has,
-    and `metrics` what each task is scored by.
+    `running` says for each cell whether its norms keep running statistics (if known), `tasks` names each cell's task,
+    and `metrics` holds each task's metrics.
     """
     without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
     task_of = dict(zip((cell.id for cell in cells), tasks, strict=False))
@@ -239,7 +239,7 @@ def applicable(
 
 
 def _lacking(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -> str | None:
-    """A cell without running statistics that a claim measures with others; `without` holds the labels of such cells."""
+    """Problem of a claim whose metric needs running statistics that a cell lacks; `without`: labels of such cells."""
     special = {f"test/loss_{name}" for name in STATISTICS}
     for number, side in enumerate(sides):
         metric = claim.metrics[number % len(claim.metrics)] if claim.metrics else ""
@@ -252,9 +252,9 @@ def _lacking(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -
 def _across(
     claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str], metrics: Mapping[str, Iterable[str]]
 ) -> str | None:
-    """Why the scores of sides cannot be compared: they are those of several tasks, or of one without the metric.
+    """Why scores of the sides cannot be compared: the cells have several tasks, or their task lacks the metric.
 
-    Counts of runs that diverge can.
+    Counts of diverged runs can always be compared.
     """
     tasks = {task_of.get(cell, "") for side in sides for cell in side}
     if claim.relation == "diverges_more":
@@ -269,7 +269,7 @@ def _across(
 
 
 def _absent(claim: Claim, cells: Sequence[Leveled]) -> str | None:
-    """A level that a claim names and no cell has beside the rest of its side."""
+    """A level in a claim that no cell has together with the other levels of its side; None if there is none."""
     for side in claim.sides:
         whole = claim.at | side
         for key, asked in whole.items():

@@ -1,4 +1,4 @@
-"""The words of a command line, read once: the groups on disk, the study file that it names, what is fixed and swept."""
+"""Parses a command line: the groups on disk, the study file that it names, fixed and swept overrides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ablate.formatting import instead, nearest
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A parsed command line; later stages read no words and list no folder."""
+    """A parsed command line; later stages need neither its words nor the folders."""
 
     words: tuple[str, ...]
     groups: Groups
@@ -39,31 +39,31 @@ class Command:
 
     @property
     def typed(self) -> str:
-        """The command as it is typed."""
+        """The command as the user would type it."""
         swept = any(key_of(word) in self.swept for word in self.words)
         folder = ["--config-dir", self.groups.folder] if self.groups.folder else []
         return shlex.join(["ablate", *(["-m"] * swept), *folder, *self.words])
 
     @property
     def given(self) -> set[str]:
-        """The keys that the command line itself sets, not its study file."""
+        """The keys that the command line sets itself, without those of its study file."""
         return {*map(key_of, self.asked.overrides)} - self.asked.of_file
 
 
 def read_command(words: Sequence[str], config_dir: str | None) -> Command:
-    """Parse a command line; its problems stand beside what can be read.
+    """Parse a command line; its mistakes are in `problems`, next to what could be parsed.
 
-    Raises PlanError where the folder of the user's variants is none, or holds what may not be read.
+    Raises PlanError if the user's folder does not exist or holds files that are not allowed.
     """
     if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
         raise PlanError([Problem("--config-dir", f"{config_dir!r} is not a folder")])
     groups = read_groups(config_dir)
-    variants = [file for file in groups.own if file.parent.name != "experiment"]  # the study file is read by itself
+    variants = [file for file in groups.own if file.parent.name != "experiment"]  # study files are read separately
     if wrong := list(_folder_problems(groups, variants)):
         raise PlanError(wrong)
     asked = read_study(list(words), groups)
     parsed = parse(asked.overrides, groups)
-    # A file of the user's with the name of a variant, or a study, of ablate's would win.
+    # A user's file with the name of a built-in variant or study would shadow it.
     own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in groups.own}
     same = [file for file, folder in own.items() if (folder / file.name).exists()]
     message = "has the name of a variant or a study of ablate's; give it another"
@@ -72,7 +72,7 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
 
 
 def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
-    """What a user folder may not hold: settings of Hydra, unreadable files, and files that set more than a variant."""
+    """What a user's folder must not hold: Hydra's settings, unreadable files, and files that are no variants."""
     if groups.folder is None:
         return
     folder = Path(groups.folder)
@@ -98,7 +98,7 @@ def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]
 
 
 def _no_variant(defaults: Any) -> str | None:
-    """The first of a list of defaults that is neither NAME nor /GROUP: NAME: its file would not be checked; or None."""
+    """The first entry of a defaults list that is neither NAME nor /GROUP: NAME, as its file would not be checked."""
     for entry in defaults if isinstance(defaults, list) else [defaults] * (defaults is not None):
         key, name = next(iter(entry.items()), ("", "")) if isinstance(entry, dict) else ("", entry)
         parts = (str(part).removeprefix("override ").removeprefix("optional ") for part in (key, name))
@@ -108,7 +108,7 @@ def _no_variant(defaults: Any) -> str | None:
     return None
 
 
-TEXTS = {  # of a study file, which say nothing of its runs: what each must be
+TEXTS = {  # keys of a study file that do not affect its runs, and what each must be
     "question": "must be a sentence",
     "published": "must be a line of text, the published numbers as people read them",
     "figure": "must be the name of a kind of figure",
@@ -123,7 +123,7 @@ REFUSED = {
     "results_dir": "belongs on the command line: no file of somebody else's says where results are written",
     "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
-# What may stand beside a study file and asks for nothing else; what asks for more, or less, of the same study.
+# Keys that the command line may set without changing a study file's study; those that only resize the same study.
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
 RUNNING |= {"allow_duplicates", *PACE}
 SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}
@@ -133,7 +133,7 @@ WORDS = {"true", "false", "null", "nan", "inf"}
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A command line without its study file: plain overrides, and what the file says beside them."""
+    """A command line merged with its study file: plain overrides, and the other entries of the file."""
 
     overrides: list[str]
     name: str | None = None
@@ -141,18 +141,18 @@ class Asked:
     kept: dict[str, str | None] = dataclasses.field(default_factory=dict)  # entries of the manifest
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)
     replicated: Criterion | None = None
-    changed: bool = False  # whether the command line, or the tier, changes levels that claims are about
+    changed: bool = False  # whether the command line or the tier changes levels in claims
     problems: list[Problem] = dataclasses.field(default_factory=list)
     of_file: frozenset[str] = frozenset()  # keys that the file sets
 
     def placed(self, problem: Problem) -> Problem:
-        """A problem with the file's name before the key, where the key is the file's."""
+        """A problem, with the file's name before the key if the file sets that key."""
         mine = key_of(problem.key) in self.of_file
         return Problem(f"{self.file}: {problem.key}", problem.message) if mine else problem
 
 
 def read_study(overrides: list[str], groups: Groups) -> Asked:
-    """The command line with the study file that it names, if any, as plain overrides."""
+    """Merge the command line with the study file that it names, if any, into plain overrides."""
     named = [text for text in overrides if key_of(text) == "experiment"]
     rest = [text for text in overrides if text not in named]
     if not named:
@@ -195,11 +195,11 @@ def _is_one_of(key: str, keys: set[str]) -> bool:
 
 
 def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> Asked:
-    """A file's overrides with its tier's and the command line's in their places."""
+    """A file's overrides, replaced by those of its tier and of the command line."""
     entries = reader.entries(content)
     factors = content.get("factors", {})
     known = factors.items() if isinstance(factors, dict) else ()
-    levels = {str(key): each for key, each in known if isinstance(each, list)}  # those that claims may name
+    levels = {str(key): each for key, each in known if isinstance(each, list)}  # that claims may name
     claims, wrong = read_claims(content.get("claims", {}), levels, content.get("at"))
     named = content.get("claims")
     replicated, unmet = read_criterion(content.get("replicated"), map(str, named) if isinstance(named, dict) else ())
@@ -218,7 +218,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     placed = [text for key, text in made.items() for text in given.get(key, [text])]
     typed = [text for key, texts in given.items() if key not in made for text in texts]
     more = [text for text in typed if not _is_one_of(key_of(text), RUNNING)]
-    # What tells a study from that of the same file before it was edited: all that it sets, claims and needs.
+    # A digest of all settings, claims and criteria tells whether the file was edited since the study was planned.
     needed = [replicated.as_json()] if replicated else []
     whole = [sorted([*placed, *more, *judged]), {name: claim.as_json() for name, claim in claims.items()}, *needed]
     asks = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]
@@ -247,7 +247,7 @@ def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], l
 
 
 def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict[str, str], list[Problem]]:
-    """The overrides of the tier that the command line names; every tier of the file is checked."""
+    """The overrides of the tier named on the command line; every tier of the file is checked."""
     if not isinstance(tiers, dict) or not all(isinstance(keys, dict) for keys in tiers.values()):
         return {}, [Problem(f"{file}: tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")]
     found = {str(name): reader.entries(keys, f"tiers.{name}.") for name, keys in tiers.items()}
@@ -260,7 +260,7 @@ def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict
 
 
 class Reader:
-    """Turns the mappings of one file into overrides, one per key, and collects what is wrong with them."""
+    """Turns the mappings of one file into overrides, one per key, and collects problems."""
 
     def __init__(self, file: str, groups: Groups):
         self.file, self.groups, self.plus = file, groups.variants, groups.plus
@@ -268,7 +268,7 @@ class Reader:
         self.problems: list[Problem] = []
 
     def entries(self, content: dict[str, Any], where: str = "") -> dict[str, str]:
-        """Override by key: settings first, then factors, in the order of the file."""
+        """Overrides by key: settings first, then factors, in the order of the file."""
         found: dict[str, str] = {}
         for key, value in content.items():
             if key not in OWN or (where and key != "factors"):
@@ -288,7 +288,7 @@ class Reader:
         self.problems.append(Problem(f"{self.file}: {key}", message))
 
     def _is_known(self, key: str, where: str) -> bool:
-        """Whether a key begins as one of the configuration does; else a problem."""
+        """Whether the first part of a key is known and allowed; else adds a problem."""
         top = key.partition(".")[0]
         if top in REFUSED:
             self._wrong(where + key, REFUSED[top])
@@ -297,7 +297,7 @@ class Reader:
         return top in self.top and top not in REFUSED
 
     def _settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
-        """The overrides of a setting: one, or one for each leaf of a nested mapping."""
+        """The overrides of a setting: one per leaf of a nested mapping."""
         if not self._is_known(key, where):
             return []
         if isinstance(value, dict) and key != "reference":
@@ -324,13 +324,13 @@ class Reader:
         return found
 
     def _is_level(self, key: str, level: Any) -> bool:
-        """Whether a level may be one of a key: a name of a group, a value or a list of values of any other key."""
+        """Whether a level is valid for a key: a name for a group; a value or a list of values for any other key."""
         values = level if isinstance(level, list) and key not in self.groups else [level]
         return not any(isinstance(value, dict | list) for value in values)
 
 
 def value_text(value: Any) -> str:
-    """A value in the grammar of Hydra's command line, so that it is read back as it is."""
+    """A value in Hydra's command-line grammar, which parses back to the same value."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{quoted(str(key))}: {value_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -341,6 +341,6 @@ def value_text(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string, in quotes where Hydra would read something else."""
+    """A string, in quotes if Hydra would not read it as the same string."""
     plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
     return text if plain else QuotedString(text=text, quote=Quote.single).with_quotes()

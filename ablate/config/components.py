@@ -1,7 +1,7 @@
-"""From a resolved configuration to objects: targets are found, their arguments bound to constructors and checked.
+"""Components from a resolved configuration: finds targets, checks arguments and binds them to constructors.
 
-A constructor's parameters are its schema: what the YAML gives must be a parameter of the right type, and the model's
-shape is passed to those that ask for it by name, whole (`shape`) or in part (`dim`, `heads`, ...).
+A constructor's signature is its schema: each argument in the YAML must be a parameter of the right type.  The model's
+shape is passed to parameters of these names, as a whole (`shape`) or in part (`dim`, `heads`, ...).
 """
 
 import functools
@@ -19,17 +19,17 @@ from ablate.config.errors import BadComponent
 from ablate.config.schema import COMPONENTS, PLACED, Config
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
-NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
+NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, available to every component
 SHAPE = ("shape", *NUMBERS)
-PLACE = ("layer",)  # what groups that stand in the layers are offered beside the shape
-BESIDE = ("attention",)  # and what attends across stacks, which may be another of these
-TABLE = ("vocab",)  # and an embedding
-WIRING = ("sublayers",)  # and a residual style beside both
-STEPPED = ("model", "optimiser", "grad_clip")  # what a training step is offered
-BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # what base classes take whole, and subclasses pass on
+PLACE = ("layer",)  # additionally for groups whose modules are part of each layer
+BESIDE = ("attention",)  # additionally for cross-attention, which may wrap another attention
+TABLE = ("vocab",)  # additionally for an embedding
+WIRING = ("sublayers",)  # additionally for a residual style
+STEPPED = ("model", "optimiser", "grad_clip")  # for a training step
+BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # arguments that subclasses must pass on to base classes
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
-# Every other group: ablate.model.
+# The package of each group; all others: ablate.model.
 PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "schedule": "ablate.training.schedule"}
 PACKAGES |= {"step": "ablate.training.step", "track": "ablate.execution.tracking.wandb"}
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
@@ -38,11 +38,11 @@ KINDS |= {"objective": "ablate.model.objective.Objective", "schedule": "ablate.t
 KINDS |= {"step": "ablate.training.step.Step"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
-FUNCTIONS = (*PLACED, "position", "optim")  # groups whose parts may come from functions
+FUNCTIONS = (*PLACED, "position", "optim")  # groups whose targets may be functions
 
 
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
-    """The class or function that a `_target_` names, from the group's package or a user's, and of the group's kind.
+    """The class or function that a `_target_` names, from the group's or a user package, and of the group's type.
 
     Raises BadComponent.
     """
@@ -62,7 +62,7 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
 
 
 def _constructor_problem(found: Any) -> str | None:
-    """What is wrong with a user class whose constructor takes too little to call that of its built-in base class."""
+    """What is wrong with a user class whose constructor lacks arguments that its built-in base class needs."""
     bases = inspect.getmro(found)[1:] if inspect.isclass(found) else ()
     base = next((base for base in bases if within(base.__module__, OURS)), None)
     if base is None:
@@ -80,13 +80,13 @@ def _kind_of(group: str) -> type:
     if group in KINDS:
         found: type = locate(KINDS[group], ("ablate",))
         return found
-    import torch  # by who asks for a part of a model: a task needs none
+    import torch  # not needed for tasks
 
     return torch.optim.Optimizer if group == "optim" else torch.nn.Module
 
 
 def _is_of_kind(group: str, found: Any) -> bool:
-    """Whether a class or function may be called for a group: a class of its kind, or a function where it takes one."""
+    """Whether a target suits a group: a class of the group's type, or a function if the group allows functions."""
     if group == "track":
         return is_sink(found)
     if inspect.isclass(found):
@@ -103,7 +103,7 @@ def _makes(function: Callable[..., Any], kind: type) -> bool:
 
 
 def offered_names(group: str) -> tuple[str, ...]:
-    """What the constructors of a group may ask for by name."""
+    """The arguments that constructors of a group can request by name."""
     if group == "data":
         return ("kind",)
     if group == "step":
@@ -114,13 +114,13 @@ def offered_names(group: str) -> tuple[str, ...]:
 
 
 def own_of(config: Config, section: str) -> dict[str, Any]:
-    """The arguments of a model form's, or an optimiser's, own that its constructor takes."""
+    """The additional settings of a model form or optimiser that its constructor takes."""
     parameters = parameters_of(resolve(section, getattr(config, section)._target_, config.user))
     return {name: value for name, value in config.own(section).items() if name in parameters}
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> partial[Any]:
-    """A component's constructor with the YAML's arguments and the offered ones that it asks for.
+    """A component's constructor with the YAML's arguments and the offered ones that it has parameters for.
 
     Raises BadComponent with the first of `argument_problems`.
     """
@@ -134,7 +134,7 @@ def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterab
 
 
 def _given(group: str, node: dict[str, Any]) -> dict[str, Any]:
-    """What a component's YAML gives its constructor: all but `RESERVED`, and of a task but `solved_at`."""
+    """The constructor arguments in a component's YAML: all keys but `RESERVED` and a task's `solved_at`."""
     other = (*RESERVED, "solved_at") if group == "data" else RESERVED
     return {key: value for key, value in node.items() if key not in other}
 
@@ -142,12 +142,12 @@ def _given(group: str, node: dict[str, Any]) -> dict[str, Any]:
 def argument_problems(
     group: str, node: dict[str, Any], offered: Iterable[str], user: Iterable[str] = ()
 ) -> list[tuple[str, str]]:
-    """What is wrong with a component's arguments, as (key, message), without calling its constructor."""
+    """The problems of a component's arguments as (key, message), without calling its constructor."""
     target = resolve(group, node.get("_target_", ""), user)
     parameters = parameters_of(target)
     try:
         hints = hints_of(target)
-    except Exception as error:  # whatever a user's annotations evaluate to
+    except Exception as error:  # a user's annotations can raise anything
         return [(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
         message = f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them"
@@ -180,9 +180,9 @@ def argument_problems(
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
-    """The arguments that a component's constructor fills in, as its YAML leaves them out.
+    """The default values of constructor arguments that a component's YAML leaves out.
 
-    None that are no settings, nor None itself, which leaves a choice to the variant.
+    Only bool, int, float and str: None leaves a choice to the variant.
     """
     parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
     taken = {*node, *offered_names(group)}
@@ -192,8 +192,8 @@ def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> d
 
 @functools.cache
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """A constructor's parameters by name; a module without one of its own has none."""
-    torch = sys.modules.get("torch")  # without it there is no such module
+    """A constructor's parameters by name; empty for a module without `__init__`."""
+    torch = sys.modules.get("torch")  # if torch is not imported, the target is no module
     if torch and inspect.isclass(target) and target.__init__ is torch.nn.Module.__init__:
         return {}
     return inspect.signature(target).parameters
@@ -201,17 +201,17 @@ def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 @functools.cache
 def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a constructor's, or a function's, parameters by name.  Raises what evaluating them raises."""
+    """The type hints of a constructor or function.  Raises what evaluating annotations raises."""
     return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
 
 
 def annotation(target: Callable[..., Any], name: str) -> Any:
-    """The type of a parameter of a constructor or function, or of its `return`; Any without an annotation."""
+    """The type hint of a parameter, or of `return`; Any if there is none."""
     return hints_of(target).get(name, Any)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a YAML value is of an annotated type; an int serves as a float, a bool is no number."""
+    """Whether a YAML value is of an annotated type; an int is accepted as a float, a bool is no number."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return any(fits(value, option) for option in typing.get_args(hint))
     try:

@@ -1,4 +1,4 @@
-"""The command line composed into resolved configurations, by Hydra; what it refuses, `blame` explains."""
+"""Composes the command line into resolved configurations with Hydra; `blame` explains its errors."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 
-# What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
+# The errors of composing a bad override; Hydra raises ValueError for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
-JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # and what a variant's file can
-MOST = 256  # choices of groups that are kept for the next plan
+JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # errors of joining variants' files
+MOST = 256  # the most choices of groups that are cached for the next plan
 
 
 @functools.cache
 def blank() -> DictConfig:
-    """The base schema before anything is set, to be copied: to make it takes five times as long."""
+    """The base schema without values, to be copied, since making it takes five times as long."""
     return writable(Config)
 
 
 def copied(node: DictConfig) -> DictConfig:
-    """A deep copy; `copy.deepcopy` takes four times as long."""
+    """A deep copy by pickling; `copy.deepcopy` takes four times as long."""
     made: DictConfig = pickle.loads(pickle.dumps(node))
     return made
 
 
 def writable(schema: Any) -> DictConfig:
-    """A schema as OmegaConf composes it: what is frozen in Python is not while it is put together."""
+    """A schema as a writable OmegaConf node, though its dataclasses are frozen."""
     node: DictConfig = OmegaConf.structured(schema)
     for part in (node, *(node._get_node(key) for key in node)):
         if isinstance(part, DictConfig):
             OmegaConf.set_readonly(part, None)
     for name in OWNED if schema is Config else ():
-        OmegaConf.set_struct(node[name], False)  # variants may add their own
+        OmegaConf.set_struct(node[name], False)  # variants may add keys
     return node
 
 
 class Composed(NamedTuple):
-    """One resolved configuration without a seed, and the variant chosen in each group."""
+    """One resolved configuration without a seed, and the variant chosen for each group."""
 
     config: Config
     choices: dict[str, str]
 
 
 class Cache:
-    """What was composed of the same files, by the choices of groups: Hydra takes 0.1 s for each."""
+    """Compositions of the same files, by choices of groups: Hydra takes 0.1 s for each."""
 
     def __init__(self) -> None:
         self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
@@ -73,12 +73,12 @@ class Cache:
 
 @functools.lru_cache(maxsize=2)
 def cache_of(search: tuple[str, ...], files: tuple[tuple[Any, ...], ...]) -> Cache:
-    """The cache of this search path while none of the files is edited."""
+    """The cache of a search path; a new one when a file is edited."""
     return Cache()
 
 
 def states(files: Iterable[Path]) -> Iterator[tuple[Any, ...]]:
-    """Path, number, times of the last edit and change, and size of files, without those that are gone."""
+    """Path, inode, mtime, ctime and size of the files that exist."""
     for file in files:
         with contextlib.suppress(OSError):
             found = file.stat()
@@ -86,14 +86,14 @@ def states(files: Iterable[Path]) -> Iterator[tuple[Any, ...]]:
 
 
 class Composer:
-    """Hydra, initialised once for many compositions; to be used as a context manager."""
+    """Hydra, initialised once for many compositions; a context manager."""
 
     def __init__(self, groups: Groups):
         folder = groups.folder
         self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
         self.known, self.defaults = groups.variants, groups.defaults
         variants = itertools.chain(*(each.values() for each in self.known.values()))
-        nested = sorted(Path(folder).glob("*/*/*.yaml")) if folder else []  # of groups within groups
+        nested = sorted(Path(folder).glob("*/*/*.yaml")) if folder else []  # nested groups
         files = map(Path.absolute, [CONF / "config.yaml", *variants, *groups.studies.values(), *groups.own, *nested])
         cache = cache_of(tuple(self.search), tuple(states(files)))
         if len(cache.made) > MOST:
@@ -102,7 +102,7 @@ class Composer:
         self.made, self.sections, self.beyond, self.texts = cache.made, cache.sections, cache.beyond, cache.texts
 
     def __enter__(self) -> Composer:
-        ConfigStore.instance().store(name="schema", node=blank())  # where `conf/config.yaml` takes it from
+        ConfigStore.instance().store(name="schema", node=blank())  # `conf/config.yaml` refers to it
         GlobalHydra.instance().clear()
         self.context = initialize_config_dir(str(CONF), version_base="1.3")
         self.context.__enter__()
@@ -115,7 +115,7 @@ class Composer:
     def compose(self, overrides: list[str]) -> Composed:
         """One configuration.  Raises what Hydra and OmegaConf raise.
 
-        Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set beside it.
+        Choosing groups takes most of Hydra's time, so each choice is composed once and keys are set on a copy.
         """
         overrides = [*overrides, *self.patterns_of_preset(overrides)]
         if any(map(self.pattern_of, overrides)):
@@ -125,31 +125,31 @@ class Composer:
         return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1])
 
     def pattern_of(self, text: str) -> list[str]:
-        """The variants of a pattern over the layers that an override chooses; none where it chooses one variant."""
+        """The variants of the pattern over the layers that an override chooses; empty if it chooses no pattern."""
         group = self.group_of(text)
         choice = chosen(text) if group in PLACED else ""
         return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
 
     def patterns_of_preset(self, overrides: list[str]) -> list[str]:
-        """The patterns over the layers that a preset has for groups of which nothing else is chosen."""
+        """The preset's patterns over the layers, for groups that no other override chooses."""
         preset = tuple(text for text in overrides if self.group_of(text) == "preset")
         own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
         taken = {self.group_of(text) for text in overrides}
         return [f"{group}={pattern}" for group, pattern in own.items() if group not in taken]
 
     def pattern_in(self, config: DictConfig) -> dict[str, str]:
-        """The pattern of each group of a composed preset that has one."""
+        """The patterns over the layers in a composed configuration, by group."""
         nodes = {group: config.get(group) or {} for group in PLACED}
         return {group: node[LAYERS] for group, node in nodes.items() if node.get(LAYERS)}
 
     def each_variant(self, groups: Iterable[str]) -> Iterator[tuple[str, ...]]:
-        """These choices of groups with each variant of a pattern in its place."""
+        """These choices of groups, once with each variant of a pattern in place of the pattern."""
         heads = {text: text.partition("=")[0] for text in groups}
         named = [[f"{heads[text]}={name}" for name in self.pattern_of(text)] or [text] for text in groups]
         return itertools.product(*named)
 
     def over_depth(self, overrides: list[str]) -> Composed:
-        """See `compose`, where the variants of some groups change over the layers."""
+        """`compose` for overrides with patterns over the layers."""
         found = {text: self.pattern_of(text) for text in overrides}
         shown = {text.partition("=")[0]: text for text, names in found.items() if names}
         rest = [text for text in overrides if text not in shown.values()]
@@ -163,7 +163,7 @@ class Composer:
         return whole
 
     def _variants(self, group: str, names: list[str], others: list[str], own: list[str]) -> dict[str, Any]:
-        """The settings of variants of a group, each with the keys of `own` that it has; all, where none has one."""
+        """The settings of a group's variants, each with the keys of `own` that it has; keys that none has go to all."""
         bare = {name: self.compose([*others, f"{group}={name}"]).config for name in names}
 
         def has(name: str, text: str) -> bool:
@@ -175,51 +175,51 @@ class Composer:
         return {name: getattr(self.compose([*others, f"{group}={name}", *taken[name]]).config, group) for name in names}
 
     def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
-        """These choices of groups with keys set, as plain data, by Hydra and OmegaConf."""
+        """The configuration of these choices of groups with keys set, resolved to plain data."""
         config = copied(self.chosen(groups)[0])
         set_keys(config, keys)
         try:
             resolved = OmegaConf.to_container(config, resolve=True)
-        except OmegaConfBaseException:  # `refuse_misshapen` says better what is of no type
+        except OmegaConfBaseException:  # `refuse_misshapen` has better messages for wrong types
             resolved = OmegaConf.to_container(OmegaConf.masked_copy(config, list(config)), resolve=True)
         assert isinstance(resolved, dict)
-        for key, value in resolved.items():  # what refers to something else is of the key's type, too
+        for key, value in resolved.items():  # convert interpolated values to the key's type, too
             if OmegaConf.is_interpolation(config, str(key)) and not isinstance(value, dict | list):
                 resolved[key] = config[key]
         refuse_misshapen(resolved)
         return {str(key): value for key, value in resolved.items()}
 
     def parted(self, groups: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
-        """The choices that set nothing but their own group, and the rest; none, where Hydra must see them together."""
+        """Split choices into those that set only their own group, if Hydra can do without them, and the rest."""
         alone = [text for text in groups if self.stands_alone(text)]
         rest = tuple(text for text in groups if text not in alone)
         once = len({self.group_of(text) for text in groups}) == len(groups)
         return (alone, rest) if once and all(map(self.sets_all, rest)) else ([], groups)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
-        """The configuration that these choices of groups make, and every group's variant."""
+        """The configuration of these choices of groups, and every group's variant; cached."""
         if groups not in self.made:
             alone, rest = self.parted(groups)
             self.made[groups] = self.joined(groups, rest) if alone else self.composed(groups)
         return self.made[groups]
 
     def composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
-        """See `chosen`, by Hydra."""
+        """`chosen` for choices that Hydra composes."""
         config = compose("config", [*self.search, *groups], return_hydra_config=True)
         choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
-        with open_dict(config):  # Hydra's own part is three quarters of what each cell would copy
+        with open_dict(config):  # Hydra's own settings would be three quarters of each copy
             del config["hydra"]
         for name in OWNED:
-            OmegaConf.set_struct(config[name], None)  # a key that no variant has is a misspelt one
+            OmegaConf.set_struct(config[name], None)  # keys that no variant has are refused as misspelt
         self.drop_idle(config, choices, groups)
         if self.search:
             self.refuse_keys_of_studies(config, groups)
         return config, choices
 
     def refuse_keys_of_studies(self, config: DictConfig, groups: tuple[str, ...]) -> None:
-        """Raise ValueError where a variant's file sets more than runs: where they go, say, or which code may run.
+        """Raise ValueError if a variant's file sets a key of a whole study, such as results_dir or user.
 
-        Which service tracks them is the choice of `track` alone.
+        Only variants of `track` may set `track`.
         """
         track = tuple(text for text in groups if self.group_of(text) == "track")
         for choice, keys in ((), [key for key in WHOLE if key != "track"]), (track, ["track"]):
@@ -229,8 +229,8 @@ class Composer:
                 raise ValueError(f"sets {other[0]}, a key of a whole study; write it on the command line")
 
     def joined(self, groups: tuple[str, ...], rest: tuple[str, ...] = ()) -> tuple[DictConfig, dict[str, str]]:
-        """See `chosen`, of choices that but for the `rest` set nothing beyond their own groups: the rest by Hydra, with
-        these sections."""
+        """`chosen` for choices that, except for the `rest`, set only their own groups: Hydra composes the rest, then
+        the sections of the others are replaced."""
         base, choices = self.chosen(rest)
         config, chosen = copied(base), dict(choices)
         try:
@@ -239,11 +239,11 @@ class Composer:
                     group, _, chosen[group] = text.partition("=")
                     config[group] = self.section(text, rest)
         except JOINING:
-            return self.composed(groups)  # Hydra says better what is wrong with a file
+            return self.composed(groups)  # Hydra has better messages for invalid files
         return config, chosen
 
     def section(self, text: str, rest: tuple[str, ...]) -> Any:
-        """A group as Hydra composes it: the frame's, what the variant's file says, and the scale's for all variants."""
+        """A group as Hydra would compose it: base schema, then the variant's file, then the settings of `rest`."""
         if (text, *rest) not in self.sections:
             group, frame = text.partition("=")[0], copied(blank())
             for part in (OmegaConf.create({group: self.file(text)}), *self.shared(rest)):
@@ -254,7 +254,7 @@ class Composer:
         return self.sections[text, *rest]
 
     def shared(self, rest: tuple[str, ...]) -> list[Any]:
-        """What the reference model's variants, or the `rest` instead of them, set beyond their own groups."""
+        """The files of variants (the `rest`, else the reference model's) that set keys beyond their own groups."""
         if rest not in self.beyond:
             chosen = self.defaults | {key: name for key, _, name in (text.partition("=") for text in rest)}
             texts = [f"{group}={name}" for group, name in chosen.items() if group in self.known]
@@ -262,22 +262,22 @@ class Composer:
         return self.beyond[rest]
 
     def file(self, text: str) -> Any:
-        """What the file of a variant holds."""
+        """The content of a variant's file."""
         group, _, variant = text.partition("=")
         return OmegaConf.load(self.known[group][variant])
 
     def stands_alone(self, text: str) -> bool:
-        """Whether this chooses a variant whose file sets its own group and nothing else."""
+        """Whether an override chooses a variant whose file sets only its own group."""
         written = self.written(text)
         return written is not None and "@package" not in written and "defaults" not in written
 
     def sets_all(self, text: str) -> bool:
-        """Whether this chooses a variant whose file, as a scale's, sets keys of all groups and chooses none."""
+        """Whether an override chooses a variant whose file sets keys of any group but chooses none, as a scale does."""
         written = self.written(text)
         return written is not None and "@package _global_" in written and "defaults" not in written
 
     def written(self, text: str) -> str | None:
-        """The file of a variant that this chooses instead of the reference model's; None where it does not."""
+        """The text of the variant's file that an override chooses for a group of the reference model, else None."""
         group, _, variant = text.partition("=")
         if group not in self.defaults or variant not in self.known.get(group, ()):
             return None
@@ -286,9 +286,9 @@ class Composer:
         return self.texts[text]
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
-        """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have.
+        """Remove a preset's settings for its own variants from groups with another variant that lacks these keys.
 
-        A variant of the preset's own pattern over the layers keeps all but what only others of the pattern have.
+        A variant of the preset's own pattern over the layers loses only the keys that other variants of it have.
         """
         preset = tuple(text for text in groups if self.group_of(text) == "preset")
         if not preset or preset == groups:
@@ -304,7 +304,7 @@ class Composer:
                 lacking &= {LAYERS, *(key for name in others for key in self.file(f"{group}={name}"))}
             if lacking:
                 rest = OmegaConf.masked_copy(config[group], [*(config[group].keys() - lacking)])
-                with open_dict(config):  # a section of the frame's has a type, which no bare mapping has
+                with open_dict(config):  # sections of the base schema are typed
                     config[group] = OmegaConf.merge(plain[group], rest) if group in OWNED else rest
 
     def _shapes(self, text: str) -> bool:
@@ -312,13 +312,13 @@ class Composer:
         return self.group_of(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
 
     def group_of(self, text: str) -> str | None:
-        """The group that an override chooses a variant of; None for a key."""
+        """The group for which an override chooses a variant; None for a key."""
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]
         return key if key in self.known else None
 
 
 def set_keys(config: DictConfig, texts: Iterable[str]) -> None:
-    """Set keys as Hydra does.  Raises HydraException and what OmegaConf raises."""
+    """Set keys as Hydra does.  Raises HydraException and errors of OmegaConf."""
     for override in map(parsed, texts):
         key, value, adds = override.key_or_group, override.value(), override.is_add()
         single = adds and not isinstance(value, dict | list)
@@ -328,7 +328,7 @@ def set_keys(config: DictConfig, texts: Iterable[str]) -> None:
 
 
 def takes(group: str, node: dict[str, Any], key: str, user: Iterable[str]) -> bool:
-    """Whether a variant's constructor has an option that its YAML does not hold."""
+    """Whether a variant's constructor has this parameter, even if its YAML does not set it."""
     try:
         return key in parameters_of(resolve(group, node["_target_"], user))
     except BadComponent:  # reported where it is built

@@ -1,11 +1,11 @@
 """Patterns over depth: a group whose variant changes from layer to layer, as in attention=5window+mha.  No torch.
 
-Names joined by + are the variants of successive layers, a number before one repeats it; the whole is repeated over all
-layers, and cut at the last one where it ends in +... : attention=5window+mha+... .  Three dots after one of them repeat
-it instead for as many layers as are left: ffn=mlp+moe... .
+Names joined by + are the variants of successive layers; a number before a name repeats it.  The pattern is repeated
+over all layers; if it ends in +... it may be cut at the last layer: attention=5window+mha+... .  Three dots after a
+name repeat that variant for all remaining layers instead: ffn=mlp+moe... .
 
-A configuration holds the settings of each variant by its name, and under LAYERS the pattern as it is written, or, once
-the number of layers is known, the variant of each layer.
+A configuration holds the settings of each variant by name, and under LAYERS the pattern as written or, once the number
+of layers is known, the variant of each layer.
 """
 
 import itertools
@@ -18,23 +18,23 @@ from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
 from ablate.formatting import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
-REST, AGAIN = "...", "+..."  # after a variant, and after the whole
+REST, AGAIN = "...", "+..."  # after a variant, and after the whole pattern
 
 
 class Item(NamedTuple):
-    """Successive layers of one variant; `times` is None where it takes all that are left."""
+    """Successive layers of one variant; `times` is None if it takes all remaining layers."""
 
     name: str
     times: int | None
 
 
 def is_pattern(text: str, known: Collection[str]) -> bool:
-    """Whether the choice of a group is no variant that there is but a pattern of some."""
+    """Whether a choice of a group is a pattern and not the name of a `known` variant."""
     return text not in known and ("+" in text or text.endswith(REST) or bool(re.match(r"\d+[a-z]", text)))
 
 
 def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
-    """The items of a pattern; a name that begins with a number is one where it is known."""
+    """The items of a pattern; a `known` name may begin with a digit."""
     found = []
     for word in text.removesuffix(AGAIN).split("+"):
         number, name, rest = ("", word, None) if word in known else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
@@ -48,7 +48,7 @@ def names_of(text: str, known: Collection[str] = ()) -> list[str]:
 
 
 def pattern_problem(group: str, text: str, known: Collection[str]) -> str | None:
-    """What is wrong with a pattern, whatever the number of layers; None if nothing."""
+    """What is wrong with a pattern independent of the number of layers; None if nothing."""
     items = items_of(text, known)
     if group not in PLACED:
         return f"only {', '.join(PLACED)} can change over the layers; write one variant"
@@ -65,7 +65,7 @@ def pattern_problem(group: str, text: str, known: Collection[str]) -> str | None
 
 
 def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
-    """The variant of each layer.  Raises ValueError where a pattern does not fit the number of layers."""
+    """The variant of each layer.  Raises ValueError if the pattern does not fit the number of layers."""
     items = items_of(text, known)
     taken = sum(item.times or 0 for item in items)
     if any(item.times is None for item in items):
@@ -84,7 +84,7 @@ def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
 def _cut(items: list[Item], taken: int, layers: int) -> list[str]:
     """The variant of each layer of a pattern that is repeated and cut at the last layer.
 
-    Where the cut would leave a variant out, the longest run is shorter.  Raises ValueError where there are too few.
+    If the cut would drop a variant, the longest run is shortened.  Raises ValueError if there are too few layers.
     """
     period = itertools.chain.from_iterable(itertools.repeat(item.name, item.times or 0) for item in items)
     cut = list(itertools.islice(itertools.cycle(period), layers))
@@ -108,22 +108,22 @@ def spelled(names: list[str]) -> str:
 
 
 def is_patterned(node: Any) -> bool:
-    """Whether the settings of a group are those of several variants."""
+    """Whether a group's settings hold several variants."""
     return isinstance(node, dict) and LAYERS in node
 
 
 def named_variants(node: dict[str, Any], choice: str) -> dict[str, dict[str, Any]]:
-    """The settings of each variant of a group by its name; `choice` is the name where it is one."""
+    """The settings of each variant of a group by name; `choice` is the name of a single variant."""
     return {name: own for name, own in node.items() if name != LAYERS} if is_patterned(node) else {choice: node}
 
 
 def variants_of(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings of each variant of a group: of one, but where a pattern has several."""
+    """The settings of each variant of a group: several in a pattern, else one."""
     return list(named_variants(node, "").values())
 
 
 def layer_of(node: dict[str, Any], made: Callable[[dict[str, Any]], Any], layers: int) -> list[Any]:
-    """What is made of the settings of each layer's variant; of each variant once."""
+    """`made` of the settings of each layer's variant, called once per variant."""
     if not is_patterned(node):
         return [made(node)] * layers
     each = {name: made(settings) for name, settings in node.items() if name != LAYERS}
@@ -138,7 +138,7 @@ def mapped(node: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, An
 
 
 def value_at(node: Any, path: list[str]) -> Any:
-    """What plain data have at a path, None where there is nothing; of several variants over the layers, the first's."""
+    """The value at a path in plain data, or None; in a pattern that of the first variant that has the key."""
     for name in path:
         if isinstance(node, dict) and LAYERS in node:
             node = next((each for each in node.values() if isinstance(each, dict) and name in each), {})
@@ -147,7 +147,7 @@ def value_at(node: Any, path: list[str]) -> Any:
 
 
 def chosen_at(node: Any, path: list[str]) -> Any:
-    """What plain data have at a path; where variants over the layers differ in it, in words: mlp 256, swiglu 168."""
+    """The value at a path in plain data; as text if variants of a pattern differ in it: mlp 256, swiglu 168."""
     *above, name = path
     for each in above:
         node = node.get(each)
@@ -163,7 +163,7 @@ def patterned(config: Config) -> Iterator[str]:
 
 
 def over_layers(config: Config) -> tuple[Config, list[Problem]]:
-    """The configuration with the variant of each layer in place of patterns, and what does not fit."""
+    """The configuration with the variant of each layer in place of patterns, and problems of those that do not fit."""
     problems = []
     for group in patterned(config):
         node = getattr(config, group)
@@ -181,7 +181,7 @@ def over_layers(config: Config) -> tuple[Config, list[Problem]]:
 
 
 def first_layers(config: Config, layers: int) -> Config:
-    """The configuration with no more layers than these."""
+    """The configuration cut to its first `layers` layers."""
     for group in patterned(config):
         node = getattr(config, group)
         config = config.with_value(group, node | {LAYERS: node[LAYERS][:layers]})
@@ -189,7 +189,7 @@ def first_layers(config: Config, layers: int) -> Config:
 
 
 def fewest(config: Config, layers: int) -> int:
-    """The first layers, at least so many, in which each variant of every pattern stands."""
+    """The least number of first layers, `layers` or more, that contain each variant of every pattern."""
     for group in patterned(config):
         names = getattr(config, group)[LAYERS]
         layers = max(layers, *(names.index(name) + 1 for name in names))
@@ -197,5 +197,5 @@ def fewest(config: Config, layers: int) -> int:
 
 
 def folder_choice(config: Config, choices: dict[str, str]) -> dict[str, str]:
-    """The variant of each group; of patterns that are one, one name."""
+    """The choice of each group, with equal patterns spelled alike."""
     return choices | {group: spelled(getattr(config, group)[LAYERS]) for group in patterned(config)}

@@ -1,4 +1,4 @@
-"""Which combinations of the factors' levels are cells, and what each design can and cannot tell.  Imports no torch.
+"""Designs: which combinations of levels are cells, and what each design can and cannot estimate.  Needs no torch.
 
 A cell is a tuple of indices, one per factor, in the order of the factors.
 """
@@ -20,7 +20,7 @@ Cell = tuple[int, ...]
 
 
 class Aliases(TypedDict, total=False):
-    """What a fractional design cannot distinguish: chains of two-way interactions that are one column, `together`."""
+    """Aliases of a fractional design; `together` lists groups of two-way interactions with the same column."""
 
     resolution: str
     generators: list[str]
@@ -28,7 +28,7 @@ class Aliases(TypedDict, total=False):
 
 
 class Arranged(NamedTuple):
-    """The cells of a design, notes on it, and what cannot be distinguished: fractional designs only."""
+    """The cells of a design, notes on it, and its aliases if it is fractional."""
 
     cells: list[Cell]
     notes: list[str]
@@ -36,7 +36,7 @@ class Arranged(NamedTuple):
 
 
 def lay_out(design: str, counts: dict[str, int], base: Cell) -> Arranged:
-    """The cells of a design over factors with these numbers of levels; `base` holds the reference's level of each."""
+    """The cells of a design for these numbers of levels; `base` holds the reference's level of each factor."""
     return DESIGNS[design](counts, base)
 
 
@@ -50,18 +50,18 @@ def size(design: str, counts: dict[str, int]) -> int:
 
 
 def grid(counts: dict[str, int], base: Cell) -> Arranged:
-    """Every combination, the last factor fastest."""
+    """Every combination; the last factor varies fastest."""
     return Arranged(list(itertools.product(*map(range, counts.values()))), [], {})
 
 
 def one_at_a_time(counts: dict[str, int], base: Cell) -> Arranged:
-    """The reference, then each other level of each factor beside the reference's levels of all others."""
+    """The reference, then each other level of each factor with the reference's levels of all others."""
     note = "one at a time: each cell is the reference with one factor changed; interactions are not measured"
     return Arranged(_changes(counts, base), [note], {})
 
 
 def leave_one_out(counts: dict[str, int], base: Cell) -> Arranged:
-    """As one at a time, around a reference that has every factor at its last value unless it was moved."""
+    """Like one_at_a_time, around a reference with every factor at its last value unless `reference` changes it."""
     note = "leave one out: each cell is the reference with one factor reverted; interactions are not measured"
     return Arranged(_changes(counts, base), [note], {})
 
@@ -74,7 +74,7 @@ def _changes(counts: dict[str, int], base: Cell) -> list[Cell]:
 
 
 def cumulative(counts: dict[str, int], base: Cell) -> Arranged:
-    """From the first values to the last, one change after another in the order given."""
+    """From the first values to the last, one change after another, in the given order."""
     found = [(0,) * len(counts)]
     for place, count in enumerate(counts.values()):
         found += [(*found[-1][:place], level, *found[-1][place + 1 :]) for level in range(1, count)]
@@ -83,10 +83,9 @@ def cumulative(counts: dict[str, int], base: Cell) -> Arranged:
 
 
 def fractional(counts: dict[str, int], base: Cell) -> Arranged:
-    """A fraction of resolution IV of the factors with two levels, crossed with all levels of the others.
+    """A resolution-IV fraction of the two-level factors, crossed with all levels of the others.
 
-    The fraction is the one that holds the reference; where none is smaller than the full grid, it is the full grid.
-    Box & Hunter 1961.
+    It is the fraction that contains the reference, or the full grid if no fraction is smaller (Box & Hunter 1961).
     """
     twos = [place for place, count in enumerate(counts.values()) if count == 2]
     if base_factors(len(twos)) == len(twos):
@@ -126,16 +125,16 @@ DESIGNS: dict[str, Callable[[dict[str, int], Cell], Arranged]] = {
 
 
 def base_factors(n: int) -> int:
-    """The least k whose 2^k rows hold n two-level factors at resolution IV: n ≤ 2^(k−1); n where none is smaller."""
+    """The least k such that 2^k rows hold n two-level factors at resolution IV: n ≤ 2^(k−1); n if no k is smaller."""
     return next((k for k in range(3, n) if 2 ** (k - 1) >= n), n)
 
 
 def generators(n: int) -> list[str]:
-    """The words that define the factors beyond the base ones, in letters: odd ones, so that no two make a short one.
+    """The words, in letters, that define the factors beyond the base ones; odd, for defining words of length ≥ 4.
 
-    The product of two odd words is even, so with their own letters no defining word has three.  One factor more than
-    the base takes the word of all, for the highest resolution there is.  (pyDOE3's `fracfact_by_res` mixes odd and even
-    words, which from 16 factors on is resolution III, and knows no fraction of four factors.)
+    The product of two odd words is even, so with the letters of their factors no defining word has length three.  One
+    factor more than the base gets the word of all letters, for the highest resolution.  (pyDOE3's `fracfact_by_res`
+    mixes odd and even words, which gives resolution III from 16 factors on, and has no fraction of four factors.)
     """
     k = base_factors(n)
     letters = ascii_lowercase[:k]
@@ -146,7 +145,7 @@ def generators(n: int) -> list[str]:
 
 
 def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> Aliases:
-    """Generators, two-way interactions whose columns are equal, and the resolution, in the factors' names."""
+    """Resolution, generators and aliased two-way interactions (equal columns), by the factors' names."""
     letters = ascii_lowercase[: len(names) - len(words)]
     spelt = dict(zip(letters, names, strict=False))
     defined = zip(names[len(letters) :], words, strict=True)

@@ -1,4 +1,4 @@
-"""What goes wrong by a user's hand, or on a disk: each error says in one line what is wrong and what to write."""
+"""Errors caused by users or by damaged files: each says in one line what is wrong and what to write instead."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from ablate.formatting import visible
 
 
 class Problem(NamedTuple):
-    """A user's mistake: the key it is about and one line that says what is wrong and what to write instead."""
+    """A user's mistake: the key, and one line that says what is wrong and what to write instead."""
 
     key: str
     message: str
@@ -18,7 +18,7 @@ class Problem(NamedTuple):
 
 
 class PlanError(Exception):
-    """The command line is wrong; `problems` says how, one line each."""
+    """The command line is invalid; `problems` lists its mistakes."""
 
     def __init__(self, problems: list[Problem]):
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -26,9 +26,9 @@ class PlanError(Exception):
 
 
 class Corrupt(Exception):
-    """A file of results that cannot be read; the message names it and says why.
+    """A file of results cannot be read; the message names it and says why.
 
-    `file` is the damaged one where that is not the one that was asked for.
+    `file` is the damaged file if it is another than the requested one.
     """
 
     def __init__(self, message: str, file: Path | None = None):
@@ -37,21 +37,21 @@ class Corrupt(Exception):
 
 
 class Refused(Exception):
-    """A command cannot do what was asked; the message says why in one line."""
+    """A command cannot be carried out; the message says why in one line."""
 
 
 def first_line(message: object) -> str:
-    """The first line of an error or a text, without the advice, or the page, that follows."""
+    """The first line of an error or a text."""
     return str(message).strip().split("\n")[0]
 
 
 def one_line(error: BaseException) -> str:
-    """An error by its type and message: "KeyError: 'norm'"."""
+    """Type and first line of an error: "KeyError: 'norm'"."""
     return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
 
 
 def whole_line(error: BaseException) -> str:
-    """An error by its type and all of its message, in one line."""
+    """Type and whole message of an error, in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 

@@ -1,4 +1,4 @@
-"""Optional libraries: imported, or named with what to install; whether Weights & Biases could log in."""
+"""Imports of optional libraries, with errors that say how to install them; credentials of Weights & Biases."""
 
 import contextlib
 import importlib
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-NAMES = {"sklearn": "scikit-learn", "fla": "fla-core"}  # of what is imported and installed by two names
+NAMES = {"sklearn": "scikit-learn", "fla": "fla-core"}  # names on PyPI that differ from the module's
 
 
 def extra(module: str, need: str, group: str = "data") -> Any:
-    """A module of an extra, `data` or another.  Raises ValueError, saying what needs it and how to install it."""
+    """Import a module of an extra.  Raises ValueError, which says what needs it and how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -22,7 +22,7 @@ def extra(module: str, need: str, group: str = "data") -> Any:
 
 
 def installed(module: str, need: str, group: str) -> None:
-    """Raise what `extra` would, without the seconds that importing a large library takes."""
+    """Raise the error of `extra` if a module is not installed, without importing it: large libraries take seconds."""
     if importlib.util.find_spec(module) is None:
         raise ValueError(_lacking(module, need, group))
 
@@ -32,11 +32,11 @@ def _lacking(module: str, need: str, group: str) -> str:
     return f"{need} needs {NAMES.get(top, top)}, which is not installed; write pip install 'ablate[{group}]'"
 
 
-WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
+WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default hosts of older and newer versions
 
 
 def wandb_credentials() -> bool:
-    """Whether Weights & Biases could log in without asking anybody."""
+    """Whether Weights & Biases can log in without a prompt."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     hosts = (*WANDB_HOSTS, urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc)
@@ -49,6 +49,6 @@ def wandb_credentials() -> bool:
 
 @contextlib.contextmanager
 def nowhere() -> Iterator[None]:
-    """The current folder is an empty one meanwhile: W&B heeds a `wandb/settings` there, which would name the server."""
+    """Work in an empty folder: W&B reads `wandb/settings` of the current one, which could set another server."""
     with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
         yield

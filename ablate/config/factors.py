@@ -1,4 +1,4 @@
-"""The factors of a command line: swept keys, zipped ones as one, and which combinations of their levels are cells."""
+"""The factors of a command line (swept keys; zipped keys form one factor) and the cells of its design."""
 
 import dataclasses
 import json
@@ -15,19 +15,19 @@ from ablate.config.groups import defaults
 from ablate.config.overrides import MOST, parsed
 from ablate.config.schema import NAMED, VARIED, is_component
 
-FEW = 4  # factors that the label of a reference spells out
-BASE = "base"  # its label where there are more
+FEW = 4  # the reference's label lists at most this many factors
+BASE = "base"  # its label if there are more
 
 
 @dataclasses.dataclass(frozen=True)
 class Design:
-    """What a command varies: the swept keys of each factor, the cells by level, the reference's level, what to say."""
+    """The design of a command: swept keys and levels of each factor, the cells, the reference, notes and problems."""
 
     command: Command
     kind: str
     keys: dict[str, list[str]]
-    typed: dict[str, list[tuple[Any, ...]]]  # of each factor and level: the value of each of its keys
-    base: dict[str, int]  # of the factors that are compared
+    typed: dict[str, list[tuple[Any, ...]]]  # for each factor and level, the value of each key
+    base: dict[str, int]  # the reference's level of each compared factor
     cells: list[Cell]
     notes: list[str]
     aliases: Aliases
@@ -46,9 +46,9 @@ class Design:
 
 
 def arrange(command: Command) -> Design:
-    """The factors and the cells of a command; where something is wrong with them, one cell for each level."""
+    """The factors and cells of a command; if there are problems, one cell per level."""
     asked = given(command, "design")
-    kind = asked if isinstance(asked, str) and asked in DESIGNS else "grid"  # what is wrong with it, the schema says
+    kind = asked if isinstance(asked, str) and asked in DESIGNS else "grid"  # the schema reports other values
     keys, problems = zipped(command)
     values = {key: [parsed(level).value() for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
@@ -64,14 +64,14 @@ def arrange(command: Command) -> Design:
 
 
 def given(command: Command, key: str) -> Any:
-    """The value that the command line gives a study's key, or None."""
+    """The value of a fixed key on the command line, or None."""
     return next((parsed(text).value() for text in command.fixed if text.partition("=")[0].lstrip("+") == key), None)
 
 
 def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
-    """The swept keys of each factor by its name, in the order given, and what is wrong with `zip`."""
+    """The swept keys of each factor in the order given, and the problems of `zip`."""
     asked, swept = given(command, "zip") or [], command.swept
-    asked = [str(key) for key in asked] if isinstance(asked, list) else []  # the schema refuses all else
+    asked = [str(key) for key in asked] if isinstance(asked, list) else []  # the schema reports other values
     counts = {key: len(swept[key]) for key in asked if key in swept}
     misread = {problem.key.partition("=")[0].lstrip("+") for problem in command.problems}
     unswept = [key for key in asked if key not in swept and key not in misread]
@@ -94,9 +94,9 @@ def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
 def _choose_base(
     design: str, typed: dict[str, list[tuple[Any, ...]]], keys: dict[str, list[str]], asked: Any
 ) -> tuple[dict[str, int], list[Problem]]:
-    """The reference's level of each factor that is compared, and what is wrong with `reference`.
+    """The reference's level of each compared factor, and the problems of `reference`.
 
-    In a grid component factors are compared (where none varies: all), in other designs all.
+    In a grid, component factors are compared (all factors if no component varies), in other designs all factors.
     """
     compared = [name for name in keys if is_component(keys[name])] if design == "grid" else []
     base = {name: len(typed[name]) - 1 if design == "leave_one_out" else 0 for name in compared or keys}
@@ -125,17 +125,17 @@ def _choose_base(
 
 
 def join(values: tuple[Any, ...]) -> Any:
-    """A factor's level: a key's value, or those of zipped keys in one word."""
+    """A factor's level: a key's value, or the values of zipped keys joined by +."""
     return values[0] if len(values) == 1 else "+".join(map(spell, values))
 
 
 def spell(value: Any) -> str:
-    """A level as it is typed."""
+    """A level as it is typed on the command line."""
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
 
 
 def level_of(cell: Composed, key: str) -> Any:
-    """A cell's level of a swept key: the variant of a group, else the value of the key."""
+    """A cell's level of a swept key: a group's variant or a key's value."""
     if key in cell.choices:
         return cell.choices[key]
     value = value_at(cell.config.as_json(), key.split("."))
@@ -148,7 +148,7 @@ def levels_of(cell: Composed, design: Design) -> Levels:
 
 
 def factors_of(levels: list[Levels], design: Design) -> tuple[dict[str, list[Level]], Levels]:
-    """The factors' levels in the order given, without repetition, and the level of the reference."""
+    """Each factor's distinct levels in the order given, and the levels of the reference."""
     names = list(design.keys)
     found = {
         name: {cell[i]: level[name] for cell, level in zip(design.cells, levels, strict=True)}
@@ -159,9 +159,9 @@ def factors_of(levels: list[Levels], design: Design) -> tuple[dict[str, list[Lev
 
 
 def labels_of(cells: list[Composed], design: Design) -> list[str]:
-    """What cells are called where only what varies matters.
+    """Labels of cells, from their levels of the factors.
 
-    In designs that change one factor at a time a cell is called by its change, its reference by all levels.
+    In designs that change one factor at a time, a cell's label is its change, the reference's label all levels.
     """
     if design.kind in ("grid", "fractional") or len(design.keys) < 2:
         return [name_cell(cell, design.keys) for cell in cells]
@@ -179,7 +179,7 @@ def labels_of(cells: list[Composed], design: Design) -> list[str]:
 
 
 def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
-    """A cell's levels of some factors: variants by their name, other values with their key."""
+    """A cell's levels of these factors as text: variants by name, other values as key=value."""
 
     def part(key: str) -> str:
         level = spell(level_of(cell, key))
@@ -189,7 +189,7 @@ def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
 
 
 def cell_name(choices: dict[str, str]) -> str:
-    """The variants of `NAMED`, then those of other groups that are not the reference model's, joined by dashes."""
+    """The variants of `NAMED` groups, then others that differ from the reference model's, joined by dashes."""
     usual = defaults()
     others = [group for group in VARIED if group not in NAMED and choices.get(group, usual[group]) != usual[group]]
     return "-".join([*(choices[group] for group in NAMED), *(f"{group}_{choices[group]}" for group in others)])

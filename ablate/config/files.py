@@ -1,6 +1,6 @@
-"""Files of anybody: regular ones alone, and YAML read as plain, finite data.
+"""Reading untrusted files: regular files only, and YAML only as plain data of bounded size.
 
-A pipe or a device in the place of a file would keep its reader waiting, or fed, for ever.
+Reading a pipe or a device instead could block or never end.
 """
 
 import errno
@@ -17,11 +17,11 @@ CALL = re.compile(r"\$\{.*:", re.DOTALL)
 YAMLS = "tag:yaml.org,2002:"
 PLAIN = {f"{YAMLS}{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
 DEEPEST = 50  # levels of lists and mappings
-MOST = 100_000  # values in one file, aliases counted as often as they stand for something
+MOST = 100_000  # values in one file, each use of an alias counted
 
 
 def read_plain(file: Path) -> Any:
-    """What a YAML file holds.  Raises `Corrupt` for what is none, and for one that refers to itself or has no end."""
+    """The content of a YAML file.  Raises `Corrupt` if it is invalid, refers to itself or is too large."""
     try:
         return parse_plain(read_regular(file), str(file))
     except OSError as error:
@@ -29,7 +29,7 @@ def read_plain(file: Path) -> Any:
 
 
 def parse_plain(text: bytes | str, where: str) -> Any:
-    """What a text of YAML holds; `where` names it in errors.  Raises `Corrupt`."""
+    """The content of a YAML text; `where` names it in errors.  Raises `Corrupt`."""
     import yaml
 
     try:
@@ -46,7 +46,7 @@ def parse_plain(text: bytes | str, where: str) -> Any:
 
 @functools.cache
 def _loader() -> Any:
-    """YAML's safe loader without dates, which are texts here, as OmegaConf has them."""
+    """YAML's safe loader, but dates stay strings, as in OmegaConf."""
     import yaml
 
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -58,9 +58,9 @@ def _loader() -> Any:
 
 
 def calls(value: Any) -> str | None:
-    """The first text in plain data that calls a resolver of OmegaConf's, as ${oc.env:HOME} does, or None.
+    """The first string in plain data that calls a resolver of OmegaConf, as ${oc.env:HOME} does, or None.
 
-    These read what the machine knows, its environment say; ${model.dim} only refers to another setting.
+    Resolvers can read the machine's environment; ${model.dim} only refers to another setting.
     """
     if isinstance(value, str):
         return value if CALL.search(value) else None
@@ -69,23 +69,23 @@ def calls(value: Any) -> str | None:
 
 
 def unread(error: Corrupt, file: Path) -> str:
-    """What to say, after its name, of a file that `read_plain` cannot read."""
+    """The message for a file that `read_plain` cannot read, without its name."""
     why = str(error).removeprefix(f"{file} ").removeprefix("cannot be read ").removeprefix("is not readable as YAML ")
     return f"cannot be read {why}"
 
 
 def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
-    """Values below a node, aliases followed.
+    """The number of values below a node, aliases followed.
 
-    Raises ValueError for one that stands inside itself, too many or too deep ones, and for a tag that makes something
-    else of a value, as !!pairs does of a mapping.
+    Raises ValueError for nodes that contain themselves, too many or too deep ones, and for tags other than plain data,
+    such as !!pairs.
     """
     if node.tag not in PLAIN:
         raise ValueError(f"{node.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
     if depth > DEEPEST:
         raise ValueError(f"it is more than {DEEPEST} levels deep")
     if id(node) not in known:
-        known[id(node)] = MOST  # until it is counted: met again inside itself, it is too much
+        known[id(node)] = MOST  # until it is counted, so that a node inside itself exceeds the limit
         inner = node.value if isinstance(node.value, list) else []
         below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
         known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in below)
@@ -94,15 +94,15 @@ def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
     return known[id(node)]
 
 
-MOST_BYTES = 2**30  # that are read at once
+MOST_BYTES = 2**30  # the largest file that is read
 
 
 def regular(path: str, flags: int) -> int:
-    """An opener for regular files.  Raises OSError for anything else, without waiting for it."""
+    """An opener for regular files.  Raises OSError for anything else, without blocking."""
     try:
         number = os.open(path, flags | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        if error.errno != errno.ENXIO:  # a pipe that nobody reads, or a socket
+        if error.errno != errno.ENXIO:  # a pipe without reader, or a socket
             raise
         raise OSError(errno.EINVAL, "it is no file", path) from None
     mode = os.fstat(number).st_mode

@@ -1,6 +1,6 @@
-"""What Python may import from the current folder: the packages that `user=` names on the command line, nothing else.
+"""Restricts imports from the current folder to the packages that `user=` names on the command line.
 
-A cloned study and a folder of results are current folders, too.
+The current folder may be a cloned study or somebody's results, whose modules must not be imported by accident.
 """
 
 import os
@@ -8,41 +8,41 @@ import sys
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, PathFinder
 
-HOME = os.path.realpath(f"{__file__}/../../..")  # where this package lies: a checkout, or where it is installed
+HOME = os.path.realpath(f"{__file__}/../../..")  # the folder of this package: a checkout or site-packages
 
 
 class UserPackages:
-    """Finds packages by name in one folder, for `sys.meta_path`; its other modules are not found there."""
+    """A finder for `sys.meta_path` that finds only the named packages in one folder."""
 
     def __init__(self, folder: str, names: Iterable[str]):
         self.folder, self.names = folder, sorted({name.partition(".")[0] for name in names})
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Where a package lies; those in it are found by way of it."""
+        """The spec of a named top-level package; Python finds its submodules through it."""
         return PathFinder.find_spec(name, [self.folder]) if path is None and name in self.names else None
 
 
 def leave_current_folder() -> None:
-    """Take the current folder off the import path, where `python -m` or an empty entry of PYTHONPATH put it.
+    """Remove the current folder from `sys.path`, where `python -m` or an empty entry of PYTHONPATH put it.
 
-    It stays where PYTHONPATH names it, and where this package itself lies in it.
+    It stays if PYTHONPATH names it or this package is in it.
     """
-    os.environ["PYTHONSAFEPATH"] = "1"  # for processes that others start, as launchers do
+    os.environ["PYTHONSAFEPATH"] = "1"  # for child processes, such as those of launchers
     here, library = current_folder(), os.path.dirname(os.__file__)
     named = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     if here and here not in (HOME, *named):
-        ahead = sys.path.index(library) if library in sys.path else len(sys.path)  # what is installed comes after it
+        ahead = sys.path.index(library) if library in sys.path else len(sys.path)  # installed packages come after it
         sys.path[:ahead] = [entry for entry in sys.path[:ahead] if os.path.abspath(entry) != here]
 
 
 def find_here(packages: Iterable[str]) -> None:
-    """Have these packages, of all that lies in the current folder, found there, unless they are installed."""
+    """Let Python find these packages in the current folder unless they are installed."""
     others = [one for one in sys.meta_path if not isinstance(one, UserPackages)]
     sys.meta_path[:] = [*others, UserPackages(current_folder(), packages)]
 
 
 def current_folder() -> str:
-    """The current folder; empty where it was removed."""
+    """The current folder; empty if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def current_folder() -> str:
 
 
 def start_importing() -> str:
-    """A statement by which another interpreter imports what this one does."""
+    """A Python statement that gives another interpreter this one's import path."""
     path = [os.path.abspath(entry) for entry in sys.path]
     found = [f"UserPackages({one.folder!r}, {one.names!r})" for one in sys.meta_path if isinstance(one, UserPackages)]
     return (

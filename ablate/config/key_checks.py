@@ -1,4 +1,4 @@
-"""What is wrong with keys: those of a whole study, its margin, and the base schema of a configuration.  No torch."""
+"""Checks of keys: those of a whole study, its margin, and the base schema of a configuration.  Needs no torch."""
 
 import dataclasses
 import math
@@ -24,14 +24,14 @@ from ablate.config.schema import (
 )
 from ablate.formatting import is_number, nearest, show
 
-# The keys that each way of matching chooses for a cell.
+# The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
-TAKEN = ("export", "verify", "gallery")  # commands of `ablate analyse`, which takes a study's name in the same place
+TAKEN = ("export", "verify", "gallery")  # commands of `ablate analyse`, so no names of studies
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 
 def study_problems(config: Config) -> list[Problem]:
-    """Problems of the keys that belong to the study and not to a cell."""
+    """Problems of the keys of a whole study."""
     seeds = config.seeds
     found = [Problem("seeds", wrong)] if (wrong := _wrong_seeds(seeds, config.confirm)) else []
     found += [Problem("study", wrong)] if (wrong := _wrong_name(config.study)) else []
@@ -47,7 +47,7 @@ def study_problems(config: Config) -> list[Problem]:
         found.append(Problem("results_dir", f"{folder} is not a folder; write another results_dir"))
     elif not config.dry_run:
         try:
-            tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk
+            tempfile.TemporaryFile(dir=folder).close()  # os.access is unreliable for root and full disks
         except OSError as error:
             found.append(Problem("results_dir", f"{folder} cannot be written ({error.strerror}); write another one"))
     return found
@@ -71,7 +71,7 @@ def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
 
 
 def _wrong_name(name: str | None) -> str | None:
-    """What is wrong with the name of a study, if anything; None is no name."""
+    """What is wrong with the name of a study, if anything."""
     if name in TAKEN or (name or "").startswith("-"):
         why = "is a command" if name in TAKEN else "begins as an option does"
         return f"{name!r} {why}, so that ablate analyse would not take it for a study; write another name"
@@ -81,7 +81,7 @@ def _wrong_name(name: str | None) -> str | None:
 
 
 def idle_problems(given: Set[str], config: Config) -> list[Problem]:
-    """Keys on the command line that another one would have to switch on."""
+    """Problems of keys on the command line that have no effect without another key."""
     found = []
     if "seeds_max" in given and config.seeds != "auto":
         found.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
@@ -100,17 +100,17 @@ SPELLING = "a number in the metric's unit (margin=0.01) or a share of the traini
 
 
 def fraction_of(margin: Any) -> float | None:
-    """A margin such as '2 %' as a fraction, 0.02, of the reference's training steps; None for any other."""
+    """A margin such as '2 %' as a fraction of the reference's training steps, 0.02; None for any other margin."""
     found = PER_CENT.fullmatch(margin.strip()) if isinstance(margin, str) else None
     return float(found[1]) / 100 if found else None
 
 
 def wrong_margin(margin: Any, exchange: bool) -> str | None:
-    """What is wrong with a study's margin, if anything; None is no margin."""
+    """What is wrong with a study's margin, if anything."""
     share = fraction_of(margin)
     size = margin if share is None else share
     if margin is None or (isinstance(size, float) and not math.isfinite(size)):
-        return None  # of numbers like nan `check` speaks
+        return None  # `check` reports nan and inf
     if not is_number(size) or size <= 0:
         return f"must be > 0, {SPELLING}; not {margin!r}"
     if share is not None and not exchange:
@@ -120,7 +120,7 @@ def wrong_margin(margin: Any, exchange: bool) -> str | None:
 
 
 def without_unit(margin: Any, metrics: Iterable[str]) -> str | None:
-    """What is wrong with a number for differences of several metrics, of which each has a unit of its own."""
+    """What is wrong with a number as the margin of several metrics with different units, if anything."""
     known = list(dict.fromkeys(metrics))
     if margin is None or fraction_of(margin) is not None or len(known) < 2:
         return None
@@ -129,13 +129,13 @@ def without_unit(margin: Any, metrics: Iterable[str]) -> str | None:
 
 
 def check(config: Config) -> list[Problem]:
-    """Everything wrong with the frame of one resolved configuration: unknown keys, ranges, words, numbers like nan."""
+    """Problems of a resolved configuration's base schema: unknown keys, ranges, choices, numbers such as nan."""
     beyond = config.unread.keys() - SECTIONS.keys()
     problems = [Problem(key, f"no such key; there are {', '.join(sorted(KEYS))}") for key in beyond]
     problems += _check_fields(config, "")
     for name in SECTIONS:
         fields = {field.name for field in dataclasses.fields(SECTIONS[name])}
-        for key in config.unread.get(name, ()) if name not in OWNED else ():  # their constructors know
+        for key in config.unread.get(name, ()) if name not in OWNED else ():  # constructors check theirs
             problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
         problems += _check_fields(getattr(config, name), f"{name}.")
     betas, lengths = config.optim.betas, config.eval.lengths
@@ -151,7 +151,7 @@ ITEMS |= dict.fromkeys(("list[int]", "list[float]"), (int | float, "numbers"))
 
 
 def misshapen(kind: str, value: Any) -> str | None:
-    """What is wrong with a value for a key of the frame annotated as `kind`, by its shape alone; None if nothing."""
+    """What is wrong with a value's type for a key annotated as `kind` in the base schema; None if nothing."""
     if kind.startswith("list") and value not in (None, MISSING):
         if not isinstance(value, list):
             return "takes a list; write [...]"
@@ -162,7 +162,7 @@ def misshapen(kind: str, value: Any) -> str | None:
 
 
 def plain(value: float) -> str:
-    """A number as people read it: 1,000,000; of one with many digits, how large it is: 7.3 x 10^23."""
+    """A number for people: 1,000,000, or 7.3 × 10^23 if it has many digits."""
     if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
         return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
     power = math.floor(math.log10(abs(value)))
@@ -187,7 +187,7 @@ def _check_fields(section: Any, prefix: str) -> list[Problem]:
 
 
 def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:
-    """Numbers that are not finite, and sizes beyond all that there are, where nothing is `known` to be wrong yet."""
+    """Problems of numbers that are not finite or too large; keys in `known` already have a problem."""
     if isinstance(value, dict):
         named = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
         return [p for name, item in named for p in _beyond_numbers(item, name, known)]

@@ -1,4 +1,4 @@
-"""The words of a command line, parsed: what is fixed, what is swept, what cannot be read."""
+"""Parses the overrides of a command line into fixed ones, swept ones and problems."""
 
 import dataclasses
 import functools
@@ -19,11 +19,11 @@ from ablate.config.groups import Groups
 from ablate.config.key_checks import misshapen
 from ablate.config.schema import PLACED, SECTIONS, VARIED, WHOLE, Config
 
-MOST = 10_000  # values of a sweep, and cells: composing more takes longer than anybody waits
+MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 
 
 class Overrides(NamedTuple):
-    """Parsed overrides: what is fixed, what is swept (key -> the overrides of its levels), what is wrong."""
+    """Parsed overrides: fixed ones, swept ones (key -> the overrides of its levels), and problems."""
 
     fixed: list[str]
     swept: dict[str, list[str]]
@@ -31,12 +31,12 @@ class Overrides(NamedTuple):
 
 
 def parse(overrides: list[str], groups: Groups) -> Overrides:
-    """Sort overrides into fixed and swept ones, and name those that cannot be parsed or make no sense."""
+    """Sort overrides into fixed and swept ones, and report invalid ones."""
     fixed: list[str] = []
     swept: dict[str, list[str]] = {}
     problems: list[Problem] = []
     given: dict[str, str] = {}
-    zipped = any(text.startswith("zip=") for text in overrides)  # whose values come in pairs, each pair once
+    zipped = any(text.startswith("zip=") for text in overrides)  # then a value may repeat, as only pairs must differ
     for text in overrides:
         try:
             override = parsed(text)
@@ -67,7 +67,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
 
 
 def _size_of_range(override: Override) -> float:
-    """How many values a range has, before any of them is written out; 0 for all else."""
+    """The number of values of a range, without expanding it; 0 for other overrides."""
     value = override.value()
     if not isinstance(value, RangeSweep) or value.start is None or value.stop is None or not value.step:
         return 0
@@ -77,18 +77,18 @@ def _size_of_range(override: Override) -> float:
 
 @functools.lru_cache(maxsize=100_000)
 def parsed(text: str) -> Override:
-    """An override as Hydra reads it.  Raises what Hydra raises."""
+    """An override as Hydra parses it.  Raises what Hydra raises."""
     found: Override = OverridesParser.create().parse_override(text)
     return found
 
 
 def chosen(text: str) -> str:
-    """What one override sets, as text: the variant of a group, without the quotes that it may stand in."""
+    """The value of an override as text without quotes, such as the variant of a group."""
     return str(parsed(text).value())
 
 
 def _twice(key: str, first: str, second: str) -> str:
-    """The message for a key that is given two values, of which Hydra would take the last without a word."""
+    """The message for a key that is given twice; Hydra would silently use the last value."""
     if first == second:
         return f"{key} is given twice; write it once"
     compare = f", or {key}={first},{second} to compare them" * (key not in WHOLE and not key.startswith("eval."))
@@ -109,7 +109,7 @@ def _unreadable(text: str, error: Exception) -> str:
 
 
 def _misused(override: Override, levels: list[str], known: Mapping[str, Collection[str]]) -> str | None:
-    """What is wrong with an override that can be read, if anything; `known` are the groups."""
+    """What is wrong with a parsed override, if anything; `known` maps groups to variants."""
     key, sweep = override.key_or_group, override.is_sweep_override()
     if key in known and isinstance(override.value(), list):
         names = list(map(str, override.value()))
@@ -134,7 +134,7 @@ def _misused(override: Override, levels: list[str], known: Mapping[str, Collecti
 
 
 def expand(override: Override, groups: Groups) -> Iterator[str]:
-    """The single overrides that a sweep override stands for."""
+    """The single overrides that a sweep override expands to."""
     if not override.is_sweep_override():
         return
     name = override.get_key_element()
@@ -142,9 +142,9 @@ def expand(override: Override, groups: Groups) -> Iterator[str]:
     if isinstance(value, Glob):
         files = groups.variants.get(override.key_or_group, {})
         texts: dict[str, str] = {}
-        for level in value.filter(list(files)):  # without another name of a variant before
+        for level in value.filter(list(files)):  # variants with equal files are taken once
             texts.setdefault(json.dumps(read_plain(files[str(level)])), str(level))
-        # The first level is what the others are compared with: the reference model's own, where it is among them.
+        # The others are compared with the first level, so the reference model's variant comes first.
         values = sorted(texts.values(), key=lambda level: level != groups.defaults.get(override.key_or_group))
     else:
         values = list(override.sweep_string_iterator())
@@ -153,7 +153,7 @@ def expand(override: Override, groups: Groups) -> Iterator[str]:
 
 
 def refuse_misshapen(config: dict[Any, Any]) -> None:
-    """Raise ValueError where a section, list or value of the frame is none: an interpolation can put anything there."""
+    """Raise ValueError if a section, list or value of the base schema has another type, as interpolations allow."""
     for name in (*SECTIONS, *VARIED, "data"):
         if not isinstance(config[name], dict):
             raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")

@@ -1,4 +1,4 @@
-"""Numbers that must lie in a range: the number itself, or a ValueError that names its key and the range."""
+"""Checks that numbers are in a range: each returns the number or raises a ValueError with its key and the range."""
 
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ def at_most(key: str, value: N, high: float) -> N:
 
 
 def within(key: str, value: N, low: float, high: float, ends: str = "[]") -> N:
-    """A value between two others, which belong to the range where a square bracket is their end: "(]", "[)"."""
+    """A value between two bounds; `ends` says which are included: "[]", "(]", "[)" or "()"."""
     open_low, open_high = ends[0] == "(" and value == low, ends[1] == ")" and value == high
     holds = low <= value <= high and not (open_low or open_high)
     return _checked(key, value, holds, f"in {ends[0]}{low:g}, {high:g}{ends[1]}")

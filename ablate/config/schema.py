@@ -1,6 +1,6 @@
-"""The typed frame of the configuration: the keys that every study has, their types and ranges.  No torch.
+"""The base schema of configurations: the keys of every study, their types and ranges.  Needs no torch.
 
-Components (`norm`, `ffn`, ...) are not described here: a component's constructor is its schema.
+Components (`norm`, `ffn`, ...) are not part of it: a component's constructor is its schema.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
+MISSING: Any = "???"  # as in OmegaConf, which reading results does not import
 NAMED = ("norm", "ffn", "residual", "position", "attention", "init")  # in the name of every run's folder
 COMPONENTS = (*NAMED, "cross_attention", "embedding")
-TRAINING = ("objective", "schedule", "step")  # groups of how it is trained, beside its optimiser
-BUILT = (*COMPONENTS, "objective", "parametrization", "step")  # groups that decide a model and how a batch trains it
-VARIED = (*BUILT, "schedule")  # all groups whose variants are classes that a study compares
-PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # those that stand in the layers of a stack
-LAYERS = "_layers_"  # the pattern of such a one that has several variants, or the variant of each layer
-OWNED = ("model", "optim")  # sections of the frame that hold, beside its keys, those of what they choose
-PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
-TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
+TRAINING = ("objective", "schedule", "step")  # groups that determine training, besides the optimiser
+BUILT = (*COMPONENTS, "objective", "parametrization", "step")  # groups that determine the model and a training step
+VARIED = (*BUILT, "schedule")  # all groups of components that a study can compare
+PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # groups whose modules are part of each layer
+LAYERS = "_layers_"  # key of a group's pattern over the layers, or of the list of each layer's variant
+OWNED = ("model", "optim")  # sections that also hold the constructor arguments of their `_target_`
+PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo redraws; init redraws all parameters
+TUNING_SEEDS = range(1_000_000, 2_000_000)  # seeds of tuning runs, which are never scored
 MOST_SEEDS = 1000
-LARGEST = 10**9  # that a size or a count of steps can be
+LARGEST = 10**9  # the largest size or number of steps
 LARGEST_SEED = 2**53
-BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
-PACE = ("train.parallel", "train.checkpoint_seconds")  # how runs are carried out, which changes nothing of theirs
-# Of a run's own keys: what changes no number of its training.
+BY_STEPS = ("seconds", "flops_total")  # values of `match` that adjust steps; the others adjust widths
+PACE = ("train.parallel", "train.checkpoint_seconds")  # how runs are carried out; no effect on results
+# Keys of a run that do not affect its training.
 NO_NUMBERS = (*PACE, "eval.lengths", "data.path", "data.name", "data.solved_at")
 
 
@@ -37,13 +37,13 @@ def at_least(low: float, high: float = math.inf) -> Any:
 
 
 def one_of(*choices: str) -> Any:
-    """A required word out of a list."""
+    """A required word from a list."""
     return dataclasses.field(default=MISSING, metadata={"choices": choices})
 
 
 @dataclass(frozen=True)
 class Model:
-    """Shape of the model; `_target_` is its form."""
+    """Shape of the model; `_target_` is its form (architecture)."""
 
     _target_: str = MISSING
     layers: int = at_least(1, 1000)
@@ -62,7 +62,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Train:
-    """The loop; counts are in optimiser steps."""
+    """The training loop; counts are in optimiser steps."""
 
     steps: int = at_least(1)
     batch_size: int = at_least(1, 1_000_000)
@@ -80,7 +80,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Optim:
-    """The optimiser and its rates; `min_lr_ratio` is where the schedule ends as a share of `lr`."""
+    """The optimiser and its rates; `min_lr_ratio` is the final learning rate of the schedule divided by `lr`."""
 
     _target_: str = MISSING
     lr: float = at_least(1e-12, 1000)
@@ -93,18 +93,18 @@ class Optim:
 
 @dataclass(frozen=True)
 class Eval:
-    """How much of the held-out splits a model is measured on."""
+    """Amounts of held-out data that a model is evaluated on."""
 
-    tokens: int = at_least(1)  # of the test split, at the last step
-    val_share: float = at_least(1e-6, 1)  # of so many, of the validation split, at each evaluation during training
-    lengths: list[int] = MISSING  # besides training's, that a trained model is tested at
+    tokens: int = at_least(1)  # tokens of the test split, evaluated at the last step
+    val_share: float = at_least(1e-6, 1)  # evaluations during training use this share of `tokens`, for validation
+    lengths: list[int] = MISSING  # lengths besides training's at which the trained model is tested
 
 
 @dataclass(frozen=True)
 class Seed:
-    """Fixed seeds of one half of the randomness; null follows the run's seed.
+    """Fixed seeds of initialisation or data; null follows the run's seed.
 
-    `placebo` says what a placebo run draws anew: a component (norm, ffn, ...), init, data, or chaos (nothing).
+    `placebo` says what a placebo run redraws: a component (norm, ffn, ...), init, data, or chaos (nothing).
     """
 
     init: int | None = None
@@ -114,9 +114,9 @@ class Seed:
 
 @dataclass(frozen=True)
 class Tune:
-    """A key that is tuned for each cell with the same budget: its values, and how many seeds score each of them.
+    """A key that is tuned for each cell with the same budget: its values, and the number of seeds per value.
 
-    `per_seed` tunes anew for each scored seed, on tuning seeds of its own, so that intervals include the choice.
+    `per_seed` tunes separately for each scored seed, on different tuning seeds, so that intervals include the choice.
     """
 
     key: str | None = None
@@ -128,10 +128,10 @@ class Tune:
 
 @dataclass(frozen=True)
 class Config:
-    """The whole configuration of a cell, a run or a study; a component is a mapping, whose schema is its constructor.
+    """The whole configuration of a cell, run or study; a component is a mapping whose schema is its constructor.
 
-    `unread` is what stands beside the frame, in the sections, too: what a newer version wrote, which is written back as
-    it was, and the arguments that a model form or an optimiser has of its own.
+    `unread` holds keys beyond the base schema, also those of sections: entries of a newer version, which are written
+    back unchanged, and the additional arguments of a model form or optimiser.
     """
 
     norm: Any = MISSING
@@ -178,16 +178,16 @@ class Config:
 
     @property
     def is_private(self) -> bool:
-        """Whether its runs are its study's own: no other study takes those that are timed beside their partners."""
+        """Whether its runs belong to one study only, as runs that are timed together with their partners do."""
         return self.reuse == "none" or self.timing == "isolated"
 
     @property
     def known(self) -> bool:
-        """Whether it says anything: of the runs of other programs no configuration is known."""
+        """Whether it is not empty: runs of other programs have no configuration."""
         return self != nothing()
 
     def as_json(self) -> dict[str, Any]:
-        """The configuration as files hold it: whoever reads one says anew which packages of their own may run."""
+        """The configuration as files hold it, without `user`: who reads a file has to allow packages again."""
         if not self.known:
             return {}
         found = {name: getattr(self, name) for name in KEYS if name != "user"}
@@ -195,7 +195,7 @@ class Config:
         return found | {name: found[name] | more if name in SECTIONS else more for name, more in self.unread.items()}
 
     def own(self, section: str) -> dict[str, Any]:
-        """The settings of a model form, or an optimiser, that the frame does not have: those of its constructor."""
+        """The settings of a model form or optimiser beyond the base schema: arguments of its constructor."""
         found: dict[str, Any] = self.unread.get(section, {})
         return found
 
@@ -210,24 +210,24 @@ class Config:
 
 @functools.cache
 def nothing() -> Config:
-    """The configuration that says nothing."""
+    """The empty configuration."""
     return Config()
 
 
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
-# What decides which runs there are and how they are carried out, but no run's numbers.
+# Keys that determine which runs there are and how they are carried out, but not their numbers.
 STUDY_KEYS = tuple(key for key in KEYS if key not in (*VARIED, *SECTIONS, "data", "timing") or key == "tune")
-WHOLE = (*STUDY_KEYS, "timing")  # the keys of a whole study; this one is part of its runs' keys, for their seconds
+WHOLE = (*STUDY_KEYS, "timing")  # keys of a whole study; `timing` also counts in run keys, as it affects seconds
 
 
 def is_component(keys: list[str]) -> bool:
-    """Whether a factor is one of components."""
+    """Whether a factor's keys include a group of components."""
     return any(key in VARIED for key in keys)
 
 
 def typed(plain: dict[str, Any]) -> Config:
-    """A resolved configuration as records; `check` tells of keys beyond the frame."""
+    """A resolved configuration as a `Config`; keys beyond the schema go to `unread`, which `check` reports."""
     sections, unread = {}, {name: value for name, value in plain.items() if name not in KEYS}
     for name in SECTIONS.keys() & plain.keys():
         own = {field.name for field in dataclasses.fields(SECTIONS[name])}
@@ -238,9 +238,9 @@ def typed(plain: dict[str, Any]) -> Config:
 
 
 def with_value(node: Any, path: list[str], value: Any) -> Any:
-    """A configuration, or plain data of one, with a value at a path; sections that it lacks are made.
+    """A copy of a configuration, or of its plain data, with a value set at a path; missing sections are created.
 
-    Of several variants over the layers, those that have the setting get the value.
+    In a pattern over the layers, every variant that has the setting gets the value.
     """
     name, *rest = path
     if isinstance(node, dict) and LAYERS in node:

@@ -1,4 +1,4 @@
-"""What the subcommands share, as `ablate status` and `ablate analyse`: parser, `user=`, exit codes, `--json`."""
+"""Shared code of subcommands such as `ablate status` and `ablate analyse`: parser, `user=`, exit codes, `--json`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import Record
 
-SCHEMA = 1  # raised where a name changes its meaning or goes; names that come raise nothing
+SCHEMA = 1  # raised when a name is removed or changes its meaning, not when names are added
 
 
 class PlainParser(argparse.ArgumentParser):
-    """Arguments of a command, with `--json`; a mistake is one line."""
+    """Argument parser of a command, with `--json` and errors of one line."""
 
     def __init__(self, prog: str, description: str, **more: Any):
         super().__init__(prog=prog, description=description, **more)
         self.add_argument("--json", action="store_true", help="print the result as JSON: see docs/json.md")
 
     def error(self, message: str) -> NoReturn:
-        """One line, without the usage."""
+        """Exit with one line, without the usage."""
         self.exit(2, f"{self.prog}: {message}\n")
 
 
 class Parser(PlainParser):
-    """Arguments of a command that reads results, with `--results-dir`."""
+    """Argument parser of a command that reads results, with `--results-dir`."""
 
     def __init__(self, prog: str, description: str):
         super().__init__(prog, description)
@@ -42,7 +42,7 @@ class Parser(PlainParser):
 
 
 def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The words without `user=[my_package]`, and the packages that it allows.  Raises Refused."""
+    """Split words into those other than `user=[my_package]` and the packages that it allows.  Raises Refused."""
     others, packages = list[str](), list[str]()
     for word in words:
         key, _, value = word.partition("=")
@@ -59,16 +59,16 @@ def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def one_name(names: list[str]) -> str | None:
-    """The name that is given, if any.  Raises Refused for several."""
+    """The given name, or None.  Raises Refused if there are several."""
     if len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one")
     return names[0] if names else None
 
 
 def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
-    """The exit code of a command: that of what `act` returns, 2 and a line where it is refused, 130 for Ctrl-C.
+    """Run `act` and return the exit code: that of its outcome, 2 (with a message) if refused, 130 after Ctrl-C.
 
-    Where `as_json`, standard output has the document of its outcome, and none of what `act` prints.
+    With `as_json`, standard output is the JSON of the outcome, and the output of `act` is dropped.
     """
     if not as_json:
         return _outcome_of(prog, act).code
@@ -80,7 +80,7 @@ def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing comes to standard output meanwhile, of this process or of those that it starts."""
+    """Drop the standard output of this process and of those that it starts."""
     sys.stdout.flush()
     saved = os.dup(1)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
@@ -93,7 +93,7 @@ def _silent() -> Iterator[None]:
 
 
 def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
-    """What a command ends with: what `act` returns, or what has ended it, printed on standard error."""
+    """The outcome that `act` returns, or that of the error it raises, which is printed on standard error."""
     try:
         outcome = act()
         sys.stdout.flush()
@@ -112,13 +112,13 @@ def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
 
 
 def refused(prog: str, problems: list[str]) -> Outcome:
-    """The outcome of a command that cannot do what was asked, and its lines on standard error."""
+    """The outcome of a command that cannot be carried out; prints the problems on standard error."""
     print(*(f"{prog}: {problem}" for problem in problems), sep="\n", file=sys.stderr)
     return Outcome(2, remarks=problems)
 
 
 class Outcome(NamedTuple):
-    """What a command ends with: its exit code, what it found, and what is wrong or to be known of it."""
+    """The outcome of a command: exit code, result, and remarks such as warnings and errors."""
 
     code: int
     result: object = None
@@ -132,7 +132,7 @@ def document(prog: str, outcome: Outcome) -> str:
 
 
 def plain(value: object) -> Any:
-    """A value as JSON has it: tables are lists of rows, paths texts, and numbers that are not finite null."""
+    """A value as plain JSON data: tables become lists of rows, paths strings, numbers that are not finite null."""
     if isinstance(value, Record):
         return plain(value.as_json())
     if hasattr(value, "to_dict") and hasattr(value, "columns"):  # a table

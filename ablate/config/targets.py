@@ -1,7 +1,7 @@
-"""Which code a `_target_` may name: this package's own, and that of packages which the person at the keyboard named.
+"""The code that a `_target_` may name: this package's, and that of packages which the user allowed on the command line.
 
-What stands in files (results, studies, variants) may choose among these and add nothing to them.  Nothing here needs
-torch.  What each group asks of a target beside: `components.resolve`.
+Files (results, studies, variants) can choose among these packages but cannot add any.  Nothing here needs torch.
+`components.resolve` checks what each group requires of a target in addition.
 """
 
 import functools
@@ -18,27 +18,27 @@ from ablate.config.errors import one_line
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = ("ablate", "analysis", "hydra_plugins")
-BUILT_IN = ("ablate", "torch.optim")  # whose code is that of ablate and torch, and no user's
-# The distributions that pyproject.toml names; what these need in turn, their metadata say.
+BUILT_IN = ("ablate", "torch.optim")  # packages that are not user code
+# The distributions that pyproject.toml names; their metadata list their own dependencies.
 NEEDED = """
 torch hydra-core omegaconf numpy pandas scipy pyDOE3 matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
 pybtex msgspec argcomplete tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
 tokenizers datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
 transformers""".split()  # noqa: SIM905
-# Classes of ours that a word of a component's settings chooses: part of the code of the cells that say it, no others'.
+# Built-in classes that a word in a component's settings chooses; they count as code of the cells with that word only.
 QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}
 CHOSEN = {"attention": QK_NORM, "cross_attention": QK_NORM}
 CHOSEN |= {"residual": {"first_norm": {"False": "ablate.model.norm.NoNorm"}}}
-SINK = ("log", "finish", "close")  # what a tracking service can do
+SINK = ("log", "finish", "close")  # the methods of a tracking service
 
 
 class BadTarget(ValueError):
-    """A `_target_` that may not be used, or cannot be found; the message says why."""
+    """A `_target_` that is not allowed or cannot be found; the message says why."""
 
 
 @functools.cache
 def package_problem(package: str) -> str | None:
-    """Why targets may not come from a package, as the end of a sentence; None where they may."""
+    """Why targets may not come from a package, as the end of a sentence; None if they may."""
     top = package.partition(".")[0]
     if not NAME.fullmatch(package):
         return "is not the name of a package"
@@ -53,7 +53,7 @@ def package_problem(package: str) -> str | None:
 
 @functools.cache
 def dependencies() -> frozenset[str]:
-    """The modules that ablate's dependencies, and theirs, install."""
+    """The top-level modules of ablate's direct and indirect dependencies."""
     names, seen, todo = set[str](), set[str](), [*NEEDED]
     while todo:
         name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
@@ -73,7 +73,7 @@ def dependencies() -> frozenset[str]:
 
 
 def allowed_packages(user: Iterable[str] | str) -> list[str]:
-    """The packages that a caller allows.  Raises ValueError, naming one that cannot be a package of the user's."""
+    """The packages that a caller allows.  Raises ValueError for one that cannot be a user package."""
     packages = [user] if isinstance(user, str) else list(user)
     for package in packages:
         if why := package_problem(package):
@@ -82,31 +82,31 @@ def allowed_packages(user: Iterable[str] | str) -> list[str]:
 
 
 def allowed(own: str, user: Iterable[str]) -> tuple[str, ...]:
-    """The packages that targets may come from: a group's `own`, and those of the user's that may be ones."""
+    """The packages that targets may come from: the group's `own` and the valid user packages."""
     return (own, *(package for package in user if package_problem(package) is None))
 
 
 def within(name: object, packages: Iterable[str]) -> bool:
-    """Whether a dotted name is a package's, or of something in it."""
+    """Whether a dotted name is one of these packages or inside of one."""
     return isinstance(name, str) and any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
 def chosen_class(group: str, key: str, word: object) -> Any:
-    """The class that a word of a component's settings chooses."""
+    """The class that a word in a component's settings chooses."""
     return locate(CHOSEN[group][key][str(word)], OURS)
 
 
 def locate(target: object, packages: tuple[str, ...]) -> Any:
-    """The class or function that a `_target_` names, defined in one of `packages`; imports its module.
+    """Import the class or function that a `_target_` names.  Raises BadTarget.
 
-    A name that leads out of them, through what a module imports say, is refused.  Raises BadTarget.
+    It must be defined in one of `packages`: names that a module merely imports from elsewhere are refused.
     """
     if not isinstance(target, str) or not NAME.fullmatch(target) or not within(target.rpartition(".")[0], packages):
         raise BadTarget(f"{target!r} is not in {' or '.join(packages)}")
     module, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever a module of the user's own does on import
+    except Exception as error:  # a user module can raise anything on import
         raise BadTarget(f"{target!r} cannot be found ({one_line(error)}){here(str(error))}") from None
     if not inspect.isclass(found) and not inspect.isfunction(found):
         raise BadTarget(f"{target!r} is not a class or function")
@@ -116,7 +116,7 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
 
 
 def here(error: str) -> str:
-    """What to write where what a module imports lies in the current folder; nothing for other errors."""
+    """A hint if the module that an import did not find is in the current folder; empty for other errors."""
     found = re.search(r"No module named '(\w+)", error)
     name = found[1] if found else ""
     lies = name and (os.path.isdir(name) or os.path.isfile(f"{name}.py"))
@@ -124,5 +124,5 @@ def here(error: str) -> str:
 
 
 def is_sink(found: Any) -> bool:
-    """Whether a class can do what a tracking service does."""
+    """Whether a class has the methods of a tracking service."""
     return inspect.isclass(found) and all(callable(getattr(found, name, None)) for name in SINK)

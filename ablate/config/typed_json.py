@@ -1,6 +1,6 @@
-"""Records: what a JSON file holds, typed; parsed and checked once where it is read, and never changed in place.
+"""Records: the typed content of JSON files, parsed and checked when read, and immutable.
 
-The fields of a record, in their order, are the JSON of its file.
+A record's fields, in their order, are the keys of its JSON.
 """
 
 import copy
@@ -18,24 +18,24 @@ T = TypeVar("T", bound="Record")
 
 
 def optional(*, default: Any = None) -> Any:
-    """A field that is not written while it has its default, as it has in most files."""
+    """A field that is not written while it has its default value."""
     return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={"unless": default})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, optional))
 def record(kind: type[C]) -> type[C]:
-    """Make a class a record."""
+    """Decorator that makes a class a record: a frozen dataclass with keyword arguments."""
     return dataclasses.dataclass(frozen=True, kw_only=True)(kind)
 
 
 @record
 class Record:
-    """Something that a file holds.  `unread` is what a newer version wrote beside it; it is written back as it was."""
+    """Base class of records.  `unread` holds unknown entries, written by a newer version; they are written back."""
 
     unread: dict[str, object] = dataclasses.field(default_factory=dict, repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The record as its file holds it."""
+        """The record as plain JSON data."""
         found = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -45,7 +45,7 @@ class Record:
 
 
 def plain(value: Any) -> Any:
-    """A value with every record in it as its file holds it."""
+    """A value with every record in it as plain JSON data."""
     if isinstance(value, Record | Config):
         return value.as_json()
     if isinstance(value, dict):
@@ -54,7 +54,7 @@ def plain(value: Any) -> Any:
 
 
 def parse(kind: type[T], value: object) -> T:
-    """A record from what a file holds.  Raises ValueError with the first thing that is amiss, as "has no seeds"."""
+    """A record from JSON data.  Raises ValueError with the first error, such as "has no seeds"."""
     try:
         return msgspec.convert(_sorted(kind, value), kind)
     except msgspec.ValidationError as error:
@@ -62,9 +62,9 @@ def parse(kind: type[T], value: object) -> T:
 
 
 def stored(value: object) -> Config:
-    """The configuration that a file holds, without user packages, which no file allows.
+    """The configuration in a file, without `user`: a file may not allow packages to be imported.
 
-    Raises ValueError with what is amiss, as "has no train.steps in a configuration".
+    Raises ValueError with the error, such as "has no train.steps in a configuration".
     """
     try:
         plain = msgspec.convert(value, dict[str, Any])
@@ -77,13 +77,13 @@ def stored(value: object) -> Config:
     for name, part in parts.items():
         if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
             raise ValueError(f"has no {name}{lacking[0]} in a configuration")
-    if plain and not isinstance(found.train.compile, bool):  # of which anything else would pass for true
+    if plain and not isinstance(found.train.compile, bool):  # else any other value would count as true
         raise ValueError(f"has train.compile={found.train.compile!r}, neither true nor false, in a configuration")
     return found
 
 
 def unread(value: Any, where: str = "") -> list[str]:
-    """The entries of a newer version in a record, and in the records that it holds: cells.colour; each once."""
+    """The dotted names of unknown entries in a record and the records inside it, such as cells.colour."""
     if not isinstance(value, Record | Config):
         return []
     found = dict.fromkeys(f"{where}{name}" for name in value.unread)
@@ -95,7 +95,7 @@ def unread(value: Any, where: str = "") -> list[str]:
 
 
 def _sorted(hint: Any, value: Any) -> Any:
-    """A value of a type with unknown entries moved to `unread`, in every record that it holds."""
+    """A value for a type, with unknown entries moved to `unread` in every record inside it."""
     if hint is Config:
         return stored(value)
     if isinstance(hint, types.UnionType):
@@ -116,7 +116,7 @@ def _sorted(hint: Any, value: Any) -> Any:
 
 @functools.cache
 def _holding(kind: Any) -> dict[str, Any]:
-    """The fields of a record that hold records, with their types."""
+    """The fields of a record type that contain records, with their types."""
     return {name: hint for name, hint in get_type_hints(kind).items() if _holds(hint)}
 
 
@@ -125,7 +125,7 @@ def _holds(hint: Any) -> bool:
 
 
 def _worded(message: str) -> str:
-    """What msgspec says of a value, as the end of a sentence: has no seeds; has cells[0].name that cannot be read."""
+    """msgspec's message as the end of a sentence: has no seeds; has cells[0].name that cannot be read."""
     what, _, where = message.replace("`", "").partition(" - at ")
     where = where.removeprefix("$").removeprefix(".")
     if what.startswith("Object missing required field "):
