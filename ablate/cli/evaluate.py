@@ -120,9 +120,9 @@ def put_aside(run: Run, file: Path) -> str:
 def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
     """Evaluate runs one after another, and print the table and remarks about each."""
     from ablate.planning.checks.user_code import run_in_subprocess
-    from ablate.training.devices import settle
+    from ablate.training.devices import configure_torch
 
-    settle()  # as in training
+    configure_torch()  # as in training
     # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
     call = run_in_subprocess if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
     refuse_lengths(runs, requested, call)

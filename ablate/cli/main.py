@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
-from ablate.execution.signals import heeding_signals, ignore_signals
+from ablate.execution.signals import handling_signals, ignore_signals
 from ablate.formatting.streams import exit_with, prepare
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def exit_after_training(act: Callable[[], int]) -> NoReturn:
     prepare()
     code: Any = 0
     try:
-        with heeding_signals():
+        with handling_signals():
             code = act()
             ignore_signals()
     except KeyboardInterrupt:

@@ -78,7 +78,7 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
     folder = cache_folder() / digest.hexdigest()[:32]
     with contextlib.suppress(*DAMAGED):
         return _read(folder)
-    with alone(folder.parent / ".lock"):
+    with exclusive(folder.parent / ".lock"):
         with contextlib.suppress(*DAMAGED):  # another process may have made it meanwhile
             return _read(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,7 +87,7 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
 
 
 @contextlib.contextmanager
-def alone(lock: Path) -> Iterator[None]:
+def exclusive(lock: Path) -> Iterator[None]:
     """Hold a lock of the cache against other processes and threads."""
     with open(lock, "a+b") as file:
         with contextlib.suppress(OSError):  # file servers without locks; work may then be done twice

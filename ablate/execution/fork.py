@@ -105,7 +105,7 @@ def forked(body: Body, held: Iterable[int], here: socket.socket, there: socket.s
         here.close()
         for number in held:
             os.close(number)
-        live(body, there, parent)
+        run_child(body, there, parent)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # in both processes, so that it is done before any signal to the group
     return Child(pid, here)
@@ -136,11 +136,11 @@ begin(number, parent)
 def begin(number: int, parent: int) -> None:
     """Entry point of a spawned process, with the file descriptor of its channel."""
     prepare()
-    order = lambda channel: pickle.loads(exactly(channel, int.from_bytes(exactly(channel, 8))))(channel)  # noqa: E731
-    live(order, socket.socket(fileno=number), parent)
+    order = lambda channel: pickle.loads(receive_exactly(channel, int.from_bytes(receive_exactly(channel, 8))))(channel)  # noqa: E731
+    run_child(order, socket.socket(fileno=number), parent)
 
 
-def exactly(channel: socket.socket, size: int) -> bytes:
+def receive_exactly(channel: socket.socket, size: int) -> bytes:
     """Read exactly `size` bytes, fewer if the channel ends.  A signal may cut MSG_WAITALL short."""
     received = b""
     while len(received) < size and (piece := channel.recv(size - len(received))):
@@ -148,14 +148,14 @@ def exactly(channel: socket.socket, size: int) -> bytes:
     return received
 
 
-def live(body: Body, channel: socket.socket, parent: int) -> None:
+def run_child(body: Body, channel: socket.socket, parent: int) -> None:
     """Main function of a child process: set it up, call `body` and exit."""
     code = 1
     try:
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
         if not prctl(PR_SET_PDEATHSIG, signal.SIGKILL):
-            threading.Thread(target=follow, args=(parent,), daemon=True).start()
+            threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
         if os.getppid() == parent:
             signal.set_wakeup_fd(-1)
             for number, handler in ((signal.SIGINT, signal.SIG_IGN), *dict.fromkeys(ENDING, signal.SIG_DFL).items()):
@@ -171,19 +171,19 @@ def live(body: Body, channel: socket.socket, parent: int) -> None:
         os._exit(code)
 
 
-def follow(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Exit once the parent has ended."""
     while os.getppid() == parent:
         time.sleep(POLL)
     os._exit(1)
 
 
-def adopt() -> None:
+def become_subreaper() -> None:
     """Become the parent of orphaned descendants, if the system supports it."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def clear(kept: Iterable[int]) -> None:
+def kill_children(kept: Iterable[int]) -> None:
     """Kill all children of this process except `kept`, and then their orphaned children."""
     kept = set(kept)
     while strays := [pid for pid in children() if pid not in kept]:

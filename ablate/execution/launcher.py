@@ -19,7 +19,7 @@ from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.local import run_alone
 from ablate.execution.pool import Order, line, order_of
-from ablate.execution.signals import heeding_signals
+from ablate.execution.signals import handling_signals
 from ablate.formatting import instead
 
 # The extra in pyproject.toml that installs each launcher.
@@ -71,5 +71,5 @@ def job(config: DictConfig) -> str:
     order = order_of(found["order"])
     leave_current_folder()
     find_here(order.user)
-    with heeding_signals():
+    with handling_signals():
         return run_alone(order, int(HydraConfig.get().job.num))

@@ -50,7 +50,7 @@ def is_full(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def heeding_signals() -> Iterator[None]:
+def handling_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt or Terminated at the first signal; force the process to exit if that takes too long.
 
     Works in the main thread only.  Ignored signals (as under nohup) stay ignored, and later signals have no effect.

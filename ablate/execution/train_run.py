@@ -55,7 +55,7 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
             if not mine:
                 break
             try:
-                return carry_on(run, cell, order.seed, stop)
+                return complete_run(run, cell, order.seed, stop)
             except Lost as error:
                 say(str(error))
         if not order.wait:
@@ -63,7 +63,7 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
     return "interrupted" if stop() else "busy"
 
 
-def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
+def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     """Complete a locked run: train it, or evaluate it at missing lengths."""
     for file in run.folder.iterdir():
         if not file.is_file() and not file.is_dir():  # such as a pipe, which would block its reader

@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
+from ablate.execution.fork import ALMOST, Child, become_subreaper, how_it_died, kill_children, readable, start
 from ablate.execution.pool import Answer, Order, answer_of, line, order_of
 from ablate.execution.signals import LEAVE, DiskFull
 from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare, say
 from ablate.results.code_hash import code_of
 from ablate.results.stored_targets import is_foreign
-from ablate.training.devices import settle
+from ablate.training.devices import configure_torch
 
 POLL = 0.1  # seconds between checks whether to stop
 LATE = 0.5  # seconds beyond LEAVE after which a child that does not stop is killed
@@ -39,11 +39,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes this input
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: parent.stop.set())
-    adopt()
+    become_subreaper()
     try:
         parent.serve_orders()
     finally:
-        clear([])
+        kill_children([])
 
 
 class WorkerParent:
@@ -80,7 +80,7 @@ class WorkerParent:
         if answer is None or is_private or answer.leaving:
             self.shared = self.shared if is_private else None
             code = child.end(ALMOST if text == "" else 0)
-            clear([self.shared.pid] if self.shared else [])
+            kill_children([self.shared.pid] if self.shared else [])
             answer = answer or Answer(status="failed", died=how_it_died(code))
         return None if text is None or (answer.died and self.stopping()) else answer
 
@@ -120,7 +120,7 @@ def serve(channel: socket.socket) -> None:
 
     A process that exceeds the grace period is killed; its run resumes from the last checkpoint.
     """
-    settle()
+    configure_torch()
     stop, own = threading.Event(), os.getpid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())

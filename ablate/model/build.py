@@ -13,7 +13,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
 from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
-from ablate.model.objective import OFFERED, Objective, asked
+from ablate.model.objective import OFFERED, Objective, requested
 from ablate.model.parametrization import Parametrization
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers, mixes_values
@@ -140,14 +140,14 @@ def bare_model(config: Config, task: Any) -> nn.Module:
 
 def keep_hidden(model: nn.Module, objective: Objective) -> None:
     """Make a model keep the hidden states that its objective requests.  Raises BadComponent if it cannot."""
-    if unknown := [name for name in asked(objective) if name not in OFFERED]:
+    if unknown := [name for name in requested(objective) if name not in OFFERED]:
         problem = f"terms of {type(objective).__name__} ask for {unknown[0]}; there are {', '.join(OFFERED)}"
         raise BadComponent("objective", problem)
     stacks = [part for part in model.modules() if hasattr(part, "keeps_hidden")]
-    if "hidden" in asked(objective) and not stacks:
+    if "hidden" in requested(objective) and not stacks:
         raise BadComponent("objective", f"asks for hidden states, and {type(model).__name__} keeps none")
     for stack in stacks:
-        stack.keeps_hidden = "hidden" in asked(objective)
+        stack.keeps_hidden = "hidden" in requested(objective)
 
 
 def build_objective(config: Config) -> Objective:

@@ -59,7 +59,7 @@ def _keyed(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
 
 
-def seed_others(seed: int, step: int, device: torch.device) -> None:
+def seed_torch(seed: int, step: int, device: torch.device) -> None:
     """Seed torch's global generators for one training step, since user components may use them."""
     key = _keyed(f"draws/{seed}/{step}")
     torch.default_generator.manual_seed(key)  # torch.manual_seed would seed all accelerators, too

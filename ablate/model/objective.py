@@ -78,7 +78,7 @@ class MultiToken(CrossEntropy):
         return super().terms(logits, targets, later) | {"multi_token": self.weight * sum(losses, logits.new_zeros(()))}
 
 
-def asked(objective: Objective) -> list[str]:
+def requested(objective: Objective) -> list[str]:
     """The arguments that an objective's `terms` takes."""
     return list(inspect.signature(objective.terms).parameters)
 
@@ -97,9 +97,9 @@ def terms_of(
     `scored` is the number of scored targets of the whole batch, and `share` the share of its rows in this part.
     """
     offered: dict[str, Any] = {"logits": logits, "targets": targets, "inputs": inputs}
-    offered["later"] = [one.float() for one in taken(model, "later_logits")]
-    offered["hidden"] = [state for part in model.modules() for state in taken(part, "hidden_states")]
-    of_objective = objective.terms(**{name: offered[name] for name in asked(objective)})
+    offered["later"] = [one.float() for one in pop_tensors(model, "later_logits")]
+    offered["hidden"] = [state for part in model.modules() for state in pop_tensors(part, "hidden_states")]
+    of_objective = objective.terms(**{name: offered[name] for name in requested(objective)})
     found = {name: term / scored for name, term in of_objective.items()}
     for name, term in auxiliary(model):
         if name in ("loss", "objective"):
@@ -122,7 +122,7 @@ def has_auxiliary(model: nn.Module) -> bool:
     return any(getattr(module, "auxiliary", ()) for module in model.modules())
 
 
-def taken(model: nn.Module, name: str) -> list[Tensor]:
+def pop_tensors(model: nn.Module, name: str) -> list[Tensor]:
     """Remove and return the tensors that a model stored in an attribute."""
     found = getattr(model, name, ())
     if found:

@@ -21,7 +21,7 @@ from ablate.planning.study import Cells, CheckedStudy
 from ablate.results.records import Cell, Manifest, StepSeconds
 from ablate.results.run import Run
 from ablate.results.run_key import settings
-from ablate.training.devices import cards, settle
+from ablate.training.devices import cards, configure_torch
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import without_vectors
 
@@ -148,7 +148,7 @@ def blocks_of(config: Config, folder: Path) -> list[float]:
 
 def trainer_of(config: Config, folder: Path) -> Trainer:
     """A trainer whose steps are measured; which vectors it would begin with makes no difference to these."""
-    settle()
+    configure_torch()
     return Trainer(Run(folder, "cell/run"), without_vectors(config), 0)
 
 

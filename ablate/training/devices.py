@@ -16,7 +16,7 @@ FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: 
 MAXRSS = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
 
 
-def settle() -> None:
+def configure_torch() -> None:
     """Configure torch in a worker: one thread, and one family of attention kernels.
 
     Another order of summation gives other rounding, and one process per core is faster anyway.  On a GPU, flash and
@@ -77,7 +77,7 @@ def cards() -> list[Card]:
     return [Card(*row) for row in json.loads(done.stdout.splitlines()[-1])] if not done.returncode else []
 
 
-def moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy a CPU tensor to a device; to a GPU from pinned memory, without waiting.
 
     The CPU can then prepare and launch the next step while the GPU works on this one, without another thread or queue.

@@ -13,7 +13,7 @@ from ablate.config.schema import Config
 from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
-from ablate.training.devices import moved
+from ablate.training.devices import to_device
 from ablate.training.scoring import (
     CHUNK,
     DocumentLosses,
@@ -127,7 +127,7 @@ def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -
         norm.train()
     for batch in itertools.islice(batches, BATCHES):
         with autocast(setting.device, setting.precision):
-            copied(**{name: moved(tensor, setting.device) for name, tensor in batch.inputs.items()})
+            copied(**{name: to_device(tensor, setting.device) for name, tensor in batch.inputs.items()})
     return copied.eval()
 
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from ablate.config.errors import first_line
 from ablate.config.schema import Train
 from ablate.data.task import IGNORE, Batch
-from ablate.model.dropout import begin_at, rekey, seed_others
+from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.norm import running_norms
 from ablate.model.objective import Objective, has_auxiliary, terms_of
-from ablate.training.devices import TooLarge, is_out_of_memory, make_room, moved
+from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_device
 from ablate.training.scoring import autocast
 
 
@@ -39,13 +39,13 @@ class Gradients:
     def begin(self, step: int) -> None:
         """Start a step: the following calls, and the random numbers of user components, belong to it."""
         self.step, self.calls = step, 0
-        self.seed_others()
+        self.seed_torch()
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the gradient of the training objective on a batch.  Raises TooLarge."""
         self.model.zero_grad(set_to_none=True)
         rekey(self.model, self.seed, self.step)
-        self.seed_others()
+        self.seed_torch()
         kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
         losses, parts = backward_by_parts(self.model, self.objective, batch, self.parts, self.device, self.precision)
         for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
@@ -67,10 +67,10 @@ class Gradients:
         """Restore from a checkpoint."""
         self.parts = state["parts"]
 
-    def seed_others(self) -> None:
+    def seed_torch(self) -> None:
         """Seed torch's global generators for the step if user components may draw from them."""
         if self.foreign:
-            seed_others(self.seed, self.step, self.device)
+            seed_torch(self.seed, self.step, self.device)
 
 
 def backward_by_parts(
@@ -107,8 +107,8 @@ def backward(
         if parts > 1:
             begin_at(model, start)
         part = slice(start, start + size)
-        inputs = {name: moved(tensor[part], device) for name, tensor in batch.inputs.items()}
-        targets = moved(batch.targets[part], device)
+        inputs = {name: to_device(tensor[part], device) for name, tensor in batch.inputs.items()}
+        targets = to_device(batch.targets[part], device)
         with autocast(device, precision):
             logits = model(**inputs)
         logits = logits.float()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ablate.data.metrics import Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
-from ablate.training.devices import is_out_of_memory, make_room, moved
+from ablate.training.devices import is_out_of_memory, make_room, to_device
 
 CHUNK = 4096  # positions per forward pass on the CPU
 T = TypeVar("T")
@@ -76,8 +76,8 @@ def in_chunks(
         if alike and start + rows > count:
             part = torch.arange(start, start + rows).clamp(max=count - 1)
         try:
-            inputs = {name: moved(tensor[part], device) for name, tensor in held_out.inputs.items()}
-            found.append(compute(inputs, moved(held_out.targets[part], device)))
+            inputs = {name: to_device(tensor[part], device) for name, tensor in held_out.inputs.items()}
+            found.append(compute(inputs, to_device(held_out.targets[part], device)))
         except RuntimeError as error:
             if whole or rows == 1 or not is_out_of_memory(error):
                 raise

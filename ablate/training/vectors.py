@@ -19,7 +19,7 @@ from ablate.config.components import resolve
 from ablate.config.files import read_regular
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
-from ablate.data.corpus import DAMAGED, alone, cache_folder
+from ablate.data.corpus import DAMAGED, cache_folder, exclusive
 from ablate.model.placebo import perturbed
 from ablate.results.atomic import sealed_archive, unsealed_archive, write_atomic
 from ablate.results.code_hash import code_of_part
@@ -113,7 +113,7 @@ def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: 
     if found := kept(file):
         return found
     file.parent.mkdir(parents=True, exist_ok=True)
-    with alone(file.with_suffix(".lock")):
+    with exclusive(file.with_suffix(".lock")):
         if found := kept(file):  # another process may have written it meanwhile
             return found
         begun = time.process_time()

@@ -21,9 +21,9 @@ CELLS = {
 def card(given: Given, found: Findings) -> None:
     """Versions, the card, and what is known of it."""
     from ablate.model.cost import peak_of
-    from ablate.training.devices import cards, device_name, environments, settle
+    from ablate.training.devices import cards, configure_torch, device_name, environments
 
-    settle()
+    configure_torch()
     name = device_name(given.torch_device)
     found.tell(
         card=name,

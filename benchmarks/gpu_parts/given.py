@@ -99,10 +99,10 @@ def on(config: Config, device: str, precision: str, compiled: bool = False) -> C
 def trainer(given: Given, name: str, config: Config, seed: int = 0) -> Any:
     """A trainer of a resolved configuration, in a folder of its own, as a worker makes it."""
     from ablate.results.run import Run
-    from ablate.training.devices import settle
+    from ablate.training.devices import configure_torch
     from ablate.training.trainer import Trainer
 
-    settle()
+    configure_torch()
     (given.folder / name / "runs" / "a" / "b").mkdir(parents=True)
     return Trainer(Run(given.folder / name, "a/b"), config, seed)
 

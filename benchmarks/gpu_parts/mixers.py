@@ -17,9 +17,9 @@ WARM_UP, TIMES = 5, 20
 def mixers(given: Given, found: Findings) -> None:
     """Outputs and all gradients by length, precision and form; a forward and backward pass of a long batch timed."""
     from ablate.config.extra import installed
-    from ablate.training.devices import settle
+    from ablate.training.devices import configure_torch
 
-    settle()
+    configure_torch()
     found.tell(compared=given.device == "cuda")  # on a CPU both are the plain form
     try:
         for module in ("fla", "triton") if given.device == "cuda" else ():

@@ -177,5 +177,5 @@ def test_a_corpus_is_made_on_a_file_system_without_locks(tmp_path: Path, monkeyp
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with corpus.alone(tmp_path / ".lock"):
+    with corpus.exclusive(tmp_path / ".lock"):
         pass

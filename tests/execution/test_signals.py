@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from ablate.execution import signals
-from ablate.execution.signals import Terminated, heeding_signals
+from ablate.execution.signals import Terminated, handling_signals
 
 
 def turned_into_an_error() -> None:
@@ -28,11 +28,11 @@ def swallowed() -> None:
 def test_a_signal_is_neither_an_error_nor_nothing(library: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "_watch", lambda reading: None)  # which would end this process, too
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Terminated), heeding_signals():
+    with pytest.raises(Terminated), handling_signals():
         library()
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_an_error_without_a_signal_is_one() -> None:
-    with pytest.raises(ZeroDivisionError), heeding_signals():
+    with pytest.raises(ZeroDivisionError), handling_signals():
         print(1 / 0)

@@ -11,7 +11,7 @@ from ablate.execution.train_run import train_run
 from ablate.planning.plan import Plan, plan_study
 from ablate.results.manifest import renew_manifest
 from ablate.results.run import Run
-from ablate.training.devices import settle
+from ablate.training.devices import configure_torch
 
 VOLATILE = ("seconds",)
 
@@ -23,7 +23,7 @@ def write_plan(plan: Plan) -> None:
 
 def train_runs(plan: Plan, stop: Callable[[], bool] = lambda: False) -> list[str]:
     """How each run of a plan that is to do ended: done, diverged, failed, or interrupted."""
-    settle()
+    configure_torch()
     return [train_run(dataclasses.replace(order, wait=True), stop) for order in plan.orders()]
 
 

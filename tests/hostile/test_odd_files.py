@@ -105,7 +105,7 @@ def test_a_pipe_in_place_of_a_lease_is_a_damaged_one(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl"])
 def test_a_pipe_that_came_after_a_run_was_looked_at_keeps_it_no_longer(name: str, place: Path) -> None:
-    """`carry_on` has set aside those that were there before."""
+    """`complete_run` has set aside those that were there before."""
     run = Run(place, "cell/s0")
     run.folder.mkdir(parents=True)
     torch.save({"progress": dataclasses.asdict(Progress(offset=1))}, packed := io.BytesIO())

@@ -62,7 +62,7 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
         heads_first = [x.double().transpose(1, 2) for x in (*made, *rates.values())]
         return getattr(chunked, name)(*heads_first).transpose(1, 2).to(product), None
 
-    monkeypatch.setattr(kernels, "takes", lambda x: True)
+    monkeypatch.setattr(kernels, "supports", lambda x: True)
     monkeypatch.setattr(kernels, "function", lambda rule: asked.append(rule) or stand_in)
     shared = 1 if name == "by_head" else 3
     given = [some(2, shared, 70, 16), some(2, shared, 70, 16, seed=1), some(2, 3, 70, 24, seed=2)]

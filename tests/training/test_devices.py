@@ -144,7 +144,7 @@ def test_processes_that_train_are_alike() -> None:
     before = torch.get_num_threads(), torch.backends.cuda.cudnn_sdp_enabled()
     try:
         torch.backends.cuda.enable_cudnn_sdp(True)
-        devices.settle()
+        devices.configure_torch()
         assert torch.get_num_threads() == 1 and not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.set_num_threads(before[0])

@@ -16,7 +16,7 @@ from test_docs import code
 from ablate.config.errors import BadComponent, PlanError
 from ablate.data.build import build_task
 from ablate.model.build import build_model, initialised_model, keep_hidden
-from ablate.model.objective import Objective, taken, terms_of
+from ablate.model.objective import Objective, pop_tensors, terms_of
 from ablate.planning.checks.small_models import VOCAB
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import unsealed_archive
@@ -95,9 +95,9 @@ def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
     assert len(objective.seen) == sum(len(stack.blocks) for stack in stacks) and all(
         map(torch.equal, objective.seen, after)
     )
-    assert all(taken(stack, "hidden_states") == [] for stack in stacks), "they are taken away"
+    assert all(pop_tensors(stack, "hidden_states") == [] for stack in stacks), "they are taken away"
     model.eval()(**inputs)
-    assert all(taken(stack, "hidden_states") == [] for stack in stacks), "evaluation keeps none"
+    assert all(pop_tensors(stack, "hidden_states") == [] for stack in stacks), "evaluation keeps none"
 
 
 def test_a_loss_over_all_layers_trains_compiled_or_not(own: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -20,14 +20,14 @@ NOTE = "computed by flash-linear-attention's kernels; FLOPs and memory are those
 
 def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
     """See `chunked.by_head`."""
-    if kernels is None or not takes(query):
+    if kernels is None or not supports(query):
         return chunked.by_head(query, key, value, log_decay)
     return computed("simple_gla", query, key, value, g=log_decay)
 
 
 def by_feature(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
     """See `chunked.by_feature`."""
-    if kernels is None or not takes(query):
+    if kernels is None or not supports(query):
         return chunked.by_feature(query, key, value, log_decay)
     return computed("gla", query, key, value, g=log_decay)
 
@@ -36,12 +36,12 @@ def by_delta(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, strength: Tensor, kernels: Kernels | None
 ) -> Tensor:
     """See `chunked.by_delta`."""
-    if kernels is None or not takes(query):
+    if kernels is None or not supports(query):
         return chunked.by_delta(query, key, value, log_decay, strength)
     return computed("gated_delta_rule", query, key, value, g=log_decay, beta=strength)
 
 
-def takes(x: Tensor) -> bool:
+def supports(x: Tensor) -> bool:
     """Whether the kernels support a tensor."""
     return x.is_cuda and x.dtype is not torch.float64
 

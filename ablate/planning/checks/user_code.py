@@ -16,7 +16,7 @@ from torch import Tensor
 from ablate.config.errors import one_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
-from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
+from ablate.execution.fork import ALMOST, become_subreaper, how_it_died, kill_children, start
 from ablate.results.stored_targets import is_foreign, targets_of
 
 LONG = 30.0  # seconds after which a message says what takes them
@@ -83,14 +83,14 @@ def answer(call: Callable[[], Any], channel: socket.socket) -> None:
     """Call, and send what comes of it, as JSON; whatever was started is ended."""
     Place.own, own = True, os.getpid()
     torch.set_num_threads(1)  # the threads of the process that this is a copy of are not there
-    adopt()
+    become_subreaper()
     try:
         found = {"value": call()}
     except BaseException as error:  # SystemExit, KeyboardInterrupt: the signals of a terminal do not come here
         found = {"error": one_line(error)}
     if os.getpid() != own:  # a copy that a component made of this process
         os._exit(1)
-    clear([])  # before anybody hears of it, and ends this process
+    kill_children([])  # before anybody hears of it, and ends this process
     channel.sendall(json.dumps(found, default=plain).encode() + b"\n")
 
 
