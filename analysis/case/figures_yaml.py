@@ -163,7 +163,7 @@ def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
         if not labels[name]:
             raise ValueError(f"labels.{name} is empty; write a name")
         if hidden := ACTING.search(labels[name]):
-            raise ValueError(f"labels.{name} holds {visible(hidden[0])}, which nobody sees; leave it out")
+            raise ValueError(f"labels.{name} holds {visible(hidden[0])}, an invisible character; leave it out")
     named = [[(name, labels.get(name, name)) for name in group] for group in groups]
     for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest.cells]]:
         first: dict[str, str] = {}

@@ -74,7 +74,7 @@ def study_of(given: argparse.Namespace) -> Study:
 
         request = request._replace(described=read_study_file(given.study_file))
     elif given.study_file:
-        problem = "is a study file beside --runs or --wandb; a study of ours is named without it"
+        problem = "is for runs of other programs and needs --runs or --wandb; name a study of ablate without --study"
         raise Refused(f"--study {given.study_file} {problem}: ablate analyse NAME")
     if given.runs:
         from analysis.sources.csv_file import read_csv

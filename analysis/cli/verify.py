@@ -55,7 +55,7 @@ def _stamped(file: Path) -> Stamp:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
     found = read_stamp(data)
     if found is None:
-        raise Refused(f"{file} is no figure of ablate analyse, or a program has taken its metadata away")
+        raise Refused(f"{file} is no figure of ablate analyse, or its metadata have been removed")
     return {key: visible(text) for key, text in found.items()}
 
 
@@ -88,7 +88,7 @@ def _edits(file: Path, results: Path, study: str) -> Path:
 def _imported(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
     """The imported runs that the command names, whichever the stamp names.  Raises `Refused`."""
     if not given.runs and not given.wandb:
-        problem = f"is of runs of other programs ({stamped['source']}); name them as to ablate analyse: --runs FILE …"
+        problem = f"shows runs of other programs ({stamped['source']}); name them as for ablate analyse: --runs FILE …"
         raise Refused(f"{given.file} {problem}")
     given.results_dir = given.results_dir or usual  # it holds the cache of W&B runs
     study = arguments_.study_of(given)
@@ -99,7 +99,7 @@ def _today(stamped: Stamp, case: Case) -> Stamp | None:
     """The stamp that the figure would get now; None if the study no longer has data for it."""
     name, manifest = stamped["figure"], case.study.manifest
     if name not in figures.KINDS:
-        raise Refused(f"this version draws no figure {name}")
+        raise Refused(f"this version has no figure {name}")
     edits = dataclasses.replace(figures.edits(case), figures=[name])
     table = figures.tables(case, edits).get(name)
     return None if table is None else stamp_of(name, table, page_of(manifest, edits), case.study)
@@ -107,18 +107,18 @@ def _today(stamped: Stamp, case: Case) -> Stamp | None:
 
 def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
     if now is None:
-        return [f"{stamped['study']} holds nothing for a figure {stamped['figure']} any more"]
+        return [f"{stamped['study']} no longer has data for the figure {stamped['figure']}"]
     lines = []
     if stamped["study"] != now["study"]:
-        lines.append(f"it is of {stamped['study']}, and the runs are of {now['study']}")
+        lines.append(f"it shows the study {stamped['study']}, but the runs are from {now['study']}")
     if (typed := _words(stamped["command"])) not in (_words(now["command"]), _words(COMMAND)):
-        lines.append(f"the command that it names is {' '.join(typed)}, not {now['command']}")
+        lines.append(f"its command is {' '.join(typed)}, not {now['command']}")
     if stamped["table"] != now["table"]:
         edited = "; figures.yaml has changed since" * (stamped.get("edits") != now["edits"])
         lines.append(f"the table differs from what the results give now{edited}{_changed(stamped, now, case)}")
     if stamped.get("analysis") != now["analysis"]:
         same = "; it gives the same table" * (not lines)
-        lines.append(f"made by other analysis code{same}")
+        lines.append(f"made by a different version of the analysis code{same}")
     return lines
 
 

@@ -57,7 +57,7 @@ def plot(case: Case, name: str) -> Figure:
         drawn = tables(case, given)
         if name not in drawn:
             there = tables(case, dataclasses.replace(given, figures=None))
-            raise Refused(f"{case.study.manifest.study} holds nothing for a figure {name}; {instead('', there)}")
+            raise Refused(f"{case.study.manifest.study} has no data for the figure {name}; {instead('', there)}")
         return KINDS[name].draw(drawn[name], page_of(case.study.manifest, given))
 
 

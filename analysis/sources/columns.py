@@ -83,7 +83,7 @@ def choose_metrics(names: list[str], request: Request) -> list[str]:
             raise Refused(f"--metric {name}: there is no such column; there are {there}")
     for name in (*request.metrics, *request.described.metrics):
         if name in KEYS and name in names:
-            what = "says which run it is, how it ended or how large it is, and measures nothing"
+            what = "identifies a run, its status or its size, and is no metric"
             raise Refused(f"--metric {name}: {name} {what}")
     by_name = (name for name in names if name not in KEYS and not is_neither(name))
     found = [name for name in by_name if "/" in name or direction(name) is not None]
@@ -108,7 +108,7 @@ def choose_factors(runs: pandas.DataFrame, metrics: list[str], request: Request)
         what = (
             "there is no such column"
             if name not in names
-            else f"{name} says which run it is or how it ended"
+            else f"{name} identifies a run or its status"
             if name in RUNS
             else f"{name} is a metric, by its name or --metric"
             if name in metrics

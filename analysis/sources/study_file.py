@@ -42,7 +42,7 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
         """The text of a node."""
         if found := ACTING.search(text := str(super().construct_scalar(node))):
             raise yaml.MarkedYAMLError(
-                problem=f"holds {visible(found[0])}, which nobody sees", problem_mark=node.start_mark
+                problem=f"holds {visible(found[0])}, an invisible character", problem_mark=node.start_mark
             )
         return text
 
@@ -82,7 +82,7 @@ def read_study_file(file: Path) -> Described:
 
 def _described(file: str, content: dict[str, Any]) -> Described:
     if unknown := [key for key in content if key not in KEYS]:
-        raise ValueError(f"{unknown[0]}: no such key beside runs of other programs; there are {', '.join(KEYS)}")
+        raise ValueError(f"{unknown[0]}: no such key for runs of other programs; the keys are {', '.join(KEYS)}")
     study, design = _text(content, "study"), _text(content, "design")
     if study and not NAME.fullmatch(study):
         raise ValueError(f"study: {study} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'")
@@ -135,7 +135,7 @@ def _margin(text: Any) -> float | None:
 
 
 def _share(text: Any) -> str:
-    what = f"{text} is a share of the training steps, whose worth only the exchange runs of a sweep of ours measure"
+    what = f"{text} is a share of the training steps, which only a study of ablate with exchange runs can use"
     return f"{what}; write a number in the metric's unit: 0.01"
 
 
@@ -182,7 +182,7 @@ def claim_fields(
         claims, problems = evidence.applicable(claims, cells, tasks=[cell.task for cell in cells])
     if problems:
         (key, message), more = problems[0], len(problems) - 1
-        loose = "; no design holds these cells, so that they are levels of one factor, variant: name those"
+        loose = "; these cells form no design, so they are levels of a single factor, variant: use its levels"
         message += loose * ("variant" in factors and "variant" not in columns)
         raise Refused(f"{described.file}: {key}: {message}" + f" (and {more} more)" * bool(more))
     entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in claims.items()}

@@ -123,7 +123,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("labels: {swigul: SwiGLU}", "labels names swigul, which is no factor or level; did you mean swiglu?"),
         ("labels: [a]", 'labels must be entries of the form `name: value`, not ["a"]'),
         ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),
-        ('labels: {mlp: "a\\0\\\\input{b}"}', "labels.mlp holds \\x00, which nobody sees; leave it out"),
+        ('labels: {mlp: "a\\0\\\\input{b}"}', "labels.mlp holds \\x00, an invisible character; leave it out"),
         ("labels: {norm: ffn}", "labels give norm and ffn the same name, ffn; write different ones"),
         ("labels: {glu: ' '}", "labels.glu is empty; write a name"),
         ("order: {ffn: [mlp, swigul]}", "order.ffn has no level swigul; did you mean swiglu?"),

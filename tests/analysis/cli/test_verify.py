@@ -86,7 +86,7 @@ def test_a_run_whose_curve_alone_changed_is_named(drawn: Path, tmp_path: Path) -
 def test_other_code_with_the_same_table(drawn, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stamp, "source_hash", lambda: "0" * 16)
     assert verify(drawn / "effects.pdf", tmp_path, capsys)[1].endswith(
-        "made by other analysis code; it gives the same table\n"
+        "made by a different version of the analysis code; it gives the same table\n"
     )
     assert main(["verify", str(drawn / "effects.pdf"), "--results-dir", str(tmp_path)]) == 1
 
@@ -113,7 +113,7 @@ def test_figures_of_a_csv(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "figures" / "my runs" / "effects.pdf"
     assert verify(file, tmp_path, capsys, "--runs", str(table))[0] == 0
     code, said = verify(file, tmp_path, capsys)  # what a stamp says is not carried out
-    assert code == 2 and "is of runs of other programs (my runs.csv)" in said and said.count("\n") == 1
+    assert code == 2 and "shows runs of other programs (my runs.csv)" in said and said.count("\n") == 1
     report = (file.parent / "report.md").read_text()
     assert "lines join the runs of a seed\n" in report  # whether they saw equal batches, the CSV does not say
     table.write_text(table.read_text().replace("2.04", "2.05"))
@@ -166,8 +166,8 @@ def forged(drawn: Path, **said: object) -> Path:
 
 
 FORGED: list[tuple[dict[str, object], str]] = [
-    ({"command": "ablate analyse --help"}, "the command that it names is ablate analyse --help, not"),
-    ({"command": "ablate analyse --runs 'odd"}, "the command that it names"),
+    ({"command": "ablate analyse --help"}, "its command is ablate analyse --help, not"),
+    ({"command": "ablate analyse --runs 'odd"}, "its command is"),
     ({"command": None}, "is no figure"),
     ({"source": "x.csv", "command": "ablate analyse --runs /dev/zero --help"}, "runs of other programs (x.csv)"),
     ({"source": "x.csv", "command": "ablate analyse --runs 'odd"}, "runs of other programs (x.csv)"),
@@ -177,8 +177,8 @@ FORGED: list[tuple[dict[str, object], str]] = [
     ({"runs": ["a:b"]}, "is no figure"),
     ({"study": "../../etc"}, "no study ../../etc"),
     ({"study": ["fabricated"]}, "is no figure"),
-    ({"figure": "../x"}, "draws no figure ../x"),
-    ({"figure": "\x1b[2J"}, "draws no figure \\x1b[2J"),
+    ({"figure": "../x"}, "has no figure ../x"),
+    ({"figure": "\x1b[2J"}, "has no figure \\x1b[2J"),
 ]
 
 

@@ -411,11 +411,11 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
             (["--runs", "runs.csv", *options.split()], said)
             for options, said in {
                 "--factors nrm": "--factors nrm: there is no such column; there are ffn, cell, hits, note\n",
-                "--factors status": "status says which run it is or how it ended; there are ffn, cell, hits, note\n",
+                "--factors status": "status identifies a run or its status; there are ffn, cell, hits, note\n",
                 "--factors test/loss": "--factors test/loss: test/loss is a metric",
                 "--factors ffn,hits --metric hits": "--factors hits: hits is a metric",
                 "--metric bpb": "--metric bpb: there is no such column; there are ffn, hits, note, test/loss\n",
-                **{f"--metric {name}": f"{name} says which run" for name in ("seed", "status", "cell", "params")},
+                **{f"--metric {name}": f"{name} identifies a run" for name in ("seed", "status", "cell", "params")},
                 "--metric note": "note is “text”, which is not a number",
                 "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b",
                 "--reference norm=c": "norm is no factor of these runs; the factors are ffn",

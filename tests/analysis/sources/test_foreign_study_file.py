@@ -212,12 +212,12 @@ REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
 MISTAKES: list[tuple[str, str]] = [
     ("a: [b", "study.yaml, line 1: no YAML (expected ',' or ']'"),
     ("claims: {a: 1, a: 2}", "study.yaml, line 1: no YAML (a is given twice)"),
-    ('question: "a \\e[31m"', "study.yaml, line 1: no YAML (holds \\x1b, which nobody sees)"),
+    ('question: "a \\e[31m"', "study.yaml, line 1: no YAML (holds \\x1b, an invisible character)"),
     (BOMB, "more than a file can hold"),
     (f"claims: {'[' * 900}{']' * 900}", "study.yaml"),
     ("&a [*a]", "study.yaml, line 1: no YAML (found unconstructable recursive node)"),
     ("", "must be a mapping; write keys and values"),
-    ("seeds: 5", "seeds: no such key beside runs of other programs; there are study, question, factors, reference"),
+    ("seeds: 5", "seeds: no such key for runs of other programs; the keys are study, question, factors, reference"),
     ("study: ../up", "study: ../up cannot name a folder"),
     ("question: {a: b}", "question: is no text; write one"),
     ("design: grd", "design: no such design: grd: did you mean grid?"),
@@ -239,7 +239,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("reference: {norm: [ln]}", "reference.norm: is no level; write one"),
     ("reference: {nrm: ln}", "study.yaml: reference: nrm is no factor of these runs; the factors are norm, ffn"),
     ("reference: {norm: bn}", "study.yaml: reference norm=bn: there is no such level; there are ln, rms"),
-    ("margin: 2 %", "margin: 2 % is a share of the training steps, whose worth only the exchange runs of a sweep of"),
+    ("margin: 2 %", "margin: 2 % is a share of the training steps, which only a study of ablate with exchange runs"),
     ("margin: -1", "margin: must be > 0"),
     ("margin: nan", "margin: must be > 0"),
     ("margin: [1]", "margin: must be > 0"),
@@ -282,10 +282,7 @@ def test_what_is_no_study_file_is_one_line(tmp_path: Path, runs: Path, capsys: p
         (["--runs", str(runs), "--study", "none.yaml"], "none.yaml cannot be read (No such file or directory)"),
         (["--runs", str(runs), "--study", str(tmp_path)], "cannot be read (Is a directory)"),
         (["--runs", str(runs), "--study", str(tmp_path / "bytes")], "is no study file: it is not text in UTF-8"),
-        (
-            ["--study", "mine"],
-            "--study mine is a study file beside --runs or --wandb; a study of ours is named without",
-        ),
+        (["--study", "mine"], "--study mine is for runs of other programs and needs --runs or --wandb; name a study"),
     ]:
         assert run(tmp_path, *options) == 2
         shown = capsys.readouterr().err
@@ -298,7 +295,9 @@ def test_claims_about_cells_without_a_design_say_what_to_name(tmp_path: Path) ->
         lines.append(f"{norm},{ffn},{seed},{plain_score({'norm': norm, 'ffn': ffn}, seed)}")
     (tmp_path / "runs.csv").write_text("\n".join(lines))
     claim = {"less": [{"ffn": "glu"}, {"ffn": "mlp"}]}
-    with pytest.raises(Refused, match=r"ffn is not a factor of this study.* levels of one factor, variant: name those"):
+    with pytest.raises(
+        Refused, match=r"ffn is not a factor of this study.* levels of a single factor, variant: use its levels"
+    ):
         read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim}))
     claim = {"less": [{"variant": "rms + glu"}, {"variant": "ln + mlp"}]}
     assert len(evidence.claims(read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim})))) == 1
