@@ -152,8 +152,8 @@ def permutation_p(one: list[int], other: list[int]) -> float:
 
 def _ways(values: tuple[int, ...], take: int) -> dict[int, int]:
     """The number of ways in which `take` of the values, none below 0, add up to each sum."""
-    whole = np.int64 if math.comb(len(values), min(take, len(values) // 2)) < 2**62 else object  # which has no end
-    ways = np.zeros((take + 1, sum(values) + 1), dtype=whole)  # by how many were taken, and their sum
+    whole = np.int64 if math.comb(len(values), min(take, len(values) // 2)) < 2**62 else object  # unbounded
+    ways = np.zeros((take + 1, sum(values) + 1), dtype=whole)  # by number taken, and sum
     ways[0, 0] = 1
     for value in values:
         ways[1:, value:] = ways[1:, value:] + ways[:-1, : ways.shape[1] - value]

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify", "gallery")}
 EPILOG = """also:
-  ablate analyse export [STUDY]     runs.csv and curves.parquet, to go on with elsewhere
+  ablate analyse export [STUDY]     runs.csv and curves.parquet, for other programs
   ablate analyse verify FILE        whether a figure still matches the results on disk
-  ablate analyse gallery [FOLDER]   figures, findings and gallery of the studies in experiments/results, anew
+  ablate analyse gallery [FOLDER]   update figures, findings and gallery of experiments/results
 """
 LINES = 16  # effects that are printed; all are in the files
 NOTES = 12

@@ -21,7 +21,7 @@ from analysis.figures.draw.page import page_of
 from analysis.figures.stamp import Stamp, read_stamp, stamp_of
 from analysis.gallery.pages import COMMAND
 
-SHOWN = 6  # changed runs that are named
+SHOWN = 6  # changed runs that are listed
 LARGEST = 2**28  # bytes of a figure
 
 

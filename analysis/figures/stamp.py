@@ -99,7 +99,7 @@ def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
 
 @functools.cache
 def source_hash() -> str:
-    """SHA-256 of the code that makes figures: `analysis`, `ablate.{evidence,format}`, without their comments."""
+    """SHA-256 of the code that makes figures: `analysis`, `ablate.{evidence,formatting}`, without comments."""
     package, here = Path(formatting.__file__).parents[1], Path(__file__).parents[1]
     files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "formatting").rglob("*.py")]
     return _hash_of(files)
@@ -127,7 +127,7 @@ def _code(text: str) -> str:
 
 
 def read_stamp(data: bytes) -> Stamp | None:
-    """The stamp of a PDF or a PNG, or None where it has none."""
+    """The stamp of a PDF or a PNG, or None if it has none."""
     texts = _pdf_texts(data) if data.startswith(b"%PDF") else _png_texts(data)
     found = next((text.removeprefix(MARK) for text in texts if text.startswith(MARK)), None)
     try:

@@ -174,7 +174,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,  # but no markup
+        finalize=lambda value: visible(value) if type(value) is str else value,  # not Markup
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -112,7 +112,7 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
     widths = [max(map(len, texts)) for texts in zip(*sheet.rows, strict=True)] or [0] * len(sheet.head)
     last, later, more = number == count, number > 1, len(sheet.notes) - NOTES
     notes = [*map(_cut, sheet.notes[:NOTES]), *[f"{more} more in {sheet.name}.md"] * (more > 0)]
-    star = "*" * (sum(min(max(width, 10), LINE) + 2 for width in widths) > NARROW)  # the same as without in one column
+    star = "*" * (sum(min(max(width, 10), LINE) + 2 for width in widths) > NARROW)  # no effect in one-column documents
     lines = ["l" if width <= LONG else r">{\raggedright\arraybackslash}p{15em}" for width in widths]
     columns = "".join("r" if right else line for right, line in zip(sheet.numeric, lines, strict=True))
     heads = list(map(_head, sheet.head, sheet.numeric, widths))

@@ -113,7 +113,7 @@ def _cited(manifest: Manifest, factor: str, level: Any) -> str:
 
 def _models(manifest: Manifest) -> dict[str, Any]:
     cells = [cell for cell in manifest.cells if cell.config.known]
-    forms = sorted({_class(cell.config.model) for cell in cells})  # EncoderDecoder is encoder-decoder, an acronym stays
+    forms = sorted({_class(cell.config.model) for cell in cells})  # EncoderDecoder: encoder-decoder; acronyms stay
     forms = [name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in forms]
     shared = [part for part in PARTS if cells and _shared(manifest, cells, part)]
     common = {part: _class(getattr(cells[0].config, part)) for part in shared}

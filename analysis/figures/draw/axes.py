@@ -18,7 +18,7 @@ from analysis.figures.draw.page import Page
 from analysis.figures.draw.style import Encoding, fold, width_of
 
 WHOLE = (-0.03, 1.03)  # the axis of a share of runs
-SLANTED = 22  # characters of a slanted name
+SLANTED = 22  # characters of a rotated name
 
 
 class Short(ScalarFormatter):

@@ -111,7 +111,7 @@ def caption(rows: pandas.DataFrame) -> str:
 def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label; diverged runs counted at the top."""
     groups = [group for _, group in table.groupby("facet", sort=False)]
-    encodings = page.encodings  # of a variant the same, whatever the setting on the axis
+    encodings = page.encodings  # a variant keeps its encoding at every setting on the axis
     if page.manifest.design == "grid":
         encodings = style.encodings(_with_factors(page.manifest, table.attrs["lines"]), page.colours)
     encodings = {row.label: encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}

@@ -21,8 +21,8 @@ from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
 
 DPI = 250
-SIZE = 6.5  # points: of names, results and legends
-PIXELS = 1.04  # how much wider a text gets where its letters are fitted to pixels
+SIZE = 6.5  # points, of names, results and legends
+PIXELS = 1.04  # factor by which rounding of letters to pixels widens a text
 INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
 
 # Okabe & Ito 2008 without its yellow, with a violet, a brown and a grey: any two differ by ΔE ≥ 16 for full colour
@@ -164,7 +164,7 @@ def width_of(text: str, size: float = SIZE) -> float:
     """The width in inches of the longest line of a text at a size in points."""
     font = FontProperties(family="DejaVu Sans", size=100)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of letters that the font lacks: drawing them warns
+        warnings.simplefilter("ignore")  # letters that the font lacks also warn when they are drawn
         widths = [text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] for line in text.split("\n")]
     return float(max(widths)) * PIXELS * size / 100 / 72
 

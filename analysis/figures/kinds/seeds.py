@@ -72,7 +72,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
             for _, joined in known.groupby("line"):
                 axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, **thin)
-            crowd = min(1.0, 8 / seeds)  # many dots are drawn smaller
+            crowd = min(1.0, 8 / seeds)  # smaller dots if there are many
             dots_by_cell(axis, known, "value", "y", page, True, s=16 * crowd, linewidth=0.4 * crowd**0.5, zorder=3)
             means = known.drop_duplicates("y").dropna(subset="mean")
             axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
