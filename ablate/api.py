@@ -1,4 +1,4 @@
-"""Plan a study, and train it: what the command line and `ablate.python` call alike.
+"""Plans and trains a study; used by the command line and by `ablate.python`.
 
 planned = api.plan(["norm=ln,rms", "scale=tiny", "seeds=2"])    # the words of `ablate -m ...`
 study = api.train(planned, reporter)
@@ -21,23 +21,23 @@ from ablate.results.study import Study, load_study
 
 
 class Reporter(Protocol):
-    """What reports how a study proceeds."""
+    """Receives reports on the progress of a study."""
 
     def remark(self, text: str) -> None:
-        """A remark in one line."""
+        """Report a remark of one line."""
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
-        """A context that lasts while the runs of a plan are trained."""
+        """A context that is active while the runs of a plan are trained."""
 
     def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
-        """The study has ended, after some seconds; None where nothing was left to train."""
+        """Report that the study has ended, after `seconds`; None if nothing was trained."""
 
 
 def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check every cell of a study, and count its runs; nothing is trained or written.
 
-    `words` are those of the command line, `config_dir` the folder of your own variants.  Raises PlanError, whose
-    `problems` are all mistakes in them.
+    `words` are those of the command line, `config_dir` is the folder of your own variants.  Raises PlanError, whose
+    `problems` list all mistakes.
     """
     from ablate.planning.plan import plan_study
 
@@ -51,29 +51,29 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
 
 
 def train(plan: Plan, reporter: Reporter) -> Study:
-    """Train what a plan leaves to do, round after round, and return its study as tables.
+    """Train the remaining runs of a plan, round after round, and return the study as tables.
 
-    What has ended is on disk: stopped at any moment, the same call continues.  Runs that failed are rows with that
-    status.  Raises PlanError, Refused where the results folder cannot be written, and DiskFull.
+    Ended runs are on disk, so after an interruption the same call continues.  Failed runs are rows with that status.
+    Raises PlanError, Refused if the results folder cannot be written, and DiskFull.
     """
     started, trained = time.monotonic(), bool(plan.todo)
     while True:
         run_round(plan, reporter)
         following = plan_next(plan) if plan.more and plan.todo else plan
-        if following.manifest.runs == plan.manifest.runs:  # the last round, or one that did not end
+        if following.manifest.runs == plan.manifest.runs:  # the last round, or an incomplete one
             return conclude(following, time.monotonic() - started if trained else None, reporter)
         plan = following
 
 
 def plan_next(plan: Plan) -> Plan:
-    """The next round of a plan's command, after some of its runs have ended.  Raises PlanError."""
+    """Plan the next round of the same command, given the runs that have ended.  Raises PlanError."""
     from ablate.planning.plan import plan_again
 
     return plan_again(plan)
 
 
 def run_round(plan: Plan, reporter: Reporter) -> None:
-    """Write down what one round is, and train what it leaves to do."""
+    """Write the manifests of one round, and train its remaining runs."""
     try:
         with refusing_full_disks(plan.results):
             for planned in [*plan.ended, plan]:
@@ -95,7 +95,7 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
 
 
 def run_plan(plan: Plan) -> str | None:
-    """Have the runs that a plan leaves to do trained: what went wrong, in words, of whatever kind.  Raises DiskFull."""
+    """Train the remaining runs of a plan; returns a message if that failed for any reason.  Raises DiskFull."""
     from ablate.execution.launcher import launch
     from ablate.execution.local import run_orders
 
@@ -109,10 +109,10 @@ def run_plan(plan: Plan) -> str | None:
 
 
 def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
-    """Log the look at the results that this is, and report it."""
+    """Load the study, log this look at its results, and report its end."""
     study = load_study(plan.results, plan.manifest.study, plan.manifest)
     try:
-        with refusing_full_disks(plan.results):  # what is not logged must not be seen
+        with refusing_full_disks(plan.results):  # before results are shown
             log_look(plan.results, plan.manifest, now())
     except (OSError, Corrupt) as error:
         reporter.remark(f"this look at the results cannot be logged ({error})")
@@ -121,7 +121,7 @@ def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
 
 
 def no_space(plan: Plan, full: DiskFull) -> str:
-    """The message where a plan met a full disk, in a line."""
+    """The message for a full disk, in one line."""
     folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
     how = "free some space (or move the results and write results_dir=...), and the same command continues"
     return f"no space left for {folder}: {how}"

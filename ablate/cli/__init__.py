@@ -1,1 +1,1 @@
-"""What people type and see: words read, plans and results printed."""
+"""The command line: parses words, prints plans and results."""

@@ -1,4 +1,4 @@
-"""`ablate catalogue`: the pages of `docs/` that list the variants and the keys.
+"""`ablate catalogue`: generates the pages of `docs/` that list variants and keys.
 
 Types and ranges of keys come from the schema, defaults and meanings from `conf/`.
 """
@@ -38,7 +38,7 @@ SETTINGS = """\
 Settings that no YAML holds are added with a plus: [options](models-and-tasks.md#options).
 """
 SCALES = ("tiny", "small", "base")
-FILES = ("config.yaml", "scale/tiny.yaml", "model/decoder.yaml", "optim/adamw.yaml")  # where defaults and comments are
+FILES = ("config.yaml", "scale/tiny.yaml", "model/decoder.yaml", "optim/adamw.yaml")  # of defaults
 TITLES = {
     "": "The study",
     "tune": "Tuning",
@@ -49,15 +49,15 @@ TITLES = {
     "eval": "Evaluation",
     "seed": "Seeds",
 }
-INNER = ("_target_",)  # keys that nobody types
+INNER = ("_target_",)  # internal keys
 TYPES = {"bool": "true, false", "str": "a name", "list[str]": "a list", "list[int]": "a list", "list[float]": "a list"}
-# Settings of model forms and optimisers that are keys of the frame.
+# Settings of model forms and optimisers that are keys of the base schema.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
 LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
 
 
 def pages() -> dict[str, str]:
-    """Each generated page of `docs/` by its name, as it ought to be."""
+    """The content of each generated page of `docs/`, by file name."""
     return {
         "catalogue.md": "\n".join([WRITTEN, "", CATALOGUE, catalogue()]),
         "keys.md": "\n".join([WRITTEN, "", KEYS, key_tables(), SETTINGS, setting_tables(SHOWN)]),
@@ -65,7 +65,7 @@ def pages() -> dict[str, str]:
 
 
 def catalogue() -> str:
-    """Every group as a table of its variants: name, what it is, source."""
+    """A table of variants for each group: name, description, source."""
     found = read_groups()
     return "\n".join(_table(group, found) for group in SHOWN)
 
@@ -85,7 +85,7 @@ def _table(group: str, found: Groups) -> str:
 
 
 def key_tables() -> str:
-    """A table per section: key, default, what it takes, what it is."""
+    """A table for each section: key, default, accepted values, description."""
     says, values = dict[str, str](), dict[str, str]()
     for name in FILES:
         group = name.partition("/")[0] if name.startswith(("model", "optim")) else ""
@@ -107,7 +107,7 @@ def key_tables() -> str:
 
 
 def setting_tables(shown: Iterable[str]) -> str:
-    """A table per group: each variant with its settings, their defaults and comments."""
+    """A table for each group: variants with their settings, defaults and comments."""
     found, tables = groups(), []
     for group in shown:
         rows = [_settings(name, file, group) for name, file in found[group].items() if group not in ("scale", "preset")]
@@ -117,7 +117,7 @@ def setting_tables(shown: Iterable[str]) -> str:
 
 
 def entries(file: Path, prefix: str = "") -> Iterator[tuple[str, tuple[str, str]]]:
-    """Every key of a YAML file, dotted, with its value as it is written and the comment behind it."""
+    """Every key of a YAML file, dotted, with its value as written and the comment after it."""
     above: list[tuple[int, str]] = [(-1, prefix)] if prefix else []
     for line in file.read_text(encoding="utf-8").splitlines():
         if not (match := LINE.match(line)):
@@ -168,7 +168,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the generated pages of a checkout, or print the catalogue of an installed package; the exit code."""
+    """Write the generated pages (in a checkout) or print the catalogue (installed); returns the exit code."""
     about = "Every variant with its source, as tables; in a checkout, written to docs/."
     parser = PlainParser("ablate catalogue", about)
     given = parser.parse_args(arguments)

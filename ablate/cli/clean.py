@@ -1,10 +1,10 @@
-"""Frees space in a results folder: shows what it would remove, and removes it with --yes alone.
+"""Frees space in a results folder: shows what it would remove, and removes it only with --yes.
 
     ablate clean [--yes] [--weights] [--orphans] [--cache] [--results-dir DIR]
 
-Removes what nothing needs: checkpoints of ended runs, leftovers of interrupted writes, files set aside as corrupt.
-Runs that are being trained and studies that cannot be read stay untouched.
-Exit codes: 0 shown or removed; 1 something could not be removed; 2 there is no results folder.
+Removes what is not needed: checkpoints of ended runs, leftovers of interrupted writes, files set aside as corrupt.
+Runs in training and unreadable studies are not touched.
+Exit codes: 0 shown or removed; 1 something could not be removed; 2 no results folder.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest
 from ablate.results.run import Run
 
-OLD = 3600  # seconds after which what a write left behind is left for good
+OLD = 3600  # seconds after which a temporary file counts as a leftover
 CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
 DAMAGED = "files set aside as corrupt"
 WEIGHTS, ORPHANS = "weights of runs", "runs that no study refers to"
@@ -37,7 +37,7 @@ ALWAYS = (CHECKPOINTS, LEFTOVERS, DAMAGED)
 
 
 class Item(NamedTuple):
-    """A file or folder that can go: bytes, and the run that must not be in use meanwhile."""
+    """A removable file or folder: its size in bytes, and the run that must not be in use."""
 
     kind: str
     path: Path
@@ -46,19 +46,19 @@ class Item(NamedTuple):
 
     @property
     def as_json(self) -> dict[str, str | int]:
-        """What `--json` prints of it."""
+        """The item for `--json`."""
         return {"kind": self.kind, "path": str(self.path), "bytes": self.size}
 
 
 class Found(NamedTuple):
-    """What can go, and why other things stay untouched."""
+    """Removable items, and why others are not touched."""
 
     items: list[Item]
     untouched: list[str]
 
 
 def survey(results: Path) -> Found:
-    """All that can go.  Raises Refused for what is no results folder."""
+    """Find everything that can be removed.  Raises Refused if the folder holds no results."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
     cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]
@@ -73,7 +73,7 @@ def survey(results: Path) -> Found:
     used = {run.path for manifest in manifests.values() for run in manifest.runs}
     free = [run for run in runs if run.path not in busy]
     lone = [run for run in free if run.path not in used]
-    if lone and (busy or untouched):  # a command at work, whose manifest another has replaced since
+    if lone and (busy or untouched):  # a running command may use them, though another one has replaced its manifest
         whose = "a command at work" if busy else "another one"
         untouched.append(f"{counted(len(lone), 'run')} that no readable study refers to: {whose} may")
         free, lone = [run for run in free if run.path in used], []
@@ -81,7 +81,7 @@ def survey(results: Path) -> Found:
     for run in free:
         items += _debris(run.folder, now, run)
         if run.checkpoint_file.exists() and _ended(run):
-            with contextlib.suppress(Corrupt):  # of an unreadable configuration nobody knows what to keep
+            with contextlib.suppress(Corrupt):  # an unreadable configuration does not say what to keep
                 config = read_plain(run.config_file)
                 if isinstance(config, dict) and config.get("keep") not in ("all", None):
                     items.append(Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run))
@@ -101,7 +101,7 @@ def survey(results: Path) -> Found:
 
 
 def remove(items: Iterable[Item]) -> list[Item]:
-    """Remove what is still not in use; returns what stayed."""
+    """Remove items that are not in use; returns those that could not be removed."""
     left = []
     for item in items:
         try:
@@ -113,7 +113,7 @@ def remove(items: Iterable[Item]) -> list[Item]:
 
 
 def in_use(run: Run) -> bool:
-    """Whether a process of this host has the run's lock, or one of any host its lease; takes neither."""
+    """Whether a process of this host has the run's lock, or a process of any host its lease; takes neither."""
     if run.holder() is not None:
         return True
     try:
@@ -122,7 +122,7 @@ def in_use(run: Run) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        return error.errno not in LOCKLESS  # without locks, only the lease shows it
+        return error.errno not in LOCKLESS  # on file systems without locks only the lease counts
     return False
 
 
@@ -133,7 +133,7 @@ def size_of(path: Path) -> int:
 
 
 def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]]:
-    """The manifests that can be read, by the folders of their studies, and why the others cannot."""
+    """The readable manifests by folder, and why others cannot be read."""
     found, wrong = {}, []
     for folder in folders:
         try:
@@ -148,7 +148,7 @@ def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]
 def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
         if re.fullmatch(r".+\.corrupt(-\d+)?", file.name):
-            # Weights set aside, with none since, are all that shows that a run is to be trained again.
+            # Weights that were set aside and not replaced are the only sign that the run must be retrained.
             weights = run and file.name.startswith(run.weights_file.name) and not run.weights_file.exists()
             if not weights:
                 yield Item(DAMAGED, file, size_of(file), run)
@@ -165,7 +165,7 @@ def _ended(run: Run) -> bool:
 
 
 def _remove(item: Item) -> bool:
-    """Remove one thing, unless its run is in use or, by now, trained again."""
+    """Remove an item unless its run is in use or has been restarted; returns whether it was removed."""
     with contextlib.ExitStack() as held:
         if run := item.run:
             if run.holder() is not None or not held.enter_context(run.lock(lambda: False)):
@@ -175,11 +175,11 @@ def _remove(item: Item) -> bool:
         if not item.path.is_dir():
             item.path.unlink(missing_ok=True)
             return True
-        aside = item.path.with_name(f".{item.path.name}.tmp")  # a reader sees all of it or nothing
+        aside = item.path.with_name(f".{item.path.name}.tmp")  # so that readers see all of it or nothing
         item.path.rename(aside)
         shutil.rmtree(aside)
         if item.kind == ORPHANS:
-            with contextlib.suppress(OSError):  # other seeds of the cell
+            with contextlib.suppress(OSError):  # fails if the cell has other seeds
                 item.path.parent.rmdir()
     return True
 
@@ -190,12 +190,12 @@ ON_REQUEST = {
     CORPORA: "--cache removes them: they are made again when a study needs them",
     VECTORS: "--cache removes them: they are trained again when a run needs them",
 }
-NAMED = 3  # things of a kind that are spelled out
+NAMED = 3  # items of each kind that are listed
 SIZES = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Show, or remove; the exit code."""
+    """Show or remove; returns the exit code."""
     parser = Parser("ablate clean", "Free space: shows what it would remove; --yes removes it.")
     parser.add_argument("--yes", action="store_true", help="remove it; without this nothing is touched")
     parser.add_argument("--weights", action="store_true", help="trained weights, too: no tests at new lengths then")
@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
-    """Show what there is of these kinds and of others, and remove these where `sure`."""
+    """Show the items of these and other kinds, and remove these if `sure`."""
     found = survey(results)
     chosen = [item for item in found.items if item.kind in kinds]
     whole = {item.path for item in chosen if item.kind == ORPHANS}
@@ -234,7 +234,7 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
 
 
 def human(items: list[Item]) -> str:
-    """The size of things in words: 612 bytes, 1.2 GB."""
+    """The total size of items as text: 612 bytes, 1.2 GB."""
     size, unit = float(sum(item.size for item in items)), 0
     while size >= 999.5 and unit < len(SIZES) - 1:
         size, unit = size / 1000, unit + 1

@@ -11,11 +11,11 @@ from ablate.config.groups import experiments, groups
 from ablate.config.schema import SECTIONS, WHOLE
 from ablate.results.manifest import studies
 
-ADDED = ("preset", "experiment")  # groups that the reference model has no variant of: +preset=llama
+ADDED = ("preset", "experiment")  # groups outside the reference model need a plus: +preset=llama
 
 
 def complete(commands: Iterable[str]) -> None:
-    """Answer the shell that asks, and end the process."""
+    """Print completions for the shell and exit."""
     import argcomplete
 
     parser = argparse.ArgumentParser(add_help=False)
@@ -25,7 +25,7 @@ def complete(commands: Iterable[str]) -> None:
 
 
 def choices(before: list[str], prefix: str, commands: Iterable[str]) -> list[str]:
-    """What can stand for a word that begins with `prefix`, behind the words before it."""
+    """The completions of a word that begins with `prefix`, after the words `before`."""
     if before and before[0] in commands:
         return studies(Path(os.environ.get("ABLATE_RESULTS", "results")))
     key, is_set, values = prefix.partition("=")

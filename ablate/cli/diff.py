@@ -1,10 +1,10 @@
-"""What differs between two cells or runs: configuration, size, provenance, result.
+"""Differences between two cells or runs: configuration, size, provenance, result.
 
     ablate diff A B [--study NAME] [--results-dir DIR]
 
-A and B are a run's folder, the beginning of its path below results/runs, or of a study (the newest by default) a cell's
-label or id, or `label s3`.  In Python: `differences("ln + mlp", "rms + mlp", Path("results"))`.
-Exit codes: 0 shown; 2 there is no such cell or run.
+A and B are a run's folder, the beginning of its path below results/runs, or a cell's label or id, or `label s3`, in a
+study (default: the newest).  In Python: `differences("ln + mlp", "rms + mlp", Path("results"))`.
+Exit codes: 0 shown; 2 no such cell or run.
 """
 
 import re
@@ -25,11 +25,11 @@ from ablate.results.tables import as_planned, own_name
 
 SIZES = ("params", "flops_per_token")
 ABSENT, UNKNOWN = "absent", "unknown"
-SHOWN = 8  # digits of a digest
+SHOWN = 8  # digits of a digest that are shown
 
 
 class Side(NamedTuple):
-    """A cell or a run: what it is called, its flattened configuration, its sizes; a run's files and its result."""
+    """A cell or a run: its name, flattened configuration and sizes; for a run also its files and result."""
 
     name: str
     config: dict[str, Any]
@@ -39,7 +39,7 @@ class Side(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One difference; `change` says how large it is, where that is known."""
+    """One difference; `change` is its size as text, if known."""
 
     section: str
     key: str
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print what differs; the exit code."""
+    """Print the differences; returns the exit code."""
     parser = Parser("ablate diff", "What differs between two cells or runs.")
     usage = "a run's folder, the beginning of <cell>/<key>, or of a study a cell's label or id, or 'label s3'"
     parser.add_argument("first", metavar="A", help=usage)
@@ -67,12 +67,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def differences(first: str, second: str, results: Path = Path("results"), study: str | None = None) -> list[Row]:
-    """What differs between two cells or runs, named as on the command line.  Raises Refused and Corrupt."""
+    """The differences between two cells or runs, named as on the command line.  Raises Refused and Corrupt."""
     return compare(find(results, first, study), find(results, second, study))
 
 
 def compare(first: Side, second: Side) -> list[Row]:
-    """What differs between two cells or runs, in the order in which it is shown."""
+    """The differences between two cells or runs, in the order of display."""
     rows, idle = list[Row](), list[Row]()
     for row in _unequal("configuration", first.config, second.config):
         moved = row.key.endswith("_target_") and own_name(row.first) == own_name(row.second)
@@ -87,7 +87,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     if not (first.run and second.run) or is_same_run(first, second):
         return rows
     one, other = _origin(first), _origin(second)
-    shared = one.keys() & other.keys()  # what only one side knows cannot be compared
+    shared = one.keys() & other.keys()  # values that only one side has cannot be compared
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
     if not _unknown(first, second):  # digests of the definitions that only one side's numbers come from
         provenances = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
@@ -101,7 +101,7 @@ def compare(first: Side, second: Side) -> list[Row]:
 
 
 def is_same_run(first: Side, second: Side) -> bool:
-    """Whether both sides are one folder."""
+    """Whether both sides are the same run's folder."""
     return bool(first.run and second.run and first.run.folder.resolve() == second.run.folder.resolve())
 
 
@@ -144,7 +144,7 @@ def show(first: Side, second: Side, rows: list[Row]) -> str:
 
 
 def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | None]]:
-    """The cells of a study, and the seed, that a text names by label, id or folder."""
+    """The cells of a study that a text names by label, id or folder, with the run if it names a seed."""
     for wanted, seed in ((text, None), *((m[1], int(m[2])) for m in [re.fullmatch(r"(.+?)[ /,]+s(\d+)", text)] if m)):
         for cell in manifest.cells:
             if wanted.replace(" ", "") in (cell.label.replace(" ", ""), cell.id, cell.name):
@@ -187,7 +187,7 @@ def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lackin
 
 
 def _origin(side: Side) -> dict[str, str]:
-    """Versions, data, commit and machine that a run came from, as far as they are known."""
+    """Versions, data, commit and machine of a run, as far as known."""
     found, result = _provenance(side), side.result or Result(status="failed", final={})
     git, versions = result.git, (found and found.versions) or result.versions or {}
     commit = f"{git.commit[:SHOWN]}{' with changes' * bool(git.dirty)}" if git and git.commit else None
@@ -202,7 +202,7 @@ def _provenance(side: Side) -> Provenance | None:
 
 
 def _unknown(first: Side, second: Side) -> list[str]:
-    """The runs of two whose definitions are not known; none where cells are compared."""
+    """Which of two runs (A, B) lack a provenance file; empty if cells are compared."""
     both = first.run and second.run
     return [name for name, side in (("A", first), ("B", second)) if both and _provenance(side) is None]
 

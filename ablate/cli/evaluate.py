@@ -1,11 +1,11 @@
-"""Evaluates kept weights again: of a study's runs that are done, or of one run.
+"""Evaluates saved weights again: those of a study's finished runs, or of one run.
 
     ablate evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
-With `user=[my_package]` where the models are built from a user's packages: files of results allow none.
+Models with code from user packages need `user=[my_package]`, since files of results cannot allow it.
 
-Checks whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
-reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
+Checks whether the weights reproduce the metrics from training, and saves metrics at new lengths.  Exit codes: 0 all
+reproduced; 1 some run could not be evaluated or differs; 2 the command line was wrong.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ from ablate.training.load import LoadedRun, load_run
 
 Call = Callable[[Callable[[], Any]], Any]
 KEYS = ("eval.lengths", "eval.tokens")
-ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
+ROUNDING = 1e-3  # relative tolerance if training was compiled or on a GPU
 
 
 class NamedRun(NamedTuple):
-    """A run and what the table calls it."""
+    """A run, with its cell and seed as the table shows them."""
 
     cell: str
     seed: str
@@ -39,7 +39,7 @@ class NamedRun(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Evaluate, print a table and remarks about each run; the exit code."""
+    """Evaluate runs and print a table and remarks; returns the exit code."""
     parser = Parser("ablate evaluate", "Evaluate the kept weights of runs again.")
     usage = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=usage)
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def read_overrides(texts: list[str]) -> dict[str, Any]:
-    """What `eval.lengths=[64]` and `eval.tokens=4096` say, by the name of the setting.  Raises Refused."""
+    """Parse `eval.lengths=[64]` and `eval.tokens=4096` into values by setting.  Raises Refused."""
     import yaml
 
     found = {}
@@ -81,7 +81,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
 
 
 def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[NamedRun], list[str]]:
-    """The runs of a study, or the one in a folder, that are done, and a line for each damaged one.  Raises Refused."""
+    """The finished runs of a study, or the run in a folder, and a line for each damaged run.  Raises Refused."""
     name = one_name(names)
     folder = Path(name or "").resolve()
     if name and ((folder / "config.yaml").exists() or (folder / "result.json").exists()):
@@ -110,7 +110,7 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
 
 
 def put_aside(run: Run, file: Path) -> str:
-    """Set a damaged file of a run aside, unless the run is being trained: the end of a message about it."""
+    """Set a run's damaged file aside unless the run is in training; returns the end of a message about it."""
     with run.lock(lambda: False) as mine:
         if not mine or not file.exists():
             return ""
@@ -118,19 +118,19 @@ def put_aside(run: Run, file: Path) -> str:
 
 
 def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
-    """Evaluate runs one after another, and print the table and remarks about each."""
+    """Evaluate runs one after another, and print a table and remarks."""
     from ablate.planning.checks.user_code import run_in_subprocess
     from ablate.training.devices import configure_torch
 
     configure_torch()  # as in training
-    # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
+    # User code of one run must not affect another's numbers, and a process that uses a GPU must not fork.
     call = run_in_subprocess if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
     refuse_lengths(runs, requested, call)
     rows, remarks, problems = [], [], []
     for run in runs:
         try:
             found = call(partial(measured, run.loaded, requested))
-        except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
+        except Exception as error:  # no weights, other data, incompatible code: continue with the others
             reason = first_line(error) or type(error).__name__
             reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
             problems.append(f"{run.cell}, seed {run.seed} cannot be evaluated: {reason}")
@@ -148,27 +148,27 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
 
 
 def refuse_lengths(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> None:
-    """Raise Refused for lengths that some run's task or positions cannot do, before anything is evaluated."""
+    """Raise Refused if some run's task or positions do not support a length, before anything is evaluated."""
     from ablate.planning.checks.user_code import Failed
 
     for run in runs if requested.get("lengths") else []:
         try:
             problems = call(partial(problems_of, run.loaded, requested))
         except (ValueError, ImportError, Failed):
-            continue  # other data, no package: reported when its turn comes
+            continue  # other data or a missing package: reported when the run is evaluated
         if problems:
             raise Refused(f"{run.cell}: {problems[0]}")
 
 
 def problems_of(loaded: LoadedRun, requested: dict[str, Any]) -> list[str]:
-    """What is wrong with the lengths for one run."""
+    """Problems of the requested lengths for one run."""
     from ablate.training.length_eval import length_problems
 
     return [str(problem) for problem in length_problems(configured(loaded, requested), loaded.task())]
 
 
 def seen_lines(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> list[str]:
-    """Lines about lengths whose test examples training has seen, once each."""
+    """Lines about lengths whose test examples occur in training, without repetitions."""
     from ablate.training.length_eval import seen_in_training
 
     found = [call(partial(seen_by, run.loaded, requested)) for run in runs]
@@ -176,14 +176,14 @@ def seen_lines(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> l
 
 
 def seen_by(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
-    """The share of each length's test examples that one run's training has seen."""
+    """For each length, the share of test examples that occur in a run's training."""
     from ablate.training.length_eval import seen_lengths
 
     return seen_lengths(configured(loaded, requested), loaded.task())
 
 
 def configured(loaded: LoadedRun, requested: dict[str, Any]) -> Config:
-    """A run's configuration with the requested values, not compiled; without a GPU in float32 on the CPU."""
+    """A run's configuration with the requested values and without compilation; fp32 on the CPU if there is no GPU."""
     import torch
 
     config = loaded.config.with_value("train.compile", False)
@@ -193,7 +193,7 @@ def configured(loaded: LoadedRun, requested: dict[str, Any]) -> Config:
 
 
 def measured(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
-    """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
+    """The run's test metrics from its weights; saves those at lengths if eval.tokens is as in training."""
     from ablate.model.placebo import data_seed
     from ablate.model.products import use
     from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
@@ -214,14 +214,14 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
 
 
 def same_tokens(loaded: LoadedRun, requested: dict[str, Any]) -> bool:
-    """Whether as much is evaluated as in training."""
+    """Whether eval.tokens is as in training."""
     return bool(requested.get("tokens", loaded.config.eval.tokens) == loaded.config.eval.tokens)
 
 
 def differences(loaded: LoadedRun, found: dict[str, float], requested: dict[str, Any]) -> list[str]:
-    """The metrics that differ from the run's result, bit for bit where the same program computed them, a line each."""
+    """A line for each metric that differs from the run's result; exact unless training was compiled or on a GPU."""
     stored = loaded.result.final if loaded.result and same_tokens(loaded, requested) else {}
-    # Here models run eagerly, and perhaps on another device.
+    # Here models are not compiled, and may be on another device.
     within = ROUNDING if loaded.config.train.compile or loaded.config.train.device != "cpu" else 0.0
     both = [(name, value, old) for name, value in found.items() if (old := stored.get(name)) is not None]
     different = [(name, value, old) for name, value, old in both if abs(old - value) > within * abs(old)]
@@ -229,7 +229,7 @@ def differences(loaded: LoadedRun, found: dict[str, float], requested: dict[str,
 
 
 def table(rows: list[tuple[NamedRun, dict[str, float]]]) -> str:
-    """A line per run, a column per metric that any of them has."""
+    """A line per run, and a column per metric that any run has."""
     names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
     lines = [(run.cell, run.seed, *(f"{found[n]:.4f}" if n in found else "" for n in names)) for run, found in rows]
     return "\n".join(columns([("cell", "seed", *names), *lines]))

@@ -1,4 +1,4 @@
-"""`ablate [-m] key=value ...`, or `ablate status ...`: which command it is, and what it ends with.
+"""`ablate [-m] key=value ...` or `ablate status ...`: chooses the command and its exit code.
 
 Exit codes of a study: 0 every run ended with a result, 1 some run failed, 2 the command line was wrong and nothing was
 trained, 130 interrupted, 143 ended by SIGTERM.
@@ -63,15 +63,15 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
   reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
 --cfg job shows the resolved configuration, --cfg hydra the settings of a launcher."""
-ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # of groups, in --help
+ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # order of groups in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies"}
-TRAINING = ("studies",)  # of these commands: nothing but a signal ends it early
+TRAINING = ("studies",)  # commands that only a signal ends early
 
 
 def main(*first: str) -> None:
-    """The command line, behind these words; ends the process with an exit code of the module's list."""
+    """Run the command line, with `first` before its words, and exit with one of the exit codes above."""
     words = [*first, *sys.argv[1:]]
     leave_current_folder()
     find_here(packages(words))
@@ -86,13 +86,13 @@ def main(*first: str) -> None:
 
 
 def packages(words: list[str]) -> list[str]:
-    """The packages that `user=` names, which are checked where they are read."""
+    """The packages that `user=` names; they are validated later."""
     values = [word.partition("=")[2] for word in words if word.lstrip("+").startswith("user=")]
     return re.findall(r"[\w.]+", " ".join(values))
 
 
 def exit_after_training(act: Callable[[], int]) -> NoReturn:
-    """End the process with what a command returns that may train: a signal ends it early, want of a reader does not."""
+    """Exit with the code of a command that trains: signals end it early, a closed pipe does not."""
     prepare()
     code: Any = 0
     try:
@@ -109,7 +109,7 @@ def exit_after_training(act: Callable[[], int]) -> NoReturn:
 
 
 def command(words: list[str]) -> int:
-    """Version, help, a configuration or a study: the exit code."""
+    """Print the version, help or a configuration, or run a study; returns the exit code."""
     from ablate.config.subcommands import PlainParser, conclude
 
     parser = PlainParser("ablate", "", add_help=False, allow_abbrev=False)
@@ -130,7 +130,7 @@ def command(words: list[str]) -> int:
 
 
 def study(given: Namespace, others: list[str]) -> Outcome:
-    """The configuration, the plan of a dry run, or the outcome of a trained study.  Raises PlanError."""
+    """Print the configuration (--cfg) or a dry run, or train a study.  Raises PlanError."""
     from ablate import api
     from ablate.cli.preview import dry_run
     from ablate.cli.sweep import sweep
@@ -161,7 +161,7 @@ def study(given: Namespace, others: list[str]) -> Outcome:
 
 
 def help_text(folder: str | None) -> str:
-    """Usage, every group and variant with the first line of its YAML, and the keys that people type."""
+    """Usage, every group and variant with the first line of its YAML, and the keys."""
     from ablate.config.groups import experiments, first_line, groups
 
     lines = [USAGE]

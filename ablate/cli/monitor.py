@@ -1,4 +1,4 @@
-"""Where runs stand, from their files alone: the state of each, how fast it goes, how long the rest takes."""
+"""Progress of runs, read from their files: the state and speed of each, and the time left."""
 
 import contextlib
 import itertools
@@ -28,18 +28,18 @@ from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.run import Result, Run, stamp
 from ablate.results.tables import parse_lines
 
-STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
-LEASE = 5.0  # seconds between two polls of a lease that was fresh
+STALE = 60.0  # seconds without a logged step after which a run without lease does not count as running
+LEASE = 5.0  # seconds between polls of a fresh lease
 TAIL = 16384  # bytes read from the end of a metrics file
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
 
-Rates = dict[str | None, float]  # FLOPs per second of one process by cell, and of all cells under None
+Rates = dict[str | None, float]  # FLOP/s of one process by cell; under None for all cells together
 
 
 class Pace(NamedTuple):
-    """Where a running run is, its last losses in words, and its speed (None: not known yet).
+    """A running run's step, its last losses as text, and its speed (None: not known yet).
 
-    `tokens_per_second` is that of training alone; `steps_per_second` includes evaluations.
+    `tokens_per_second` covers training only; `steps_per_second` includes evaluations.
     """
 
     step: int = 0
@@ -50,17 +50,17 @@ class Pace(NamedTuple):
 
 
 class RunState:
-    """A run and what was last seen of it on disk.
+    """A run and its last known state on disk.
 
-    With `again`, what is there is from before the sweep: a failed run is about to be tried again, and steps that
-    were logged a short while ago do not mean that it is running.
+    With `again`, the files are from before the sweep: a failed run is about to be retried, and recently logged steps do
+    not mean that it is running.
     """
 
     def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
         self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
         self.name, train = f"{cell.label} s{planned.seed}", cell.config.train
         self.steps = max(1, train.steps)
-        self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # of a step
+        self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # per step
         self.damage, self.lease_read = "", -LEASE
         self.holder: Holder | None = None
         self.checkpoint: tuple[int, int] | None = None
@@ -70,12 +70,12 @@ class RunState:
             self.result = None
         self.pace = Pace() if self.result else read_pace(self.run.metrics_file)
         self.grew = -STALE
-        if self.seen_metrics and not again:  # a file server's clock may be off; where that matters, leases tell
+        if self.seen_metrics and not again:  # a file server's clock may be off; leases are not affected
             self.grew = time.monotonic() - abs(time.time() - self.seen_metrics[0] / 1e9)
         self.poll(time.monotonic())
 
     def poll(self, now: float) -> bool:
-        """Read the files again; True when the run has ended since the last poll."""
+        """Read the files again; returns whether the run has ended since the last poll."""
         found, ended = stamp(self.run.result_file), False
         if found != self.seen_result:
             self.seen_result, self.result = found, self._read_result()
@@ -92,30 +92,30 @@ class RunState:
         return False
 
     def state(self, now: float) -> str:
-        """One of STATES: how it ended; running; interrupted: it has a checkpoint and nobody holds it; or queued."""
+        """One of STATES: how it ended, running, interrupted (it has a checkpoint and no holder), or queued."""
         if self.result:
             return self.result.status
         growing = self.seen_metrics and now - self.grew < STALE and not self.run.lease_file.exists()
-        if growing and self.seen_metrics and self.checkpoint:  # it may have been stopped with its last checkpoint
+        if growing and self.seen_metrics and self.checkpoint:  # a newer checkpoint: it was stopped
             growing = self.checkpoint[0] < self.seen_metrics[0]
         if self.holder or growing:
             return "running"
         return "interrupted" if self.checkpoint else "queued"
 
     def work(self) -> tuple[float, float] | None:
-        """FLOPs, and the seconds that they took: of the whole run where it ended, else so far.  None: not known."""
+        """FLOPs and seconds of the run, so far if it has not ended; None if unknown."""
         if not self.result:
             pace = self.pace
             return (self.flops * pace.step, pace.step / pace.steps_per_second) if pace.steps_per_second else None
         steps, seconds = self.result.steps, self.result.seconds or {}
-        total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # which is long for a process's first run
+        total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # setup is long for a process's first run
         if self.result.status == "failed" or steps is None or total is None:
             return None
         return self.flops * steps, total - setup
 
     def seconds_left(self, rates: Rates, state: str = "running") -> float | None:
-        """Seconds of one process until it ends: by its own pace, else its cell's, else the study's, else None."""
-        steps = self.steps if state == "queued" else max(0, self.steps - self.pace.step)  # without a checkpoint: anew
+        """Estimated seconds until it ends: by its own pace, else its cell's, else the study's, else None."""
+        steps = self.steps if state == "queued" else max(0, self.steps - self.pace.step)  # queued: all steps
         if self.pace.steps_per_second:
             return steps / self.pace.steps_per_second
         rate = rates.get(self.cell) or rates.get(None)
@@ -132,12 +132,12 @@ class RunState:
         return "done" if value is None else f"done  {self.metric} {value:.3f}"
 
     def error(self) -> str:
-        """What a failed run died of: the error's type and message."""
+        """Type and message of a failed run's error."""
         error = self.result.error if self.result else None
         return f"{error.type or 'error'}: {error.message}" if error else "error: "
 
     def where(self) -> str:
-        """The host, process and device that hold it; nothing where none does."""
+        """The host, process and device that hold it; empty if none does."""
         held = self.holder
         return f"{held.host.partition('.')[0]}:{held.pid} {held.device}".rstrip() if held else ""
 
@@ -152,23 +152,23 @@ class RunState:
 
 
 class Runs:
-    """Runs that are looked at together."""
+    """Runs that are monitored together."""
 
     def __init__(self, runs: list[RunState]):
         self.runs = runs
 
     def poll(self) -> list[RunState]:
-        """Poll all of them; those that have ended since the last poll, in order."""
+        """Poll all runs; returns those that have ended since the last poll, in order."""
         now = time.monotonic()
         fresh = [run for run in self.runs if run.poll(now)]
         return sorted(fresh, key=lambda run: str(run.result.ended if run.result else ""))
 
     def ended(self) -> int:
-        """How many have ended."""
+        """The number of ended runs."""
         return sum(run.result is not None for run in self.runs)
 
     def by_state(self) -> dict[str, list[RunState]]:
-        """The runs of each state."""
+        """The runs in each state."""
         now = time.monotonic()
         found: dict[str, list[RunState]] = {}
         for run in self.runs:
@@ -176,7 +176,7 @@ class Runs:
         return found
 
     def rates(self) -> Rates:
-        """How fast one process is, by what all runs have done so far."""
+        """The speed of one process, from the work of all runs so far."""
         sums: dict[str | None, tuple[float, float]] = {}
         for run in self.runs:
             for name in (run.cell, None):
@@ -186,9 +186,9 @@ class Runs:
         return {name: flops / seconds for name, (flops, seconds) in sums.items() if flops > 0 and seconds > 0}
 
     def left(self) -> str:
-        """The time until all have ended, in words; nothing where it is not known.
+        """The time until all have ended, in words; empty if unknown.
 
-        Runs that wait take the places of those that run; where none does, only the sum of what they take is known.
+        Waiting runs take the places of running ones; if none is running, it is the sum of their times.
         """
         rates, found = self.rates(), self.by_state()
         running = [run.seconds_left(rates) for run in found.get("running", [])]
@@ -202,7 +202,7 @@ class Runs:
 
 
 def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:
-    """The runs of a study; or those at `paths`, which a sweep is about to train."""
+    """The runs of a study, or only those at `paths`, which a sweep is about to train."""
     cells = {cell.id: cell for cell in manifest.cells}
     own, tasks = manifest.endpoint, manifest.tasks
     metric = {key: own or f"test/{task.measured}" for key, task in tasks.items()}
@@ -212,7 +212,7 @@ def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = Non
 
 
 def read_pace(file: Path) -> Pace:
-    """The pace of a run from the end of its metrics; ignores torn lines."""
+    """The pace of a run from the end of its metrics file; ignores torn lines."""
     try:
         with open(file, "rb", opener=regular) as handle:
             cut = handle.seek(0, os.SEEK_END) > TAIL
@@ -223,10 +223,10 @@ def read_pace(file: Path) -> Pace:
     rows = [row for row in parse_lines(lines)[0] if isinstance(row.get("step"), int)]
     if not rows:
         return Pace()
-    # Of the middle one of the intervals: one that holds an evaluation, or the first steps, does not count.
+    # The median over intervals ignores those with an evaluation or the first steps.
     slopes = [slope for pair in itertools.pairwise(rows) if (slope := _slope(*pair, "tokens")) is not None]
     tokens = statistics.median_high(slopes) if slopes else None
-    steps = _slope(rows[1], rows[-1], "step") if len(rows) > 2 else None  # the first interval holds compilation, too
+    steps = _slope(rows[1], rows[-1], "step") if len(rows) > 2 else None  # the first interval includes compilation
     return Pace(rows[-1]["step"], _last(rows, "train/loss"), _last(rows, "val/loss"), tokens, steps)
 
 
@@ -242,23 +242,23 @@ def _slope(before: dict[str, Any], after: dict[str, Any], name: str) -> float | 
     return None
 
 
-Show = Callable[[Runs, threading.Event], None]  # until the event is set
+Show = Callable[[Runs, threading.Event], None]  # shows runs until the event is set
 TICK = 0.5  # seconds between polls
-HEARTBEAT = 30.0  # seconds without a plain line after which one reports progress
-# The columns of the table, each with the width of a terminal from which on it is shown.
+HEARTBEAT = 30.0  # seconds without output after which a plain line reports progress
+# The columns of the table, each with the least terminal width at which it is shown.
 COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 60, "left": 72, "where": 96}
-BAR = 110  # likewise, of the bars
+BAR = 110  # the same for progress bars
 
 
 def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
-    """The runs that are being trained, as many as fit a terminal, and how many more there are."""
+    """A table of running runs that fits a terminal, and the number of those left out."""
     running, rates = runs.by_state().get("running", []), runs.rates()
     held, bars = any(run.holder for run in running), bars and width >= BAR
     names = [name for name, least in COLUMNS.items() if width >= least and (held or name != "where")]
     shown = Table.grid(padding=(0, 2, 0, 0))
     shown.show_header = True
     for name in names:
-        least = None if name == "run" else len(name)  # which alone may shrink
+        least = None if name == "run" else len(name)  # only this column may shrink
         side: Literal["left", "right"] = "left" if name in ("run", "where") else "right"
         shown.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", min_width=least)
     for run in running[: max(1, height - 6)]:
@@ -274,7 +274,7 @@ def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
 
 
 def counts(runs: Runs) -> str:
-    """How far a sweep is, in one line."""
+    """The progress of a sweep in one line."""
     number = {state: len(found) for state, found in runs.by_state().items()}
     parts = [f"{runs.ended()}/{len(runs.runs)} ended"]
     parts += [f"{number.get(state, 0)} {state}" for state in ("diverged", "failed", "running")]
@@ -283,7 +283,7 @@ def counts(runs: Runs) -> str:
 
 
 def endings(runs: Runs) -> list[tuple[str, str]]:
-    """Poll all runs; the status of each that has ended since the last poll, and a line about it."""
+    """Poll all runs; returns status and a line for each that has ended since the last poll."""
     fresh, lines = runs.poll(), list[tuple[str, str]]()
     for i, run in enumerate(fresh, runs.ended() - len(fresh) + 1):
         assert run.result
@@ -297,9 +297,9 @@ def endings(runs: Runs) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def follow(results: Path, study: str, paths: list[str], show: Show | None = None) -> Iterator[None]:
-    """Show from a thread how the runs at `paths` proceed, until the context ends; `show` is by default the live view.
+    """Show the progress of the runs at `paths` from a thread until the context ends; `show` defaults to the live view.
 
-    Enter it before the runs begin.  Raises what `read_manifest` raises; later errors end the view alone.
+    Enter it before the runs begin.  Raises what `read_manifest` raises; later errors only end the view.
     """
     runs, stop = runs_of(results, read_manifest(results, study), paths), threading.Event()
     thread = threading.Thread(target=show or _show, args=(runs, stop), daemon=True)
@@ -312,19 +312,19 @@ def follow(results: Path, study: str, paths: list[str], show: Show | None = None
 
 
 def is_terminal() -> bool:
-    """Whether what is printed can be overwritten."""
+    """Whether standard output is a terminal whose lines can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def printable(text: str) -> str:
-    """A text in one line without what would move a terminal's cursor."""
+    """A text in one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _show(runs: Runs, stop: threading.Event) -> None:
     try:
         (_show_table if is_terminal() else _show_lines)(runs, stop)
-    except Exception as error:  # a closed pipe, an odd file: the sweep must go on without its view
+    except Exception as error:  # for example a closed pipe; the sweep must go on
         with contextlib.suppress(OSError):
             say(f"the live view stopped ({type(error).__name__}: {error})")
 

@@ -1,4 +1,4 @@
-"""What `dry_run=true` shows: the study's cells, what they cost, and what there is to do."""
+"""The output of `dry_run=true`: the study's cells, their cost, and the runs to train."""
 
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 
-MOST, HEAD, TAIL = 40, 20, 5  # cells that are all shown; of more the first and the last
-NAMED = 4  # cells with the same note
+MOST, HEAD, TAIL = 40, 20, 5  # up to MOST cells are all shown, else the first HEAD and the last TAIL
+NAMED = 4  # cells with the same note that are listed
 
 
 def dry_run(plan: Plan) -> Outcome:
-    """Show a plan, how long its training will take, and what training the vectors of its embeddings does."""
+    """Print a plan, and the expected time of its training and of training vectors for embeddings."""
     time, vectors = "", list[str]()
     if plan.todo:  # or torch is not loaded
         from ablate.planning.sweep_time import expected_time, expected_vectors
@@ -27,8 +27,8 @@ def dry_run(plan: Plan) -> Outcome:
 
 
 def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
-    """A table of the plan's cells, a line of totals, how long it will take in words, and what noise to expect; what
-    training vectors takes in lines of their own.
+    """A plan as text: a table of its cells, totals, the expected `time`, lines on training `vectors`, and the expected
+    noise.
     """
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(dict.fromkeys(task.title for task in plan.manifest.tasks.values()))
@@ -50,7 +50,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
 
 
 def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
-    """Notes, with those that many cells have alike, whose labels they begin with, as one."""
+    """Notes, with equal ones of several cells (they begin with the cell's label) merged."""
     labels, found = {cell.label for cell in cells}, dict[str, list[str]]()
     for note in notes:
         label, _, text = note.partition(": ")
@@ -59,13 +59,13 @@ def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
 
 
 def heads(plan: Plan) -> tuple[str, ...]:
-    """The heads of the table's columns."""
+    """The headings of the table's columns."""
     budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
     return ("cell", *budget, *matching(plan), "to do", "done")
 
 
 def budget(plan: Plan) -> dict[str, object]:
-    """A plan as `--json` has it: its cells with what they cost, and the state of its runs."""
+    """A plan for `--json`: its cells with their cost, and the state of its runs."""
     known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
     cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
     runs = [
@@ -76,7 +76,7 @@ def budget(plan: Plan) -> dict[str, object]:
 
 
 def about(manifest: Manifest) -> list[str]:
-    """What the study asks and claims, a line each."""
+    """The study's question, published result and number of claims, one line each."""
     claims = list(manifest.claims.values())
     late = sum(not entry.registered for entry in claims)
     when = f"{late} post hoc: written when there were results" if late else "registered: written before any result"
@@ -86,7 +86,7 @@ def about(manifest: Manifest) -> list[str]:
 
 
 def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
-    """One cell's line."""
+    """The row of one cell."""
     statuses = [plan.statuses[run.path] for run in plan.manifest.runs if run.cell == cell.id]
     strata = [key for key in plan.manifest.factors if key not in plan.manifest.reference]
     same = (other for other in plan.manifest.cells if all(other.levels[key] == cell.levels[key] for key in strata))
@@ -110,6 +110,6 @@ def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
 
 
 def matching(plan: Plan) -> tuple[str, ...]:
-    """What the match chooses for each cell, and what it holds equal: the heads of its columns, none without a match."""
+    """The headings of the two columns on matching: the adjusted key and the match; empty without matching."""
     how = plan.manifest.match
     return () if how == "none" else (CHOSEN[how][0], f"match={how}")

@@ -1,8 +1,8 @@
-"""Where a study stands, read from the results on disk alone, whatever trains it and wherever.
+"""Progress of a study, read only from the results on disk, whichever host or launcher trains it.
 
     ablate status [STUDY] [--watch] [--all] [--results-dir DIR]
 
-Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
+Exit codes: 0 shown; 2 no such study; 130 Ctrl-C.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ from ablate.results.records import Manifest
 from ablate.results.run import stamp
 
 TICK = 2.0  # seconds between polls
-PLANNING = 30.0  # seconds that a command with seeds=auto may take to decide whether it goes on
-WIDTH = 160  # of the table where there is no terminal
-NAMED = 4  # failed and damaged runs that are spelled out
-# Of rounds other than the study itself, the key of the manifest that names the study.
+PLANNING = 30.0  # seconds to wait for a command with seeds=auto to plan further runs
+WIDTH = 160  # width of the table without a terminal
+NAMED = 4  # the most failed and damaged runs that are listed
+# Rounds other than the study itself, by the key of their manifest that names the study.
 ROUNDS = {"tunes": "tuning", "placebo_of": "placebos", "exchange_of": "exchange runs"}
 
 
 class Standing(NamedTuple):
-    """Where a run stands: its state as `ablate status` counts them, and its last logged step where it is running."""
+    """The progress of a run: its state as in `ablate status`, and its last logged step if it is running."""
 
     study: str
     round: str
@@ -49,7 +49,7 @@ class Standing(NamedTuple):
 
 
 class Round(NamedTuple):
-    """A study on disk and what it is to the requested one: its tuning, placebos, exchange runs, or itself."""
+    """A study on disk and its role for the requested one: tuning, placebos, exchange runs, or the study itself."""
 
     kind: str
     manifest: Manifest
@@ -57,12 +57,12 @@ class Round(NamedTuple):
 
 
 def base_of(manifest: Manifest) -> str:
-    """The study that a manifest is a round of: the one that it tunes for, or holds placebos of say, else itself."""
+    """The study that a manifest is a round of, for example the one that it tunes; else itself."""
     return next(filter(None, (getattr(manifest, key) for key in ROUNDS)), manifest.study)
 
 
 def readable(results: Path, study: str) -> Manifest | None:
-    """A study's manifest, or None where it cannot be read."""
+    """A study's manifest, or None if it cannot be read."""
     try:
         return read_manifest(results, study)
     except (Corrupt, OSError):
@@ -70,7 +70,7 @@ def readable(results: Path, study: str) -> Manifest | None:
 
 
 def rounds_of(results: Path, base: str) -> list[Round]:
-    """The rounds of a study that are on disk, in the order in which they are trained.  Raises Refused."""
+    """The rounds of a study on disk, in order of training.  Raises Refused."""
     found = []
     for name in studies(results):
         if not name.startswith(base):  # a round's name begins with its study's
@@ -89,26 +89,26 @@ def together(rounds: list[Round]) -> Runs:
 
 
 def is_planned(rounds: list[Round]) -> bool:
-    """Whether the study itself is on disk, and not only rounds that come before it."""
+    """Whether the study itself is on disk, not only earlier rounds."""
     return bool(rounds) and rounds[-1].kind == "study"
 
 
 def is_over(rounds: list[Round]) -> bool:
-    """Whether nothing is left to wait for."""
+    """Whether the study is planned and all runs of all rounds have ended."""
     return is_planned(rounds) and all(run.result for one in rounds for run in one.runs.runs)
 
 
 def unsettled(rounds: list[Round]) -> bool:
-    """Whether its command may add runs when all have ended: a look of seeds=auto before the last, exchange runs."""
+    """Whether its command may add runs after all have ended: further looks of seeds=auto, or exchange runs."""
     manifest = rounds[-1].manifest
     more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
     there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
-    requested = manifest.cells[0].config.step_equivalents  # by this command, not by an earlier one
+    requested = manifest.cells[0].config.step_equivalents  # by the last command, not an earlier one
     return more or (bool(requested and manifest.exchange) and manifest.seeds not in there)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Show one study, or a line about each; the exit code."""
+    """Show one study, or a line for each; returns the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
     parser.add_argument("--watch", action="store_true", help="repeat every 2 s until all runs have ended")
@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def find(results: Path, name: str | None) -> str:
-    """The study that is meant: the newest one without a name; the one that a round belongs to.  Raises Refused."""
+    """The study of this name, or of the round of this name; without a name the newest.  Raises Refused."""
     bases: set[str] = set()
     if name is not None and name not in studies(results):  # perhaps only its tuning is on disk
         bases = {base_of(manifest) for one in studies(results) if (manifest := readable(results, one))}
@@ -132,7 +132,7 @@ def find(results: Path, name: str | None) -> str:
 
 
 def show_one(results: Path, name: str | None) -> list[Standing]:
-    """Print where a study stands; its runs, round by round."""
+    """Print the progress of a study; returns its runs by round."""
     rounds = rounds_of(results, find(results, name))
     terminal = sys.stdout.isatty()
     console = Console(width=None if terminal else WIDTH, highlight=False)
@@ -143,7 +143,7 @@ def show_one(results: Path, name: str | None) -> list[Standing]:
 
 
 def show_all(results: Path, _: str | None) -> list[Standing]:
-    """Print a line for each study, the newest last; the runs of all that can be read."""
+    """Print a line for each study, the newest last; returns the runs of all readable ones."""
     lines = []
     choose_study(results, None)
     newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
@@ -160,7 +160,7 @@ def show_all(results: Path, _: str | None) -> list[Standing]:
 
 
 def standings(rounds: list[Round]) -> list[Standing]:
-    """Where each run of a study stands."""
+    """The progress of each run of a study."""
     now = time.monotonic()
     return [
         Standing(one.manifest.study, one.kind, run.run.path, run.name, run.state(now), run.pace.step, run.steps)
@@ -170,7 +170,7 @@ def standings(rounds: list[Round]) -> list[Standing]:
 
 
 def watch(results: Path, name: str | None) -> None:
-    """Show where a study stands until all of its runs have ended: a picture on a terminal, lines elsewhere."""
+    """Show the progress of a study until all runs have ended: a live view on a terminal, else lines."""
     if (results.is_dir() or not results.exists()) and not studies(results):  # its command may not have planned it yet
         print(f"no study in {results} yet; waiting for one (Ctrl-C ends)", flush=True)
         while not studies(results):
@@ -186,7 +186,7 @@ def watch(results: Path, name: str | None) -> None:
 
 
 def polls(results: Path, base: str) -> Iterator[list[Round]]:
-    """The rounds of a study, looked at every TICK seconds until there is nothing left to wait for."""
+    """The rounds of a study, polled every TICK seconds until it is over."""
     seen, rounds, since = None, rounds_of(results, base), math.inf
     while True:
         found = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
@@ -217,7 +217,7 @@ def _watch_lines(results: Path, base: str) -> None:
 
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
-    """Where a study stands, for a terminal of this size."""
+    """The progress of a study for a terminal of this size."""
     everything, manifest = together(rounds), rounds[-1].manifest
     factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest.factors.items())
     size = f"{counted(len(manifest.cells), 'cell')} × {counted(len(manifest.seeds), 'seed')}"
@@ -244,7 +244,7 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
 
 
 def progress(runs: Runs) -> str:
-    """How many runs are in each state, and the time left: a line."""
+    """The number of runs in each state and the time left, in one line."""
     number = {state: len(runs) for state, runs in runs.by_state().items()}
     parts = [f"{number.get(state, 0)} {state}" for state in STATES if state in number or state == "done"]
     left = "" if runs.ended() == len(runs.runs) else f", {runs.left() or 'time left unknown'}"
@@ -252,9 +252,9 @@ def progress(runs: Runs) -> str:
 
 
 def not_compared(manifest: Manifest) -> str:
-    """The variants on disk, the user's own included, of each component factor that a study does not compare."""
+    """For each component factor, the variants on disk (built-in and the user's) that the study does not compare."""
     folder = None
-    with contextlib.suppress(ValueError):  # no such word, or a quotation that does not end
+    with contextlib.suppress(ValueError):  # no --config-dir, or an unclosed quotation
         words = shlex.split(manifest.command)
         folder = words[words.index("--config-dir", 0, -1) + 1]
     known, parts = groups(folder), []

@@ -1,10 +1,10 @@
-"""Trains the study files of `experiments/`, one after another, and writes the tables of each that is complete.
+"""Trains the study files of `experiments/` one after another, and writes the tables of complete studies.
 
     ablate studies [NAME ...] [tier=gpu] [KEY=VALUE ...] [--to FOLDER] [--config-dir DIR]
 
-Without names: all whose tables are not there, or were written before their file asked for something else.
-Each is a command of its own, `ablate +experiment=NAME KEY=VALUE ...`, so that stopped at any moment the same command
-continues.  A study that is refused, or has failed runs, leaves the others alone.
+Without names: all studies whose tables are missing or were written for another version of the study file.
+Each runs as a separate command, `ablate +experiment=NAME KEY=VALUE ...`; after an interruption the same command
+continues.  A study that is refused or has failed runs does not stop the others.
 
 Exit codes: 0 all are complete; 1 some study was refused or has failed runs; 2 the command line was wrong; 130 Ctrl-C;
 143 SIGTERM.
@@ -41,14 +41,14 @@ from ablate.results.study import Study, load_study
 
 TABLES = Path("experiments") / "results"
 ENDINGS = {INTERRUPTED: KeyboardInterrupt, TERMINATED: Terminated}
-ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before it could heed them
+ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before its handlers were installed
 ENDED = ("done", "diverged")
 REFUSED = "refused: "
-READING = 5.0  # seconds that a command's last messages may take to arrive
+READING = 5.0  # seconds to wait for a command's last messages
 
 
 class Request(NamedTuple):
-    """What all studies are trained with: the words behind their names, and where their results and tables are."""
+    """What all studies have in common: additional words, the user's folder, and the folder of tables."""
 
     words: list[str]
     config_dir: str | None
@@ -61,14 +61,14 @@ class Request(NamedTuple):
         return Path(str(parsed(given[-1]).value()) if given else os.environ.get("ABLATE_RESULTS", "results"))
 
     def command(self, name: str) -> list[str]:
-        """The words of the command that trains a study."""
+        """The arguments of the command that trains a study."""
         folder = ["--config-dir", self.config_dir] if self.config_dir else []
         return [*folder, f"+experiment={name}", *self.words]
 
     def kept(self, name: str) -> Path | None:
-        """The folder of a study's tables, where they hold all that its file asks for now; else None."""
+        """The folder of a study's complete tables, if they are for the current study file; else None."""
         now = self.read(name).asked.kept.get("asks")
-        if now is None:  # of a file that cannot be read, as its command will say
+        if now is None:  # the file cannot be read, which its command reports
             return None
         for folder in sorted(file.parent for file in self.tables.glob(f"*/{MANIFEST}")):
             with contextlib.suppress(OSError, Corrupt):
@@ -83,7 +83,7 @@ class Request(NamedTuple):
         )
 
     def study(self, name: str) -> str | None:
-        """The study on disk that this command has planned, or begun to tune, last; None where it has not."""
+        """The study on disk that this command last planned or began to tune, or None."""
         typed = self.read(name).typed
         known = filter(None, (readable(self.results, study) for study in studies(self.results)))
         found = [manifest for manifest in known if manifest.command == typed]
@@ -91,14 +91,14 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a study, in a line."""
+    """The outcome of a study in one line."""
 
     message: str
     complete: bool = False
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train studies, all by default, and say what came of each; the exit code."""
+    """Train studies (default: all) and print the outcome of each; returns the exit code."""
     parser = PlainParser("ablate studies", "Train study files, and write the tables of what is complete.")
     usage = "study files (default: all without tables), and keys for each of them, such as tier=gpu or dry_run=true"
     parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help=usage)
@@ -114,14 +114,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def begin(names: list[str], request: Request) -> Result:
-    """Train the studies that are named, or all that have no tables yet."""
+    """Train the named studies, or all without tables."""
     ordered = in_order(names, read_command([], request.config_dir).groups.studies)
     kept = {} if names else {name: folder for name in ordered if (folder := request.kept(name))}
     return train_all(ordered, request, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
 
 
 def in_order(names: list[str], known: Iterable[str]) -> list[str]:
-    """The studies to train: those that are named, as they are, or all in order of value.  Raises Refused."""
+    """The studies to train: the named ones in their order, or all in the order of `by_value`.  Raises Refused."""
     known = sorted(known)
     for name in names:
         if name not in known:
@@ -130,7 +130,7 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
 
 
 def train_all(names: list[str], request: Request, outcomes: dict[str, Outcome]) -> Result:
-    """Train the studies without an outcome until one is stopped, and say where each stands."""
+    """Train the studies without an outcome until one is stopped, and print the outcome or progress of each."""
     code, todo, known = DONE, [name for name in names if name not in outcomes], set[str]()
     try:
         for number, name in enumerate(todo, 1):
@@ -146,7 +146,7 @@ def train_all(names: list[str], request: Request, outcomes: dict[str, Outcome]) 
             study = request.study(name)
             outcomes[name] = Outcome(progress(together(rounds_of(request.results, study))) if study else "not run")
     lines: dict[str, list[str]] = {}
-    for name in names:  # a mistake that several are refused for is reported once
+    for name in names:  # a mistake in several studies is reported once
         message = outcomes[name].message
         lines.setdefault(message if message.startswith(REFUSED) else name, []).append(name)
     for those in lines.values():
@@ -156,10 +156,10 @@ def train_all(names: list[str], request: Request, outcomes: dict[str, Outcome]) 
 
 
 def train(words: list[str], known: set[str]) -> tuple[int, str]:
-    """Run a command in a subprocess: its exit code, and its last message.
+    """Run a command in a subprocess; returns its exit code and its last message.
 
-    Lines in `known`, for which commands before it were refused, are not printed again; its own are added to them.
-    A signal is handed on, and raised again when the command has ended; so is one that the command alone received.
+    Lines in `known`, for which earlier commands were refused, are not printed again; its own are added to them.
+    A signal is passed on and raised after the command has ended, also one that only the command received.
     """
     sys.stdout.flush()
     messages = [""]
@@ -191,7 +191,7 @@ def train(words: list[str], known: set[str]) -> tuple[int, str]:
 
 
 def outcome(name: str, request: Request, code: int, message: str) -> Outcome:
-    """The outcome of a study whose command has ended; the tables of one that is complete are written."""
+    """The outcome of a study whose command has ended; writes the tables of a complete one."""
     if code == WRONG:
         return Outcome(f"{REFUSED}{message}")
     study = request.study(name)
@@ -211,9 +211,9 @@ def outcome(name: str, request: Request, code: int, message: str) -> Outcome:
 
 
 def as_kept(study: Study, folder: Path) -> Study:
-    """A study as it is written over tables of it: what had been seen in these counts as seen.
+    """A study to replace its tables in a folder: results that these had shown count as seen.
 
-    Where nothing but the time has changed it keeps the old time, and so the same files.
+    If only the time has changed, the old time is kept, so that the files stay the same.
     """
     beside = {role: as_kept(other, folder / role) for role, other in study.beside.items()}
     manifest = anywhere(study.manifest)
@@ -226,13 +226,13 @@ def as_kept(study: Study, folder: Path) -> Study:
 
 
 def known_before(manifest: Manifest, known: Manifest) -> Manifest:
-    """A manifest with the claims and the looks of the one that was kept before, where that was of the same cells.
+    """A manifest with claims and looks carried over from the manifest in earlier tables of the same cells.
 
-    Trained anew where no results are, a study knows nothing of them: a claim that was edited in sight of the tables
-    would be called registered, and seeds would be added without a look.
+    A study retrained without its results folder does not know them: a claim edited after seeing the tables would count
+    as registered, and seeds would be added without a look.
     """
     cells, seen = {cell.id for cell in manifest.cells}, dict[int, set[str]]()
-    for run in known.runs:  # all of a study that is kept have ended
+    for run in known.runs:  # in tables, all runs have ended
         seen.setdefault(run.seed, set()).add(run.cell)
     if not any(len(cells & ended) > 1 for ended in seen.values()):
         return manifest

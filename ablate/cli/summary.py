@@ -1,4 +1,4 @@
-"""The text at the end of a sweep: what ran, what it shows, and what it cannot show.  A view of results on disk."""
+"""The text summary at the end of a sweep, computed from the results on disk."""
 
 import math
 import shlex
@@ -18,12 +18,12 @@ from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows, planned_cells
 
-ROWS = 16  # of cells and of effects; a longer list is for the analysis
-NAMED = 6  # runs and notes that are spelled out
+ROWS = 16  # the most rows of cells and of effects; `ablate analyse` has all
+NAMED = 6  # the most runs and notes that are listed
 
 
 def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
-    """The study in a screenful: scope, cells, effects with simultaneous intervals, noise, failures, the next command.
+    """A study on one screen: scope, cells, effects with simultaneous intervals, noise, failures, the next command.
 
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
@@ -31,7 +31,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     lines = [_title(study, wall_seconds), *naming.asked(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
     lines += [*_effects(study, table), *_speed(study)]
-    if study.manifest.tuning:  # the effects with all cells at the same value of what was tuned
+    if study.manifest.tuning:  # effects with all cells at the same value of the tuned key
         heading, rows = evidence.common_rows(study.manifest)
         lines += [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []
     lines += evidence.exchange_lines(study)
@@ -93,7 +93,7 @@ def _metric(study: Study) -> str:
 def _cells(cells: pandas.DataFrame) -> list[str]:
     shown = list(named_rows(cells.head(ROWS)))
     places = formatting.decimals([cells.head(ROWS)["sd"].max()])
-    # Only the first ± says what it is: the column is read downwards.
+    # Only the first ± is labelled SD.
     first = next((row.Index for row in shown if row.n > 1), None)
     rows = [_cell(row, _score(row, places, row.Index == first)) for row in shown]
     return [*_columns(rows), *_more(len(cells) - len(shown), "cell")]
@@ -226,7 +226,7 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
 def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     main, correlation = found["main"], float(cells["correlation"].median())
     notes = [f"SD of an effect {formatting.between(*main.spread)}"]
-    if math.isfinite(correlation) and main.n >= 5:  # of fewer seeds it says nothing
+    if math.isfinite(correlation) and main.n >= 5:  # too uncertain with fewer seeds
         notes.append(f"pair correlation {formatting.number(correlation, 2)}")
     sizes = [f"{kind}s of {formatting.between(*found[kind].finds)}" for kind in formatting.CROSSED if kind in found]
     sizes = [f"effects of {formatting.between(*main.finds)}", *sizes]
@@ -243,7 +243,7 @@ def _trouble(study: Study, results: Path) -> list[str]:
             file = results / "runs" / run.path / "result.json"
             lines.append(f"{status}: {run.label}, seed {run.seed}: {reason} · {file}")
         lines += _more(len(runs) - NAMED, f"{status} run")
-    new = newer(study.manifest)  # which is no damage
+    new = newer(study.manifest)  # notes on newer versions, which are no damage
     notes = [note if note in new else f"damaged: {note}" for note in study.notes[:NAMED]]
     return [*lines, *notes, *_more(len(study.notes) - NAMED, "note")]
 
@@ -262,7 +262,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
         lower = formatting.scientific(float(f"{rate / 3:.1g}"))
         hint = f"next: no run ended with a number; try a lower optim.lr, {lower} say\n"
         return again + hint * bool((status == "diverged").any()) + figures
-    # A confirmation has seeds of its own, and counts them beforehand.
+    # A confirmation has its own seeds, whose number is fixed beforehand.
     command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=", "seeds_max="))]
     return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
 

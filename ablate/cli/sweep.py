@@ -1,4 +1,4 @@
-"""A study on the command line: what is printed while it is trained, and the exit code."""
+"""Trains a study on the command line: output during training, and the exit code."""
 
 from contextlib import AbstractContextManager
 
@@ -16,9 +16,9 @@ DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 class Terminal:
-    """A reporter that prints: remarks on standard error, the live view and the summary on standard output.
+    """A reporter that prints remarks on standard error, and the live view and the summary on standard output.
 
-    It remembers the study that has ended, and the remarks.
+    It stores the ended study and the remarks.
     """
 
     def __init__(self) -> None:
@@ -26,24 +26,24 @@ class Terminal:
         self.remarks: list[str] = []
 
     def remark(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self.remarks.append(text)
         say(text)
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
-        """The live view."""
-        from ablate.cli.monitor import follow  # which loads Rich, for sweeps that train
+        """Show the live view."""
+        from ablate.cli.monitor import follow  # imports Rich, needed only for training
 
         return follow(plan.results, plan.manifest.study, plan.todo)
 
     def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
-        """The summary."""
+        """Print the summary."""
         self.study = study
         print(summary(study, plan.folder, seconds), flush=True)
 
 
 def sweep(plan: Plan) -> Outcome:
-    """Train what a plan leaves to do, and show the summary; where it ends before its time, what to do."""
+    """Train the remaining runs of a plan and print the summary; if it ends early, print how to continue."""
     terminal, code = Terminal(), WRONG
     try:
         study = api.train(plan, terminal)
@@ -58,7 +58,7 @@ def sweep(plan: Plan) -> Outcome:
     except DiskFull as full:
         terminal.remark(api.no_space(plan, full))
         code = FAILED
-    except PlanError as error:  # of a later round: tuning found another value than was scored before, say
+    except PlanError as error:  # of a later round, for example if tuning now chooses another value than before
         for problem in error.problems:
             terminal.remark(str(problem))
     except Refused as error:
@@ -67,7 +67,7 @@ def sweep(plan: Plan) -> Outcome:
 
 
 def verdicts(study: Study) -> dict[str, object]:
-    """A study as `--json` has it: its runs, and what they show."""
+    """A study for `--json`: its runs, cells, effects and claims."""
     tables = {"cells": evidence.cells(study), "effects": evidence.effects(study), "claims": evidence.claims(study)}
     overall = evidence.replication(study.manifest, tables["claims"])
     return {"study": study.manifest.study, "runs": study.runs, **tables, "replicated": overall, "notes": study.notes}

@@ -1,4 +1,4 @@
-"""ablate sync [STUDY]: replays a study's runs to its tracking service, each once."""
+"""ablate sync [STUDY]: uploads a study's runs to its tracking service, each once."""
 
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
@@ -7,7 +7,7 @@ from ablate.results.run import Run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Replay a study, the newest by default, and say what came of it; the exit code."""
+    """Replay a study (default: the newest) and print the outcome; returns the exit code."""
     parser = Parser("ablate sync", "Replay a study to its tracking service.")
     usage = "default: the newest; user=[my_package] for a tracking service of your own"
     parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=usage)
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def replay(mirror: Mirror, paths: list[str]) -> list[str]:
-    """Replay what a study's tracking services lack of its runs; lines about what went where."""
+    """Replay the parts of runs that the study's tracking services lack; returns lines that describe the outcome."""
     with mirror.lock() as lock:
         if not mirror.take(lock, wait=False):
             return [f"{mirror.study}: a mirror is at work on it already"]

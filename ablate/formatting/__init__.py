@@ -1,6 +1,6 @@
-"""Numbers and verdicts as people read them, the same in the summary, the figures and the tables.
+"""Formatting of numbers and verdicts, shared by the summary, figures and tables.
 
-Numbers have a typographic minus, and no sign where they are shown as zero.
+Numbers have a typographic minus, and no sign if they round to zero.
 """
 
 import difflib
@@ -10,21 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 MINUS = "−"
-MOST_PLACES = 9  # of a number that is not shown as zero
-# What moves a terminal's cursor, turns the direction of a line, ends lines in few programs, or has no width: a name
-# could pass for another, and of U+FEFF a PDF by matplotlib is an IndexError.
+MOST_PLACES = 9  # the most decimal places of an interval's end
+# Control characters, direction marks, unusual line ends and zero-width characters: they could disguise a name, and
+# U+FEFF raises an IndexError in matplotlib's PDF backend.
 ACTING = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
-OPEN = ("undecided", "withheld", "none", "descriptive")  # verdicts that say nothing
+OPEN = ("undecided", "withheld", "none", "descriptive")  # verdicts without a conclusion
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
-PER = "per "  # how the unit of a trend begins
-SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of studies with timing=isolated
-LOOKS = "looks "  # what a verdict begins with that is exploratory
+PER = "per "  # the start of a trend's unit
+SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of timing=isolated
+LOOKS = "looks "  # the start of an exploratory verdict
 
 
 def scientific(value: float) -> str:
-    """A positive setting in short: 1e-3, 2.5e-4, 0.1, 3."""
+    """A positive value in short form: 1e-3, 2.5e-4, 0.1, 3."""
     if 0.01 <= value < 1e4:
         return f"{value:g}"
     mantissa, exponent = f"{value:e}".split("e")
@@ -32,13 +32,13 @@ def scientific(value: float) -> str:
 
 
 def decimals(widths: Iterable[float]) -> int:
-    """Decimal places that give the narrowest of `widths` two significant digits; between 3 and 6."""
+    """Decimal places for two significant digits in the narrowest of `widths`; between 3 and 6."""
     known = [width for width in widths if math.isfinite(width) and width > 0]
     return min(max(3, 1 - math.floor(math.log10(min(known)))), 6) if known else 3
 
 
 def number(value: float, places: int, signed: bool = False) -> str:
-    """A number with a typographic minus: 2.061, 0.053, −0.053; 0.000, by `plus`; "–" for none."""
+    """A number with a typographic minus: 2.061, 0.053, −0.053; "–" if it is not finite."""
     if not math.isfinite(value):
         return "–"
     text = plus(value, f".{places}f")
@@ -46,28 +46,28 @@ def number(value: float, places: int, signed: bool = False) -> str:
 
 
 def plus(value: float, form: str) -> str:
-    """A finite number in a format, with its sign: +0.13, −1.67.  What comes to zero as it is shown has none: 0.00."""
+    """A finite number in a format, with its sign unless it rounds to zero: +0.13, −1.67, 0.00."""
     text = f"{abs(value):{form}}"
     return ("" if float(text) == 0 else MINUS if value < 0 else "+") + text
 
 
 def percent(fraction: float) -> str:
-    """A signed share in per cent: +0.1 %, −12.0 %, 0.0 %."""
+    """A signed fraction in per cent: +0.1 %, −12.0 %, 0.0 %."""
     return f"{plus(fraction * 100, '.1f')} %"
 
 
 def remainder(fraction: float) -> str:
-    """A difference that a match has left: +0.13 %, −1.67 %, 0 %."""
+    """The remaining relative difference of a matched cell: +0.13 %, −1.67 %, 0 %."""
     return f"{plus(fraction * 100, '.2f')} %" if fraction else "0 %"
 
 
 def p_text(p: float) -> str:
-    """A p-value, with more digits if small or just below 5 %: 0.031, 0.0497, 0.0003, "< 0.0001"; "–" for none."""
+    """A p-value, with more digits if small or just below 5 %: 0.031, 0.0497, 0.0003, "< 0.0001"; "–" for NaN."""
     return "< 0.0001" if p < 1e-4 else number(p, 4 if p < 1e-3 or 0.0495 <= p < 0.05 else 3)
 
 
 def span(mean: float, low: float, high: float, places: int) -> str:
-    """A difference with its interval, −0.053 [−0.079, −0.027]; without one the difference alone."""
+    """A difference with its interval, −0.053 [−0.079, −0.027]; the difference alone if there is none."""
     text = number(mean, places, signed=True)
     if not math.isfinite(low):
         return text
@@ -75,8 +75,8 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 
 def ends(low: float, high: float, places: int, signed: bool = False) -> str:
-    """The ends of an interval: "−0.079, −0.027".  An end so near to zero that it would be shown as that has the digits
-    that it takes, where the interval does not hold zero: "+0.0003, +0.027", since that is what decides.
+    """The ends of an interval: "−0.079, −0.027".  If the interval excludes zero, an end that would round to zero gets
+    more digits, as in "+0.0003, +0.027", since excluding zero decides the verdict.
     """
 
     def digits(end: float) -> int:
@@ -88,26 +88,26 @@ def ends(low: float, high: float, places: int, signed: bool = False) -> str:
 
 
 def plain(size: float) -> str:
-    """A positive number with the digits that it has: 0.01, 2, 0.0005."""
+    """A positive number without trailing zeros: 0.01, 2, 0.0005."""
     return f"{size:.10f}".rstrip("0").rstrip(".")
 
 
 def columns(rows: Sequence[Sequence[str]], numeric: bool = False) -> list[str]:
-    """Rows of texts as lines of equal columns, two spaces apart; where `numeric`, all but the first end together."""
+    """Rows as lines of aligned columns, two spaces apart; with `numeric`, all but the first are right-aligned."""
     first, *rest = [max(map(len, column)) for column in zip(*rows, strict=True)] or [0]
     justify = str.rjust if numeric else str.ljust
     return ["  ".join([row[0].ljust(first), *map(justify, row[1:], rest)]).rstrip() for row in rows]
 
 
 def show(level: Any) -> str:
-    """A factor's level as it is typed: 0.001, true, null, swiglu."""
+    """A factor's level as on the command line: 0.001, true, null, swiglu."""
     if isinstance(level, bool) or level is None:
         return {True: "true", False: "false", None: "null"}[level]
     return f"{level:.6g}" if isinstance(level, float) else str(level)
 
 
 def setting(value: Any) -> str:
-    """Any value of a setting in short: 1e-3, 100, true, swiglu."""
+    """A setting's value in short form: 1e-3, 100, true, swiglu."""
     return scientific(value) if isinstance(value, float) and value > 0 else show(value)
 
 
@@ -120,7 +120,7 @@ def size(params: float) -> str:
 
 
 def passes(fraction: float | None) -> str:
-    """How much of the training data is seen: 0.3 % of one pass, 8 % of one pass, 1.5 passes; None: it never repeats."""
+    """Passes over the training data: 0.3 % of one pass, 8 % of one pass, 1.5 passes; None if data never repeats."""
     if fraction is None:
         return "fresh data"
     if fraction > 1:
@@ -139,7 +139,7 @@ def duration(seconds: float) -> str:
 
 
 def verdict(row: Any) -> str:
-    """The verdict of one row of effects in words, with its reason where there is none."""
+    """The verdict of a row of effects in words, or why there is none."""
     word = leaning(row.verdict)
     if word in ("better", "worse"):
         lower = bool(row.lower_is_better) == (word == "better")
@@ -168,37 +168,37 @@ def verdict(row: Any) -> str:
 
 
 def crossed(row: Any, word: str) -> str:
-    """A decided interaction of two levels: "interaction: post fares worse with optim.warmup=0"; else nothing."""
+    """A decided interaction of two levels: "interaction: post fares worse with optim.warmup=0"; else empty."""
     factors = getattr(row, "factor", "").split(" x ")
     levels = row.level.split(", ") if row.kind == "interaction" else []
-    if row.note or len(factors) != 2 or len(levels) != 2:  # a sum of several
+    if row.note or len(factors) != 2 or len(levels) != 2:  # several levels combined
         return ""
-    fares = "fares" if word == row.verdict else "seems to fare"  # an exploratory one
+    fares = "fares" if word == row.verdict else "seems to fare"  # "seems": exploratory
     return f"interaction: {levels[0]} {fares} {word} with {factors[1]}={levels[1]}"
 
 
 def conditional(row: Any) -> str:
-    """A verdict about the seeds that trained: "equivalent within ±0.01 (8 of 8 trained, failure rate < 32 %)"."""
+    """A verdict given the seeds that trained: "equivalent within ±0.01 (8 of 8 trained, failure rate < 32 %)"."""
     return f"{row.verdict.partition(' among ')[0]} within {margin(row)} ({row.note})"
 
 
 def leaning(verdict: str) -> str:
-    """A verdict without the word that marks it as exploratory: better, of *better* and of *looks better*."""
+    """A verdict without its exploratory mark: better for *better* and *looks better*."""
     return verdict.removeprefix(LOOKS)
 
 
 def over(row: Any) -> str:
-    """How many seeds a row rests on: "n = 5", "unpaired, n = 5"."""
+    """The number of seeds of a row: "n = 5", "unpaired, n = 5"."""
     return f"{'' if row.paired else 'unpaired, '}n = {row.n}"
 
 
 def margin(row: Any) -> str:
-    """The margin of a row of effects: "±0.01", "±2 % of the training steps"; nothing without one."""
+    """The margin of a row of effects: "±0.01", "±2 % of the training steps"; empty without one."""
     return bounds(row.margin, row.margin_steps)
 
 
 def bounds(size: float, steps: float) -> str:
-    """A margin in the metric's unit, or as a share of the training steps: NaN is what it is not given in."""
+    """A margin in the metric's unit (`size`) or as a fraction of the training steps; NaN where not given."""
     if math.isfinite(size):
         return f"±{plain(size)}"
     return f"±{100 * steps:g} % of the training steps" if math.isfinite(steps) else ""
@@ -211,18 +211,18 @@ def between(least: float, most: float) -> str:
 
 
 def lost(row: Any) -> list[str]:
-    """What became of a cell's runs that gave no number: "2 of 3 diverged", "1 of 3 failed", "1 of 3 missing"."""
+    """A cell's runs without a number, by reason: "2 of 3 diverged", "1 of 3 failed", "1 of 3 missing"."""
     counts = [(name, getattr(row, name)) for name in ("diverged", "failed", "missing")]
     return [f"{count} of {row.runs} {name}" for name, count in counts if count]
 
 
 def ranks(row: Any) -> str:
-    """In how many seeds the level came out lower and higher than the reference, as "lower 0, higher 2, tied 1"."""
+    """The number of seeds with the level lower or higher than the reference: "lower 0, higher 2, tied 1"."""
     return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
 
 
 def rough(share: float) -> str:
-    """A positive share in per cent: 51 %, under 1 %."""
+    """A positive fraction in whole per cent: 51 %, under 1 %."""
     return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
 
 
@@ -248,55 +248,55 @@ def metric_name(metric: str) -> str:
 
 
 def p_words(p: float, correction: str = "") -> str:
-    """A p-value in a sentence: "Holm p = 0.0003", "p < 0.0001"; nothing where there is none."""
+    """A p-value for a sentence: "Holm p = 0.0003", "p < 0.0001"; empty if there is none."""
     if not known(p):
         return ""
     return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip()
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in a row: "a", "a and b", "a, b and c"."""
+    """Names as an enumeration: "a", "a and b", "a, b and c"."""
     names = list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def few(names: Iterable[str], most: int) -> str:
-    """The first names in a row: "a, b, …"."""
+    """The first names of a list: "a, b, …"."""
     names = list(names)
     return ", ".join(names[:most]) + ", …" * (len(names) > most)
 
 
 def first_of(names: Iterable[str], most: int) -> str:
-    """The first names in a row, and how many more there are: "a, b and 3 more"."""
+    """The first names of a list and the number of others: "a, b and 3 more"."""
     names = list(names)
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
 def ranged(values: list[str]) -> str:
-    """All of a few values, the ends of many."""
+    """Up to three values, or the first and the last of more."""
     return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
 
 
 def known(value: Any) -> TypeGuard[float]:
-    """Whether a value is a finite number; None is none."""
+    """Whether a value is a finite number; false for None."""
     return value is not None and math.isfinite(value)
 
 
 def visible(text: str) -> str:
-    """A text with characters that would act, rather than be seen, spelled out: \\x1b."""
+    """A text with control and invisible characters escaped: \\x1b."""
     return ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
-MOST = 12  # names that are listed
+MOST = 12  # the most names that are listed
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The name among those that there are which is most like this one, if any is."""
+    """The most similar choice, or None if none is similar."""
     return next(iter(difflib.get_close_matches(name, list(choices), 1)), None)
 
 
 def instead(name: str, choices: Iterable[str]) -> str:
-    """What to write instead of a name that is not there, as the end of a line: the nearest one, else what there is."""
+    """What to write instead of an unknown name, as the end of a line: the most similar choice, else the choices."""
     there = list(dict.fromkeys(choices))
     if near := nearest(name, there):
         return f"did you mean {near}?"
@@ -304,7 +304,7 @@ def instead(name: str, choices: Iterable[str]) -> str:
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings by dotted name; a mapping without any leaves none."""
+    """Nested settings by dotted name; empty mappings are dropped."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
@@ -312,7 +312,7 @@ def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether a value is a number; true and false are none."""
+    """Whether a value is an int or float, but no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -321,9 +321,9 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def quoted(value: Any) -> Any:
-    """A text that would be read as a formula, with an apostrophe before it; all else as it is.
+    """A value for a spreadsheet: texts that would be read as a formula get an apostrophe in front.
 
-    Numbers stay numbers.  A text that has such an apostrophe of its own gets another, so that `unquoted` is exact.
+    Numbers stay numbers.  A text that already has such an apostrophe gets another, so that `unquoted` is exact.
     """
     if not isinstance(value, str) or NUMBER.fullmatch(value):
         return value
@@ -331,5 +331,5 @@ def quoted(value: Any) -> Any:
 
 
 def unquoted(value: Any) -> Any:
-    """What `quoted` was given."""
+    """The inverse of `quoted`."""
     return value[1:] if isinstance(value, str) and value.startswith("'") and RISKY.match(value.lstrip("'")) else value

@@ -1,4 +1,4 @@
-"""Standard output and error in any encoding, without control characters, whether or not anybody reads them."""
+"""Standard output and error that work in any encoding, escape control characters and survive closed pipes."""
 
 import codecs
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.formatting import visible
 
-# What stands for characters of our texts where an encoding lacks them.
+# Replacements for characters of our texts that an encoding lacks.
 PLAIN = {"−": "-", "–": "-", "—": "-", "±": "+/-", "·": "*", "×": "x", "…": "...", "→": "->", "≥": ">=", "≤": "<="}
 PLAIN |= {"√": "sqrt", "∞": "inf", "‖": "||", "⊙": "*", "α": "alpha", "β": "beta", "λ": "lambda", "σ": "sigma"}
 PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "ε": "eps", "█": "#"}
@@ -19,7 +19,7 @@ ERRORS = "ablate.plain"
 
 
 def plain(error: UnicodeError) -> tuple[str, int]:
-    """An encoder's answer to characters that it lacks: ours in plain letters, others without accents, else "?"."""
+    """Codec error handler: replaces characters by PLAIN, others by their letters without accents, else by "?"."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
@@ -31,9 +31,9 @@ codecs.register_error(ERRORS, plain)
 
 
 class Stream:
-    """Standard output or error.  Broken pipes and full disks are ignored; control characters are spelled out.
+    """Standard output or error.  Broken pipes and full disks are ignored; control characters are escaped.
 
-    Where `raises`, BrokenPipeError is raised: a command that does nothing but show may end then.
+    With `raises`, BrokenPipeError is raised, so that a command that only prints can end.
     """
 
     def __init__(self, stream: Any, raises: bool):
@@ -42,23 +42,23 @@ class Stream:
             stream.reconfigure(errors=ERRORS)
 
     def write(self, text: str) -> int:
-        """Write a text as it may be seen."""
+        """Write a text with control characters escaped."""
         with self.losing():
             self.stream.write(visible(text).replace("\r", "\\x0d"))
         return len(text)
 
     def flush(self) -> None:
-        """Hand over what was written."""
+        """Flush the stream."""
         with self.losing():
             self.stream.flush()
 
     @contextlib.contextmanager
     def losing(self) -> Iterator[None]:
-        """Ignore that nothing can be written; a line on standard error where it is not for want of a reader."""
+        """Ignore errors of writing; reports those other than a broken pipe on standard error."""
         try:
             yield
         except (OSError, ValueError) as error:
-            # Python would try to write the rest at its end.
+            # Else Python would try to write the buffered rest at exit.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, self.stream.fileno())
@@ -74,12 +74,12 @@ class Stream:
 
 
 def prepare(raises: bool = False) -> None:
-    """Make this process's standard streams `Stream`s; `raises` as there."""
-    for number in (0, 1, 2):  # opened where they are closed: the next file that is opened would be taken for them
+    """Replace this process's standard streams by `Stream`s."""
+    for number in (0, 1, 2):  # reopen closed ones, since the next opened file would get their number
         try:
             os.fstat(number)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # the least number that is free
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the least free number
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
@@ -89,7 +89,7 @@ def prepare(raises: bool = False) -> None:
 
 
 def exit_with(main: Callable[[], int]) -> None:
-    """End the process with the exit code of a command that only shows something; early where nobody reads on."""
+    """Exit with the code of a command that only prints; a closed pipe ends it early."""
     prepare(raises=True)
     code: Any = 0
     try:
@@ -106,10 +106,10 @@ def exit_with(main: Callable[[], int]) -> None:
 
 
 def say(message: str) -> None:
-    """Print one line about what goes on, on standard error."""
+    """Print one line on standard error."""
     print(f"ablate: {message}", file=sys.stderr, flush=True)
 
 
 def screen() -> Any:
-    """Standard output for what moves a terminal's cursor, and has spelled out control characters itself."""
+    """The unwrapped standard output, for terminal control sequences; the caller escapes control characters."""
     return sys.stdout.stream if isinstance(sys.stdout, Stream) else sys.stdout

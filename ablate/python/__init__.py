@@ -1,14 +1,14 @@
-"""What `import ablate` offers: studies planned, trained and read from Python, as objects that a notebook shows.
+"""The Python interface of `import ablate`: plans, trains and reads studies, as objects that notebooks display.
 
     import ablate
 
-    plan = ablate.plan("norm=ln,rms", "scale=tiny", seeds=2)    # what would be trained, and what that costs
+    plan = ablate.plan("norm=ln,rms", "scale=tiny", seeds=2)    # what would be trained, and its cost
     study = ablate.run("norm=ln,rms", "scale=tiny", seeds=2)    # trains what is missing, with a progress bar
     study.effects, study.runs, study.curves                     # tables, with a column for each factor
     study.run("rms", seed=0).model()                            # a trained model
 
-Words are those of `ablate -m ...`, each a string.  Keys can be keywords with Python's values: seeds=5,
-norm=["ln", "rms"], **{"optim.lr": [1e-3, 3e-3]}; `words_of` says which.
+Words are those of `ablate -m ...`, each a string.  Keys can also be keyword arguments with Python values: seeds=5,
+norm=["ln", "rms"], **{"optim.lr": [1e-3, 3e-3]}; see `words_of`.
 """
 
 import os
@@ -32,35 +32,35 @@ from ablate.training.load import LoadedRun, load_run
 def plan(*words: str, config_dir: str | None = None, **keys: object) -> Plan:
     """Compose and check every cell of a study, and count its runs; nothing is trained or written.
 
-    `config_dir` is the folder of your own variants.  Raises PlanError: its text is what the command line prints, a line
-    for each mistake, and its `problems` are these lines by key.
+    `config_dir` is the folder of your own variants.  Raises PlanError, whose text is what the command line prints: a
+    line for each mistake; `problems` has them by key.
     """
     return Plan.of(api.plan(words_of(words, keys), config_dir))
 
 
 def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | None = None, **keys: object) -> Study:
-    """Train what a study still lacks, and return it.
+    """Train the missing runs of a study, and return it.
 
-    What has ended is on disk: interrupted at any moment, the same call continues.  Runs that failed are rows with that
-    status.  A `reporter` takes the place of the progress bar.  Raises PlanError as `plan` does, and Refused
-    where the results folder cannot be written or is full.
+    Ended runs are on disk, so after an interruption the same call continues.  Failed runs are rows with that status.
+    A `reporter` replaces the progress bar.  Raises PlanError as `plan` does, and Refused if the results folder cannot
+    be written or the disk is full.
     """
     planned = api.plan(words_of(words, keys), config_dir)
     if planned.dry_run:
         raise PlanError([Problem("dry_run", "trains nothing; ablate.plan(...) shows what would be trained")])
     try:
         study = api.train(planned, reporter or Bar())
-    except DiskFull as full:  # which ends a command, and must not end a notebook's kernel
+    except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
     return Study.of(study)
 
 
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
-    """A run by its folder, or a study by its folder, that of its kept tables, or its name in `results`, or where
-    ABLATE_RESULTS says.
+    """Load a run by its folder, or a study by its folder, the folder of its tables, or its name in `results` (or the
+    folder in ABLATE_RESULTS).
 
-    `user` names the packages of your own that a run's model may be built from: files allow none.  What is damaged is
-    left out, with a warning.  Raises FileNotFoundError where there is neither, `Corrupt` where it cannot be read.
+    `user` names your packages that a run's model may import, which files cannot allow.  Damaged parts are left out with
+    a warning.  Raises FileNotFoundError if it is neither, `Corrupt` if it cannot be read.
     """
     results = Path(os.environ.get("ABLATE_RESULTS", "results"))
     for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
@@ -79,16 +79,16 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     )
 
 
-ONE_VALUE = (*WHOLE, "eval")  # the first parts of keys that cannot be swept: of these, a list is their value
+ONE_VALUE = (*WHOLE, "eval")  # sections and keys that cannot be swept, so that a list is a single value
 HOW = 'write each as a separate string, as in ablate.run("norm=ln,rms", seeds=5)'
 
 
 def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
-    """Words as they are, and keywords as KEY=VALUE.
+    """Words unchanged, and keyword arguments as KEY=VALUE.
 
-    A list sweeps, as commas do: norm=["ln", "rms"] is norm=ln,rms; of a key of the whole study it is the value:
-    seeds=[3, 7].  A tuple is a value that is a list: **{"optim.betas": (0.9, 0.95)}.  Values are strings, numbers,
-    booleans, None, paths, and lists and mappings of these.  Raises PlanError with all that is none.
+    A list sweeps, as commas do: norm=["ln", "rms"] is norm=ln,rms; for a key of the whole study it is the value:
+    seeds=[3, 7].  A tuple is a list as a single value: **{"optim.betas": (0.9, 0.95)}.  Values are strings, numbers,
+    booleans, None, paths, and lists and mappings of these.  Raises PlanError with all invalid ones.
     """
     problems = [Problem("", f"{word!r} is no word; {HOW}") for word in words if not isinstance(word, str)]
     found = [word for word in words if isinstance(word, str)]
@@ -107,14 +107,14 @@ def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
 
 
 def _plain(value: object) -> object:
-    """A value in the types that files hold.  Raises ValueError for what they cannot."""
+    """A value converted to plain types.  Raises ValueError if that is not possible."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | range):
         return [_plain(each) for each in value]
     if isinstance(value, PurePath):
         return str(value)
-    if (item := getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:  # a number of NumPy or torch
+    if (item := getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:  # a scalar of NumPy or torch
         value = item()
     if value is None or type(value) in (bool, int, float, str):
         return value

@@ -1,4 +1,4 @@
-"""A plan and a study that show themselves: a plan's cells, a study's scores and effects, a bar while it is trained."""
+"""Plans and studies with text and HTML representations for notebooks, and a progress bar for training."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from ablate.training.load import LoadedRun, load_run
 if TYPE_CHECKING:
     import pandas
 
-SHOWN = 16  # rows; all are in the tables
+SHOWN = 16  # the most rows in a representation; the tables have all
 
 
 class Plan(runs.Plan):
-    """A plan as `ablate.plan` returns it: `manifest` has its cells and runs, `todo` those that are to be trained."""
+    """The plan that `ablate.plan` returns: `manifest` has its cells and runs, `todo` the runs to train."""
 
     @classmethod
     def of(cls, plan: runs.Plan) -> Plan:
-        """A plan as one that shows itself."""
+        """Convert a plan to this class."""
         return cls(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
 
     def __repr__(self) -> str:
@@ -47,21 +47,21 @@ class Plan(runs.Plan):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Study(tables.Study):
-    """A study as `ablate.run` and `ablate.load` return it: see `ablate.results.study.Study` for its tables.
+    """The study that `ablate.run` and `ablate.load` return: see `ablate.results.study.Study` for its tables.
 
     effects  one row per contrast of the design, with its interval and verdict: `ablate.evidence.effects`
     """
 
     @classmethod
     def of(cls, study: tables.Study) -> Study:
-        """A study as one that shows itself."""
+        """Convert a study to this class."""
         return cls(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
 
     @functools.cached_property
     def effects(self) -> pandas.DataFrame:
-        """The effects in the study's own metric, one row per contrast, with a column for each factor.
+        """The effects in the study's metric, one row per contrast, with a column for each factor.
 
-        A factor's column holds the level that all cells on the level's side have; None where they differ in it.
+        A factor's column holds its level in all cells on the side of the contrast's level; None if they differ.
         """
         found, cells = evidence.effects(self), {cell.id: cell.levels for cell in self.manifest.cells}
         sides = [[cells[cell] for cell in contrast.side(1)] for contrast in evidence.contrasts(self.manifest)]
@@ -72,10 +72,10 @@ class Study(tables.Study):
         return found.assign(**columns)
 
     def run(self, cell: str, seed: int, user: Iterable[str] = ()) -> LoadedRun:
-        """A run by its cell's label or id, and its seed: its configuration, steps, result, and `model()`.
+        """A run by its cell's label or id and its seed, with its configuration, steps, result and `model()`.
 
-        `user` names the packages of your own that its model may be built from.  Raises KeyError where the study has no
-        such run, FileNotFoundError where it has not begun, or the study was read from kept tables.
+        `user` names your packages that its model may import.  Raises KeyError if the study has no such run, and
+        FileNotFoundError if the run has not begun or the study was read from tables without runs.
         """
         labels = {one.id: one.label for one in self.manifest.cells}
         found = [run for run in self.manifest.runs if cell in (run.cell, labels[run.cell]) and run.seed == seed]
@@ -113,7 +113,7 @@ class Study(tables.Study):
         return f"{naming.title(self.manifest)}: {formatting.counted(len(self.manifest.cells), 'cell')}, {ended}"
 
     def _below(self, table: pandas.DataFrame) -> list[str]:
-        """How many rows are not shown, and how many notes there are."""
+        """Lines with the number of rows left out and the number of notes."""
         lines = [f"… {len(table) - SHOWN} more"] * (len(table) > SHOWN)
         notes = formatting.counted(len(self.notes), "note")
         return lines + [f"{notes} of what is damaged or missing: .notes"] * bool(self.notes)
@@ -124,14 +124,14 @@ def _rows(table: pandas.DataFrame) -> list[Any]:
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows of texts as an HTML table; what they hold is shown as it is."""
+    """Rows of texts as an HTML table; texts are escaped."""
     lines = [("th", heads), *(("td", row) for row in rows)]
     cells = ("".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) for tag, texts in lines)
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def paragraph(lines: Iterable[str]) -> str:
-    """Lines of text as a paragraph of HTML."""
+    """Lines of text as an HTML paragraph."""
     return f"<p>{'<br>'.join(map(escape, lines))}</p>"
 
 
@@ -140,24 +140,24 @@ FORMAT = "{percentage:3.0f} % {bar:30} {desc}"
 
 
 class Bar:
-    """A reporter for notebooks and terminals: a bar on standard error while runs are trained; remarks are warnings."""
+    """A reporter for notebooks and terminals: a progress bar on standard error, and remarks as warnings."""
 
     def remark(self, text: str) -> None:
-        """A warning."""
+        """Issue a warning."""
         warnings.warn(text, stacklevel=2)
 
     def training(self, plan: runs.Plan) -> AbstractContextManager[None]:
-        """The bar, where anybody sees it."""
+        """Show the progress bar if standard error is visible."""
         if not is_visible():
             return contextlib.nullcontext()
         return follow(plan.results, plan.manifest.study, plan.todo, _show)
 
     def ended(self, plan: runs.Plan, study: tables.Study, seconds: float | None) -> None:
-        """Nothing: the study is returned, and shows itself."""
+        """Do nothing: the caller gets the study, which displays itself."""
 
 
 def is_visible() -> bool:
-    """Whether standard error can be written over: on a terminal, and in a notebook."""
+    """Whether standard error is a terminal, or this is a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
