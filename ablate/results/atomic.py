@@ -23,7 +23,7 @@ def no_link(path: str, flags: int) -> int:
 
 
 def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
-    """Replace the content of `path` atomically: readers, and a process killed meanwhile, leave the old or the new file.
+    """Replace the content of `path` atomically: a reader, also after a kill, sees the old file or the new one.
 
     `check` raises if this process may no longer replace the file.  OSErrors name the file.
     """
