@@ -72,11 +72,11 @@ def survey(results: Path) -> Found:
     manifests, untouched = _manifests(studies)
     used = {run.path for manifest in manifests.values() for run in manifest.runs}
     free = [run for run in runs if run.path not in busy]
-    lone = [run for run in free if run.path not in used]
-    if lone and (busy or untouched):  # a running command may use them, though another one has replaced its manifest
+    orphans = [run for run in free if run.path not in used]
+    if orphans and (busy or untouched):  # a running command may use them under a replaced manifest
         whose = "a command at work" if busy else "another one"
-        untouched.append(f"{counted(len(lone), 'run')} that no readable study refers to: {whose} may")
-        free, lone = [run for run in free if run.path in used], []
+        untouched.append(f"{counted(len(orphans), 'run')} that no readable study refers to: {whose} may")
+        free, orphans = [run for run in free if run.path in used], []
     items: list[Item] = []
     for run in free:
         items += _debris(run.folder, now, run)
@@ -88,7 +88,7 @@ def survey(results: Path) -> Found:
         if run.weights_file.exists():
             items.append(Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run))
     items += [item for folder in manifests if not folder.is_symlink() for item in _debris(folder, now, None)]
-    items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
+    items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in orphans]
     left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
     links += [study for study in studies if study.is_symlink()]

@@ -80,7 +80,7 @@ def about(manifest: Manifest) -> list[str]:
     claims = list(manifest.claims.values())
     late = sum(not entry.registered for entry in claims)
     when = f"{late} post hoc: written when there were results" if late else "registered: written before any result"
-    lines = naming.asked(manifest)
+    lines = naming.question_lines(manifest)
     lines += [f"zip: {', '.join(manifest.zip)} change together"] if manifest.zip else []
     return lines + ([f"{counted(len(claims), 'claim')}, {when}"] if claims else [])
 

@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
     def kept(self, name: str) -> Path | None:
         """The folder of a study's complete tables, if they are for the current study file; else None."""
-        now = self.read(name).asked.kept.get("asks")
+        now = self.read(name).request.kept.get("asks")
         if now is None:  # the file cannot be read, which its command reports
             return None
         for folder in sorted(file.parent for file in self.tables.glob(f"*/{MANIFEST}")):

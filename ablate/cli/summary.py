@@ -28,7 +28,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
-    lines = [_title(study, wall_seconds), *naming.asked(study.manifest), _scope(study), _metric(study)]
+    lines = [_title(study, wall_seconds), *naming.question_lines(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
     lines += [*_effects(study, table), *_speed(study)]
     if study.manifest.tuning:  # effects with all cells at the same value of the tuned key

@@ -130,24 +130,24 @@ def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:
     return [{cell.id for cell in cells if holds(cell.levels, side | claim.at)} for side in claim.sides]
 
 
-def levels_of(asked: Any) -> list[Any]:
+def levels_of(wanted: Any) -> list[Any]:
     """A factor's levels in a side as a list, though a single level may be given alone."""
-    return asked if isinstance(asked, list) else [asked]
+    return wanted if isinstance(wanted, list) else [wanted]
 
 
 def holds(levels: dict[str, Level], side: Side) -> bool:
     """Whether a cell's levels match a side; a zipped factor can be named by any of its keys."""
     alone = _alone(levels)
-    return all(key in alone and _among(alone[key], levels_of(asked), key in levels) for key, asked in side.items())
+    return all(key in alone and _among(alone[key], levels_of(wanted), key in levels) for key, wanted in side.items())
 
 
-def _among(level: Any, asked: list[Any], own: bool) -> bool:
+def _among(level: Any, wanted: list[Any], own: bool) -> bool:
     """Whether a level is among those listed, compared also as text, since levels of zipped keys (not `own`) are texts.
 
     None is not compared as text, since "None" can be the name of another level.
     """
-    texts = {str(each) for each in asked if each is not None or not own}
-    return level in asked or (level is not None and str(level) in texts)
+    texts = {str(each) for each in wanted if each is not None or not own}
+    return level in wanted or (level is not None and str(level) in texts)
 
 
 def _alone(levels: dict[str, Level]) -> dict[str, Level]:

@@ -172,11 +172,11 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
     if not isinstance(side, dict) or not side:
         yield f"{where}: {side!r} must map factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
         return
-    for key, asked in side.items():
+    for key, named in side.items():
         if key not in factors:
             yield f"{where}: {key} is not a factor of this study; {instead(str(key), factors)}"
             continue
-        several = levels_of(asked)
+        several = levels_of(named)
         for level in (level for i, level in enumerate(several) if level in several[:i]):
             yield f"{where}: {key} has {level} twice; write each level once"
         for level in several:
@@ -184,7 +184,7 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
                 known = [str(each) for each in factors[key]]
                 other = instead(level if isinstance(level, str) else "", known)  # no spelling hints for numbers
                 yield f"{where}: {key} has no level {level}; {other}"
-        if asked == []:
+        if named == []:
             yield f"{where}: {key} has no levels; write at least one"
 
 
@@ -272,8 +272,8 @@ def _absent(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     """A level in a claim that no cell has together with the other levels of its side; None if there is none."""
     for side in claim.sides:
         whole = claim.at | side
-        for key, asked in whole.items():
-            for level in levels_of(asked):
+        for key, named in whole.items():
+            for level in levels_of(named):
                 if not any(holds(cell.levels, whole | {key: level}) for cell in cells):
                     return f"{key}={level}"
     return None

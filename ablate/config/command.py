@@ -32,7 +32,7 @@ class Command:
 
     words: tuple[str, ...]
     groups: Groups
-    asked: Asked
+    request: StudyRequest
     fixed: list[str]  # overrides of one value
     swept: dict[str, list[str]]  # the overrides of each swept key's levels
     problems: list[Problem]
@@ -47,7 +47,7 @@ class Command:
     @property
     def given(self) -> set[str]:
         """The keys that the command line sets itself, without those of its study file."""
-        return {*map(key_of, self.asked.overrides)} - self.asked.of_file
+        return {*map(key_of, self.request.overrides)} - self.request.of_file
 
 
 def read_command(words: Sequence[str], config_dir: str | None) -> Command:
@@ -61,14 +61,16 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
     variants = [file for file in groups.own if file.parent.name != "experiment"]  # study files are read separately
     if wrong := list(_folder_problems(groups, variants)):
         raise PlanError(wrong)
-    asked = read_study(list(words), groups)
-    parsed = parse(asked.overrides, groups)
+    request = read_study(list(words), groups)
+    parsed = parse(request.overrides, groups)
     # A user's file with the name of a built-in variant or study would shadow it.
     own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in groups.own}
     same = [file for file, folder in own.items() if (folder / file.name).exists()]
     message = "has the name of a variant or a study of ablate's; give it another"
     taken = [Problem("--config-dir", f"{file} {message}") for file in same]
-    return Command(tuple(words), groups, asked, parsed.fixed, parsed.swept, asked.problems + parsed.problems + taken)
+    return Command(
+        tuple(words), groups, request, parsed.fixed, parsed.swept, request.problems + parsed.problems + taken
+    )
 
 
 def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
@@ -132,7 +134,7 @@ WORDS = {"true", "false", "null", "nan", "inf"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class StudyRequest:
     """A command line merged with its study file: plain overrides, and the other entries of the file."""
 
     overrides: list[str]
@@ -147,11 +149,11 @@ class Asked:
 
     def placed(self, problem: Problem) -> Problem:
         """A problem, with the file's name before the key if the file sets that key."""
-        mine = key_of(problem.key) in self.of_file
-        return Problem(f"{self.file}: {problem.key}", problem.message) if mine else problem
+        in_file = key_of(problem.key) in self.of_file
+        return Problem(f"{self.file}: {problem.key}", problem.message) if in_file else problem
 
 
-def read_study(overrides: list[str], groups: Groups) -> Asked:
+def read_study(overrides: list[str], groups: Groups) -> StudyRequest:
     """Merge the command line with the study file that it names, if any, into plain overrides."""
     named = [text for text in overrides if key_of(text) == "experiment"]
     rest = [text for text in overrides if text not in named]
@@ -161,26 +163,28 @@ def read_study(overrides: list[str], groups: Groups) -> Asked:
         problems = [Problem(text, message) for text in tiers]
         meant = [text for text in rest if nearest(key_of(text), ["experiment"])]
         rest = [text for text in rest if text not in meant]
-        return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
+        return StudyRequest(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
     known, name = groups.studies, named[0].partition("=")[2]
     if len(named) > 1 or "," in name:
-        return Asked(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])
+        return StudyRequest(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])
     if name not in known:
-        return Asked(rest, problems=[Problem(named[0], f"no such study file; {instead(name, known)}")])
+        return StudyRequest(rest, problems=[Problem(named[0], f"no such study file; {instead(name, known)}")])
     file = str(known[name]) if known[name] in groups.own else f"experiments/{name}.yaml"
     try:
         call = calls(read_plain(known[name]))
         loaded = OmegaConf.load(known[name])
         found = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
     except Corrupt as error:
-        return Asked(rest, problems=[Problem(file, unread(error, known[name]))])
+        return StudyRequest(rest, problems=[Problem(file, unread(error, known[name]))])
     except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        return Asked(rest, problems=[Problem(file, f"cannot be read ({reason})")])
+        return StudyRequest(rest, problems=[Problem(file, f"cannot be read ({reason})")])
     if call:
-        return Asked(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
+        return StudyRequest(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
     if not isinstance(found, dict):
-        return Asked(rest, problems=[Problem(file, "must be a mapping; write keys and values, as in study: NAME")])
+        return StudyRequest(
+            rest, problems=[Problem(file, "must be a mapping; write keys and values, as in study: NAME")]
+        )
     content = {str(key): value for key, value in found.items()}
     return _merged(name, file, content, rest, Reader(file, groups))
 
@@ -194,7 +198,7 @@ def _is_one_of(key: str, keys: set[str]) -> bool:
     return key in keys or key.partition(".")[0] in keys
 
 
-def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> Asked:
+def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> StudyRequest:
     """A file's overrides, replaced by those of its tier and of the command line."""
     entries = reader.entries(content)
     factors = content.get("factors", {})
@@ -202,14 +206,16 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     levels = {str(key): each for key, each in known if isinstance(each, list)}  # that claims may name
     claims, wrong = read_claims(content.get("claims", {}), levels, content.get("at"))
     named = content.get("claims")
-    replicated, unmet = read_criterion(content.get("replicated"), map(str, named) if isinstance(named, dict) else ())
-    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unmet]]
+    replicated, criterion_problems = read_criterion(
+        content.get("replicated"), map(str, named) if isinstance(named, dict) else ()
+    )
+    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *criterion_problems]]
     given: dict[str, list[str]] = {}
     for text in rest:
         given.setdefault(key_of(text), []).append(text)
     tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
-    kept, unfit = _texts(file, content)
-    judged = filter(None, [kept["effects"]])
+    kept, text_problems = _texts(file, content)
+    effects = filter(None, [kept["effects"]])
     tiered, found = _tier(file, content.get("tiers", {}), tier, reader)
     changes = sorted(text for text in rest if not _is_one_of(key_of(text), SAME_STUDY))
     other = "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6] if changes else ""
@@ -220,9 +226,9 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     more = [text for text in typed if not _is_one_of(key_of(text), RUNNING)]
     # A digest of all settings, claims and criteria tells whether the file was edited since the study was planned.
     needed = [replicated.as_json()] if replicated else []
-    whole = [sorted([*placed, *more, *judged]), {name: claim.as_json() for name, claim in claims.items()}, *needed]
+    whole = [sorted([*placed, *more, *effects]), {name: claim.as_json() for name, claim in claims.items()}, *needed]
     asks = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]
-    return Asked(
+    return StudyRequest(
         [*placed, *typed],
         name,
         file,
@@ -230,7 +236,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         claims,
         replicated,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
-        reader.problems + problems + unfit + found,
+        reader.problems + problems + text_problems + found,
         frozenset(made.keys() - given.keys()),
     )
 

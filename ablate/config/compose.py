@@ -189,7 +189,7 @@ class Composer:
         refuse_misshapen(resolved)
         return {str(key): value for key, value in resolved.items()}
 
-    def parted(self, groups: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    def split(self, groups: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
         """Split choices into those that set only their own group, if Hydra can do without them, and the rest."""
         alone = [text for text in groups if self.stands_alone(text)]
         rest = tuple(text for text in groups if text not in alone)
@@ -199,7 +199,7 @@ class Composer:
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
         """The configuration of these choices of groups, and every group's variant; cached."""
         if groups not in self.made:
-            alone, rest = self.parted(groups)
+            alone, rest = self.split(groups)
             self.made[groups] = self.joined(groups, rest) if alone else self.composed(groups)
         return self.made[groups]
 
@@ -245,12 +245,12 @@ class Composer:
     def section(self, text: str, rest: tuple[str, ...]) -> Any:
         """A group as Hydra would compose it: base schema, then the variant's file, then the settings of `rest`."""
         if (text, *rest) not in self.sections:
-            group, frame = text.partition("=")[0], copied(blank())
+            group, schema = text.partition("=")[0], copied(blank())
             for part in (OmegaConf.create({group: self.file(text)}), *self.shared(rest)):
-                frame.merge_with(part)
+                schema.merge_with(part)
             if group in OWNED:
-                OmegaConf.set_struct(frame[group], None)
-            self.sections[text, *rest] = frame._get_node(group)
+                OmegaConf.set_struct(schema[group], None)
+            self.sections[text, *rest] = schema._get_node(group)
         return self.sections[text, *rest]
 
     def shared(self, rest: tuple[str, ...]) -> list[Any]:

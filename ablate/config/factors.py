@@ -47,8 +47,8 @@ class Design:
 
 def arrange(command: Command) -> Design:
     """The factors and cells of a command; if there are problems, one cell per level."""
-    asked = given(command, "design")
-    kind = asked if isinstance(asked, str) and asked in DESIGNS else "grid"  # the schema reports other values
+    design = given(command, "design")
+    kind = design if isinstance(design, str) and design in DESIGNS else "grid"  # the schema reports other values
     keys, problems = zipped(command)
     values = {key: [parsed(level).value() for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
@@ -70,29 +70,29 @@ def given(command: Command, key: str) -> Any:
 
 def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
     """The swept keys of each factor in the order given, and the problems of `zip`."""
-    asked, swept = given(command, "zip") or [], command.swept
-    asked = [str(key) for key in asked] if isinstance(asked, list) else []  # the schema reports other values
-    counts = {key: len(swept[key]) for key in asked if key in swept}
+    zip_keys, swept = given(command, "zip") or [], command.swept
+    zip_keys = [str(key) for key in zip_keys] if isinstance(zip_keys, list) else []  # the schema reports other values
+    counts = {key: len(swept[key]) for key in zip_keys if key in swept}
     misread = {problem.key.partition("=")[0].lstrip("+") for problem in command.problems}
-    unswept = [key for key in asked if key not in swept and key not in misread]
+    unswept = [key for key in zip_keys if key not in swept and key not in misread]
     there = f"choose from {', '.join(swept)}" if swept else "give each several values"
     verb = "is" if len(unswept) == 1 else "are"
     problems = [Problem("zip", f"{', '.join(unswept)} {verb} not swept; {there}")] if unswept else []
-    if len(asked) == 1 or len(set(asked)) < len(asked):
-        problems.append(Problem("zip", f"[{','.join(asked)}] must name two different keys or more"))
+    if len(zip_keys) == 1 or len(set(zip_keys)) < len(zip_keys):
+        problems.append(Problem("zip", f"[{','.join(zip_keys)}] must name two different keys or more"))
     if len(set(counts.values())) > 1:
         sizes = ", ".join(f"{key} has {count} values" for key, count in counts.items())
         problems.append(Problem("zip", f"{sizes}; write equally many for each"))
-    if problems or len(counts) < len(asked) or not asked:
+    if problems or len(counts) < len(zip_keys) or not zip_keys:
         return {key: [key] for key in swept}, problems
     keys: dict[str, list[str]] = {}
     for key in swept:
-        keys |= {"+".join(asked): asked} if key in asked else {key: [key]}
+        keys |= {"+".join(zip_keys): zip_keys} if key in zip_keys else {key: [key]}
     return keys, []
 
 
 def _choose_base(
-    design: str, typed: dict[str, list[tuple[Any, ...]]], keys: dict[str, list[str]], asked: Any
+    design: str, typed: dict[str, list[tuple[Any, ...]]], keys: dict[str, list[str]], reference: Any
 ) -> tuple[dict[str, int], list[Problem]]:
     """The reference's level of each compared factor, and the problems of `reference`.
 
@@ -100,14 +100,14 @@ def _choose_base(
     """
     compared = [name for name in keys if is_component(keys[name])] if design == "grid" else []
     base = {name: len(typed[name]) - 1 if design == "leave_one_out" else 0 for name in compared or keys}
-    if asked is None:
+    if reference is None:
         return base, []
-    if not isinstance(asked, dict):
-        return base, [Problem("reference", f"{asked!r} must be a mapping; write reference={{norm:rms}}")]
+    if not isinstance(reference, dict):
+        return base, [Problem("reference", f"{reference!r} must be a mapping; write reference={{norm:rms}}")]
     if design == "cumulative":
         return base, [Problem("reference", "design=cumulative starts from the first values; put yours first")]
     problems = []
-    for key, level in asked.items():
+    for key, level in reference.items():
         name = next((name for name in base if key == name or key in keys[name]), None)
         if name is None:
             message = f"{key} is not compared here; choose from {', '.join(base) or 'none'}"

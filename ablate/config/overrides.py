@@ -157,7 +157,7 @@ def refuse_misshapen(config: dict[Any, Any]) -> None:
     for name in (*SECTIONS, *VARIED, "data"):
         if not isinstance(config[name], dict):
             raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
-    for frame, values in ((Config, config), *((SECTIONS[name], config[name]) for name in SECTIONS)):
-        for field in dataclasses.fields(frame):
+    for schema, values in ((Config, config), *((SECTIONS[name], config[name]) for name in SECTIONS)):
+        for field in dataclasses.fields(schema):
             if wrong := misshapen(str(field.type), values.get(field.name)):
                 raise ValueError(wrong)

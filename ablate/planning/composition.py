@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from ablate.config.blame import blame, unreached
 from ablate.config.claims import metric_problems
-from ablate.config.command import Asked, read_command
+from ablate.config.command import StudyRequest, read_command
 from ablate.config.components import RESERVED, defaults_of
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import patterned
@@ -66,7 +66,7 @@ def compose_cells(design: Design) -> Composition:
                 cells = [composer.compose(each) for each in arrange(command).overrides()]
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # what can be composed is checked all the same, so that every mistake is reported at once
-        raise PlanError(problems + problems_of(cells, design.command.asked))
+        raise PlanError(problems + problems_of(cells, design.command.request))
     levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
     factors, reference = factors_of(levels, design)
     at = [levels.index(level | reference) for level in levels]
@@ -99,21 +99,21 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
     return OmegaConf.to_yaml({"job": job, "hydra": OmegaConf.masked_copy(whole, ["hydra"]), "all": whole}[part])
 
 
-def problems_of(cells: list[Composed], asked: Asked) -> list[Problem]:
+def problems_of(cells: list[Composed], request: StudyRequest) -> list[Problem]:
     """What is wrong with some of a study's cells and with its own keys."""
     checked, problems = Validator().validate(cell.config for cell in cells)
-    return problems + about_metrics(asked, checked) + (study_problems(cells[0].config) if cells else [])
+    return problems + about_metrics(request, checked) + (study_problems(cells[0].config) if cells else [])
 
 
-def about_metrics(asked: Asked, checked: Iterable[Checked]) -> list[Problem]:
+def about_metrics(request: StudyRequest, checked: Iterable[Checked]) -> list[Problem]:
     """Problems of the metrics that claims name; nothing where no cell passed."""
     passed = list(checked)
     lengths = [length for cell in passed for length in cell.config.eval.lengths]
     if not passed:
         return []
     timed = passed[0].config.timing == "isolated"
-    found = metric_problems(asked.claims, [dict(describe_task(cell).metrics) for cell in passed], lengths, timed)
-    return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]
+    found = metric_problems(request.claims, [dict(describe_task(cell).metrics) for cell in passed], lengths, timed)
+    return [Problem(f"{request.file}: {problem.key}", problem.message) for problem in found]
 
 
 def hold_equal(

@@ -55,7 +55,7 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         cells = check_cells(composition)
         return with_step_seconds(with_kernels(study_of(composition, cells)))
     except PlanError as error:  # problems of keys that the study file sets name that file
-        raise PlanError([command.asked.placed(problem) for problem in error.problems]) from None
+        raise PlanError([command.request.placed(problem) for problem in error.problems]) from None
     except Failed as error:  # of user code that ran before
         raise PlanError([Problem("", str(error))]) from None
 
@@ -80,8 +80,10 @@ def check_cells(composition: Composition) -> Cells:
 def study_wide_problems(composition: Composition, checked: list[Checked]) -> list[Problem]:
     """What is wrong with a study's own keys and claims, given the cells that passed."""
     settings, command = composition.settings, composition.design.command
-    problems = study_problems(settings) + about_metrics(command.asked, checked) + idle_problems(command.given, settings)
-    problems += contradictions(settings.match, command.asked.overrides, list(command.swept))
+    problems = (
+        study_problems(settings) + about_metrics(command.request, checked) + idle_problems(command.given, settings)
+    )
+    problems += contradictions(settings.match, command.request.overrides, list(command.swept))
     if wrong := without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked)):
         problems.append(Problem("margin", wrong))
     return problems
@@ -93,21 +95,21 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     Raises PlanError for claims about missing cells, unless the command line changed the study file's factors.
     """
     settings, design = composition.settings, composition.design
-    asked = design.command.asked
+    request = design.command.request
     running = [cell.budget.running for cell in cells.checked]
     scored = {name: task.metrics for name, task in cells.tasks.items()}
-    claims, left = applicable(asked.claims, cells.rows, running, [row.task for row in cells.rows], scored)
-    if left and not asked.changed:
-        raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
-    lost = [name for name in asked.replicated.of if name not in claims] if asked.replicated else []
+    claims, left = applicable(request.claims, cells.rows, running, [row.task for row in cells.rows], scored)
+    if left and not request.changed:
+        raise PlanError([Problem(f"{request.file}: {problem.key}", problem.message) for problem in left])
+    lost = [name for name in request.replicated.of if name not in claims] if request.replicated else []
     unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)
     return CheckedStudy(
         design.command.typed,
         dataclasses.replace(settings, study=settings.study or study_name(settings, cells)),
         cells,
-        asked.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
+        request.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
         claims,
-        None if lost else asked.replicated,
+        None if lost else request.replicated,
         notes=[*cells.notes, *(f"{problem}, so this claim is left out" for problem in left), *unmet],
     )

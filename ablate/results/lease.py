@@ -139,10 +139,10 @@ class Lease:
         if os.getpid() != self.pid:
             os._exit(1)
         try:
-            mine = content_of(self.file) == self.content and not self.sibling(self.content, "next").exists()
+            still_held = content_of(self.file) == self.content and not self.sibling(self.content, "next").exists()
         except FileNotFoundError:
-            mine = False
-        if not mine:
+            still_held = False
+        if not still_held:
             self.ended.set()
             raise Lost(f"{self.file.parent} has been taken over by another process")
 
@@ -250,6 +250,6 @@ def boot() -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     with contextlib.suppress(OSError, subprocess.CalledProcessError):  # macOS
-        asked = ["sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        command = ["sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return ""

@@ -39,7 +39,7 @@ def title(manifest: Manifest) -> str:
     return f"{varied}, {design.replace('_', ' ')}"
 
 
-def asked(manifest: Manifest) -> list[str]:
+def question_lines(manifest: Manifest) -> list[str]:
     """The question, the published result and the tier of a study file, one line each."""
     texts = {"question": manifest.question, "published": manifest.published, "tier": manifest.tier}
     return [f"{key}: {value}" for key, value in texts.items() if value]

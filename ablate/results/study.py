@@ -88,30 +88,30 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     planned = list({(run.cell, run.seed): run for run in manifest.runs}.values())
     twice = len(manifest.runs) - len(planned)
     notes = [f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"] * bool(twice)
-    rows, whose, steps, checked = [], [], Columns(), Planned()
-    tested, bare = dict[Whose, Documents](), 0
+    rows, owners, steps, checked = [], [], Columns(), Planned()
+    tested, without_steps = dict[Whose, Documents](), 0
     for one in planned:
         cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
-        result, wrong = noted(functools.partial(_own, checked, run, cell, one.seed))
-        later, spoilt = noted(run.evaluation) if result else (None, [])
-        read, unread = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
+        result, result_notes = noted(functools.partial(_own, checked, run, cell, one.seed))
+        evaluation, evaluation_notes = noted(run.evaluation) if result else (None, [])
+        read, metrics_notes = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
         logged, torn = read or ([], 0)
-        passed_over = [f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn)
-        notes += [*wrong, *unread, *passed_over, *spoilt]
-        who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
-        rows.append(who | run_row(cell, result, later) | speed_of(manifest, result))
-        bare += bool(curves and not logged and result and result.status != "failed")
+        torn_notes = [f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn)
+        notes += [*result_notes, *metrics_notes, *torn_notes, *evaluation_notes]
+        owner = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
+        rows.append(owner | run_row(cell, result, evaluation) | speed_of(manifest, result))
+        without_steps += bool(curves and not logged and result and result.status != "failed")
         if curves and (found := tested_on(result)):
             tested[one.cell, one.seed] = found
         if logged:
-            whose.append(who | {curve_column(name): level for name, level in cell.levels.items()})
+            owners.append(owner | {curve_column(name): level for name, level in cell.levels.items()})
             steps.add(logged)
-    runs, parted = in_one_sitting(pandas.DataFrame(rows))
+    runs, timing_notes = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
-    logged_steps = steps.frame(whose) if whose else nothing_logged()
+    logged_steps = steps.frame(owners) if owners else nothing_logged()
     beside, lost = _beside(results, manifest)
-    notes += [*parted, *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
+    notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {BARE}"] * bool(without_steps)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, logged_steps, notes, beside, by_document(tested), results)
 

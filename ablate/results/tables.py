@@ -223,12 +223,12 @@ def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]
     if "sitting" not in runs:
         return runs, []
     sittings = runs.groupby("seed")["sitting"].nunique()
-    parted = [int(seed) for seed in sittings[sittings > 1].index]
+    interrupted = [int(seed) for seed in sittings[sittings > 1].index]
     known = runs.drop(columns="sitting")
-    known.loc[known["seed"].isin(parted), list(SPEED)] = None
-    which = f"{counted(len(parted), 'seed')} ({', '.join(map(str, parted))})"
+    known.loc[known["seed"].isin(interrupted), list(SPEED)] = None
+    which = f"{counted(len(interrupted), 'seed')} ({', '.join(map(str, interrupted))})"
     note = f"the cells of {which} were not timed in one go, for the study was interrupted; their speed is left out"
-    return known, [note] * bool(parted)
+    return known, [note] * bool(interrupted)
 
 
 Whose = tuple[str, int]  # a cell and a seed

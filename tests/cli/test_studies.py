@@ -171,7 +171,7 @@ def test_a_mistake_is_one_line(given, said, monkeypatch, tmp_path, capsys) -> No
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
     def asks(*more: str, **keys: Any) -> str:
         files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
-        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").asked.kept["asks"]
+        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").request.kept["asks"]
 
     assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
     others = [asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")]
