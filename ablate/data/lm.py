@@ -46,7 +46,7 @@ class LanguageModelling(Task):
         if self.corpus.unknown:
             shares = ", ".join(f"{100 * share:.2g} % of {split}" for split, share in self.corpus.unknown.items())
             note = f"words beyond the {self.vocab:,} of the vocabulary are <unk>: {shares}"
-            self.notes = [f"{note}; to predict it counts as right"]
+            self.notes = [f"{note}; predicting it counts as right"]
         self.train_tokens: int = len(self.corpus.tokens["train"])
         for split in SPLITS:
             size = len(self.corpus.tokens[split])

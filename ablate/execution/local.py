@@ -70,8 +70,8 @@ def mark_failed(order: Order, how: str) -> None:
 
 
 WAITING = {
-    True: "what is to be timed waits until other sweeps on this machine have ended",
-    False: "runs that are timed have this machine for themselves; waiting until they have ended",
+    True: "timed runs need this machine for themselves; waiting until other sweeps have ended",
+    False: "this machine is reserved for timed runs; waiting until they have ended",
 }
 
 
@@ -91,5 +91,5 @@ def machine(alone: bool) -> Iterator[None]:
                 say(WAITING[alone])
                 take(file, lambda: True, how)
         if taken is None and alone:
-            say(f"{path} cannot be locked, so other sweeps are not kept off; see that nothing else runs")
+            say(f"{path} cannot be locked, so other sweeps may run at the same time; make sure that nothing else runs")
         yield

@@ -92,7 +92,7 @@ class GQA(Attention):
         """The norms of queries and keys, if any."""
         made = self.normed_by if kind is None else chosen_class("attention", "qk_norm", kind)
         if made is None and (over, eps, gain) != (None, None, None):
-            problem = "attention.over, attention.eps and attention.gain are of a norm"
+            problem = "attention.over, attention.eps and attention.gain need a norm of queries and keys"
             raise ValueError(f"{problem}; write attention.qk_norm=rms, or ln")
         self.over = over or "head"
         if made is None:

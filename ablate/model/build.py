@@ -57,7 +57,7 @@ def base_of(config: Config) -> Config | None:
     if any(node.get("scale") is not None for node in variants_of(config.attention)):
         raise BadComponent("attention.scale", "is set by parametrization=mup; leave it null")
     if config.model.head_dim and rule.base_head_dim is None and config.model.dim != rule.base_dim:
-        problem = f"is null, and model.head_dim={config.model.head_dim} says of this width alone how wide heads are"
+        problem = f"is null, and model.head_dim={config.model.head_dim} gives the width of heads at this model.dim only"
         raise BadComponent("parametrization.base_head_dim", f"{problem}; write how wide they are at the base width")
     share = rule.base_dim / config.model.dim
     head_dim = config.model.head_dim
@@ -107,7 +107,7 @@ def bare_model(config: Config, task: Any) -> nn.Module:
         found = at(layer, make["cross_attention"])
         crossing.append(found(attention=at(layer, make["attention"])) if follows(found) else found())
         if not follows(found) and mixes_values(crossing[-1]):
-            raise BadComponent("cross_attention.value_residual", "is of attention to the sequence itself; leave it out")
+            raise BadComponent("cross_attention.value_residual", "is for self-attention; leave it out")
         return crossing[-1]
 
     def block(layer: int, cross: bool = False) -> nn.Module:
@@ -132,7 +132,10 @@ def bare_model(config: Config, task: Any) -> nn.Module:
     target, table_of = resolve("embedding", config.embedding["_target_"], user), config.embedding
     plain = target is Embedding and not (table_of["width"] or table_of["frozen"])
     if not tables and not plain:
-        raise BadComponent("embedding", "changes nothing: this model reads no ids, and has no table; leave it out")
+        raise BadComponent(
+            "embedding",
+            "has no effect: the inputs of this model are not ids, so it has no embedding table; leave it out",
+        )
     idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
     model.unused = tuple(group for group, without in idle.items() if without)  # groups that this model does not use
     return model

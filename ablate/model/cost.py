@@ -148,8 +148,8 @@ def frozen(model: nn.Module) -> list[str]:
 def for_training(model: nn.Module) -> list[str]:
     """A note on blocks for later tokens, which only training uses."""
     spared = sum(p.numel() for block in getattr(model, "later", ()) for p in block.parameters())
-    note = f"{spared:,} of its parameters, and their FLOPs, are of blocks for later tokens, which serve training alone"
-    note = f"{note}; match= counts them as any other, so that what is evaluated is the smaller for them"
+    note = f"{spared:,} of its parameters, and their FLOPs, belong to blocks for later tokens, used in training only"
+    note = f"{note}; match= includes them, so the evaluated part of the model is smaller"
     return [note] if spared else []
 
 

@@ -196,7 +196,7 @@ class RoPE(Position):
         if scaling == "yarn":
             above("position.base", base, 1)
         if cut and context is not None and context < 2 * math.pi:
-            raise ValueError(f"position.cut=true leaves no pair that turns in a context of {context}; leave it out")
+            raise ValueError(f"position.cut=true leaves no pair that rotates in a context of {context}; leave it out")
         self.turned, self.base = head_dim, at_least("position.base", base, 1)
         self.context, self.scaling, self.cut = context, scaling, bool(cut)
         self.local_base = None if local_base is None else at_least("position.local_base", local_base, 1)
@@ -311,8 +311,8 @@ def thinned(rotation: Rotation, size: int) -> Rotation:
     turned = rotation[0].shape[-1]
     if size < 2 or size % 2 or turned % size:
         raise ValueError(
-            f"position turns {turned} features of a head, attention is to turn {size} by the same base: "
-            "that must be an even number which divides the other"
+            f"position rotates {turned} features of a head, but this attention needs {size} with the same base: "
+            "that must be an even divisor of the former"
         )
     cos, sin = (part[..., :: turned // size] for part in rotation)
     return cos, sin

@@ -54,10 +54,12 @@ class Stack(nn.Module):
         if getattr(self.position, "local_base", None) and not any(
             getattr(block.attention, "window", None) for block in blocks
         ):
-            self.position.note = "its local_base is of no matter: no layer has a window"
+            self.position.note = "its local_base has no effect: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
-            raise ValueError("objective=multi_token has heads that share the last norm, whose statistics would mix")
+            raise ValueError(
+                "the heads of objective=multi_token share the final norm, whose running statistics would mix"
+            )
 
     def run(
         self,
@@ -135,11 +137,11 @@ class Encoder(Stack):
         ids = shape.features is None
         if shape.tie_embeddings and (shape.pool or not ids or shape.outputs != shape.vocab):
             raise ValueError(
-                "model.tie_embeddings=true needs targets that are input tokens, too; write model.tie_embeddings=false"
+                "model.tie_embeddings=true needs targets that are also input tokens; write model.tie_embeddings=false"
             )
         if shape.pool and any(getattr(module, "centres_positions", False) for module in self.modules()):
             raise ValueError(
-                "norm=instance sets the mean over positions, which a classifier reads, to 0; choose another"
+                "norm=instance sets the mean over positions, which a classifier uses, to 0; choose another"
             )
         refuse_one_way("position", [self.position])
         refuse_one_way("attention", self.modules())
@@ -163,7 +165,7 @@ class BERT(Encoder):
     def __init__(self, shape: ModelShape, parts: Parts, transform_bias: bool | None = None):
         super().__init__(shape, parts)
         if shape.head_bias:
-            raise ValueError("model=bert has a bias in its head as it is; leave out model.head_bias=true")
+            raise ValueError("the head of model=bert already has a bias; leave out model.head_bias=true")
         tied = self.embed if shape.tie_embeddings else None
         self.head = BERTHead(shape, parts.embed_norm(), tied, transform_bias is not False)
 
@@ -204,7 +206,7 @@ class EncoderDecoder(nn.Module):
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
         refuse_one_way("position", [self.encoder.position])
         if name := one_way(block.cross_attention for block in self.decoder.blocks):
-            raise ValueError(f"{name} reads its own sequence alone, and no source; write cross_attention=mha beside it")
+            raise ValueError(f"{name} cannot attend to a source; add cross_attention=mha")
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
@@ -235,7 +237,7 @@ def wants_final_norm(blocks: list[Block]) -> bool:
     streams = {block.streams: type(block).__name__ for block in blocks}
     if len(streams) > 1:
         counts = " and ".join(f"{name} has {count}" for count, name in streams.items())
-        raise BadComponent("residual", f"of residual streams {counts}; {agree}")
+        raise BadComponent("residual", f"numbers of residual streams differ: {counts}; {agree}")
     return blocks[0].final_norm
 
 
@@ -272,7 +274,7 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
 def refuse_one_way(group: str, parts: Iterable[nn.Module]) -> None:
     """Raise ValueError if a part is causal only, which an encoder cannot use."""
     if name := one_way(parts):
-        raise ValueError(f"{name} reads from left to right, and an encoder all positions; choose another {group}")
+        raise ValueError(f"{name} reads from left to right, but an encoder needs all positions; choose another {group}")
 
 
 def one_way(parts: Iterable[nn.Module]) -> str | None:

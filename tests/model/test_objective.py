@@ -100,7 +100,7 @@ def test_a_plan_says_what_serves_training_alone() -> None:
     [note] = count(multi_token(), Blank(VOCAB, CONTEXT)).notes
     model = initialised_model(multi_token(), Blank(VOCAB, CONTEXT), 0)
     spared = sum(p.numel() for name, p in model.named_parameters() if name.startswith("later."))
-    assert f"{spared:,} of its parameters" in note and "training alone" in note and "match=" in note
+    assert f"{spared:,} of its parameters" in note and "in training only" in note and "match=" in note
     assert not count(configuration(), Blank(VOCAB, CONTEXT)).notes
 
 

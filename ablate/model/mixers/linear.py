@@ -26,7 +26,7 @@ class LinearAttention(nn.Module):
     def __init__(self, shape: Shape, bias: bool, eps: float, kernels: Kernels | None = None):
         super().__init__()
         if kernels is not None and not shape.decoder_layers:
-            problem = "computes what reads from left to right, and an encoder reads both ways; leave it out"
+            problem = "needs a causal model, and an encoder reads both ways; leave it out"
             raise ValueError(f"attention.kernels={kernels} {problem}")
         choose_kernels(self, kernels, shape.head_dim, shape.head_dim)
         width = shape.heads * shape.head_dim
