@@ -123,7 +123,7 @@ def test_numbers_have_no_table() -> None:
     task.features = 3
     assert not isinstance(build_model(configuration({"model": "encoder"}), task).embed, Embedding)
     for name in ("random", "factorised"):
-        with pytest.raises(BadComponent, match="no ids") as caught:
+        with pytest.raises(BadComponent, match="are not ids") as caught:
             build_model(configuration({"model": "encoder", "embedding": name}, tie_embeddings=False), task)
         assert caught.value.key == "embedding"
 
