@@ -89,7 +89,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     one, other = _origin(first), _origin(second)
     shared = one.keys() & other.keys()  # values that only one side has cannot be compared
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
-    if not _unknown(first, second):  # digests of the definitions that only one side's numbers come from
+    if not _unknown(first, second):  # digests of definitions that only one side uses
         provenances = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
         alone = set(provenances[0].definitions.values()) ^ set(provenances[1].definitions.values())
         one, other = (

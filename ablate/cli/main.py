@@ -101,7 +101,7 @@ def exit_after_training(act: Callable[[], int]) -> NoReturn:
             ignore_signals()
     except KeyboardInterrupt:
         code = 130
-    except SystemExit as end:  # Terminated is one
+    except SystemExit as end:  # includes Terminated
         code = end.code
     ignore_signals()
     sys.stdout.flush()

@@ -18,7 +18,7 @@ NAMED = 4  # cells with the same note that are listed
 def dry_run(plan: Plan) -> Outcome:
     """Print a plan, and the expected time of its training and of training vectors for embeddings."""
     time, vectors = "", list[str]()
-    if plan.todo:  # or torch is not loaded
+    if plan.todo:  # else torch is not imported
         from ablate.planning.sweep_time import expected_time, expected_vectors
 
         time, vectors = expected_time(plan), expected_vectors(plan)

@@ -77,7 +77,7 @@ class Request(NamedTuple):
         return None
 
     def read(self, name: str) -> Command:
-        """The command that trains a study, read."""
+        """Parse the command that trains a study."""
         return read_command(
             [f"+experiment={name}", *(word for word in self.words if not is_hydras(word))], self.config_dir
         )

@@ -97,7 +97,7 @@ def _is_of_kind(group: str, found: Any) -> bool:
 def _makes(function: Callable[..., Any], kind: type) -> bool:
     try:
         hint = hints_of(function).get("return")
-    except NameError:  # a name that only type checkers import
+    except NameError:  # a name imported only under TYPE_CHECKING
         return False
     return any(inspect.isclass(one) and issubclass(one, kind) for one in (hint, *typing.get_args(hint)))
 

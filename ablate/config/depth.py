@@ -100,7 +100,7 @@ def _cut(items: list[Item], taken: int, layers: int) -> list[str]:
 
 
 def spelled(names: list[str]) -> str:
-    """The shortest pattern that gives these layers: 2window+mha."""
+    """The shortest pattern for these layers: 2window+mha."""
     count = len(names)
     period = next(n for n in range(1, count + 1) if count % n == 0 and names[:n] * (count // n) == names)
     runs = ((name, len(list(run))) for name, run in itertools.groupby(names[:period]))

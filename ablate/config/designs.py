@@ -41,7 +41,7 @@ def lay_out(design: str, counts: dict[str, int], base: Cell) -> Arranged:
 
 
 def size(design: str, counts: dict[str, int]) -> int:
-    """An upper bound of a design's number of cells, without laying it out."""
+    """An upper bound of a design's number of cells."""
     if design not in ("grid", "fractional"):
         return 1 + sum(counts.values())
     twos = sum(count == 2 for count in counts.values())

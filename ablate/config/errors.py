@@ -56,7 +56,7 @@ def whole_line(error: BaseException) -> str:
 
 
 class BadComponent(ValueError):
-    """A component, or a cell, that cannot be built as configured; `key` names the setting, the message says why."""
+    """A component or cell cannot be built as configured; `key` names the setting, the message says why."""
 
     def __init__(self, key: str, message: str):
         super().__init__(message)

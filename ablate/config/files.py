@@ -16,7 +16,7 @@ from ablate.config.errors import Corrupt
 CALL = re.compile(r"\$\{.*:", re.DOTALL)
 YAMLS = "tag:yaml.org,2002:"
 PLAIN = {f"{YAMLS}{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
-DEEPEST = 50  # levels of lists and mappings
+DEEPEST = 50  # the most nested levels of lists and mappings
 MOST = 100_000  # values in one file, each use of an alias counted
 
 

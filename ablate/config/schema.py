@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MISSING: Any = "???"  # as in OmegaConf, which reading results does not import
-NAMED = ("norm", "ffn", "residual", "position", "attention", "init")  # in the name of every run's folder
+NAMED = ("norm", "ffn", "residual", "position", "attention", "init")  # groups in the name of every run's folder
 COMPONENTS = (*NAMED, "cross_attention", "embedding")
 TRAINING = ("objective", "schedule", "step")  # groups that determine training, besides the optimiser
 BUILT = (*COMPONENTS, "objective", "parametrization", "step")  # groups that determine the model and a training step

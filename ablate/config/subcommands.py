@@ -104,7 +104,7 @@ def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
         return refused(prog, [str(error)])
     except KeyboardInterrupt:
         return Outcome(130)
-    except BrokenPipeError:  # `| head` has read enough
+    except BrokenPipeError:  # for example `| head`
         return Outcome(0)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -145,7 +145,7 @@ def plain(value: object) -> Any:
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
-    if hasattr(value, "item"):  # of NumPy
+    if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -37,7 +37,7 @@ NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "cho
 NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "is_foreign")
 NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
-DEPTH = 8  # how many references deep a digest distinguishes definitions of one name
+DEPTH = 8  # a digest includes the texts of references up to this depth
 VERSIONED = ("torch", "numpy")  # count by version in a run's key, not by source
 INSTALLED = {"site-packages", "dist-packages"}
 

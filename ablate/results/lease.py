@@ -122,7 +122,7 @@ class Lease:
             read.append(content_of(following))
         try:
             if [content_of(path) for path in chain] != read:
-                return False  # another has become the holder since
+                return False  # meanwhile another process has become the holder
             os.replace(temporary, self.file)
             for path in chain[1:]:
                 path.unlink(missing_ok=True)

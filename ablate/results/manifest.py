@@ -114,7 +114,7 @@ def studies(results: Path) -> list[str]:
 
 
 def choose_study(results: Path, name: str | None, more: Iterable[str] = ()) -> str:
-    """The study called `name`, which may be one of `more`, too; the newest one without a name.  Raises Refused."""
+    """The name of a study on disk or in `more`; without a `name`, that of the newest study.  Raises Refused."""
     if not results.is_dir():
         raise Refused(f"no results folder at {results}: run a sweep first, or name the folder with --results-dir")
     newest = newest_study(results)
@@ -128,7 +128,7 @@ def choose_study(results: Path, name: str | None, more: Iterable[str] = ()) -> s
 
 @contextlib.contextmanager
 def refusing(folder: Path) -> Iterator[None]:
-    """What reading the manifest in a study's folder, and its results, raises becomes `Refused`."""
+    """Turn errors of reading a study's manifest and results into `Refused`."""
     manifest = folder / "manifest.json"
     try:
         yield

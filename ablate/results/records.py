@@ -23,7 +23,7 @@ class TaskFacts(Record):
     shares           metrics between 0 and 1
     units            units of the metrics that are per token
     beside           metrics that the summary shows next to the first
-    solved_at        threshold of the metric after `solved` from which a run counts as having solved its task
+    solved_at        value that the metric after `solved` must reach for a run to count as solved
     """
 
     name: str = ""
@@ -76,7 +76,7 @@ class Cell(Record):
     batches          cells with equal values see the same batches, and their seeds pair
     task             fingerprint of its data
     step_seconds     only if cells are matched by seconds
-    shared_draws     share of its parameters with the same initial values as the reference's
+    shared_draws     share of its parameters that are initialised from the same random draws as the reference's
     seen_lengths     for each of `eval.lengths` whose examples occur in training, the share of them that does
     defaults         constructor arguments that no YAML sets, by dotted name, with their default values
     written          the planned label, if a user has given the cell another one
@@ -227,7 +227,7 @@ class Manifest(Record):
 
     format: int | None = optional(default=None)
     study: str
-    source: str | None = optional(default=None)  # the file or project that runs of other programs come from
+    source: str | None = optional(default=None)  # the file or project of runs of other programs
     created: str = ""
     updated: str = ""
     command: str = ""
