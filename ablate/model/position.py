@@ -319,7 +319,7 @@ def thinned(rotation: Rotation, size: int) -> Rotation:
 
 
 def doubled(places: Places) -> Places:
-    """What each head gets of positions, for two heads in its place."""
+    """Position information for attention that has two heads for each of the original ones."""
     bias, slopes = places.bias, places.slopes
     if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
         bias = bias.repeat_interleave(2, -3)
