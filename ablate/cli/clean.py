@@ -79,7 +79,7 @@ def survey(results: Path) -> Found:
         free, orphans = [run for run in free if run.path in used], []
     items: list[Item] = []
     for run in free:
-        items += _debris(run.folder, now, run)
+        items += _leftovers(run.folder, now, run)
         if run.checkpoint_file.exists() and _ended(run):
             with contextlib.suppress(Corrupt):  # an unreadable configuration does not say what to keep
                 config = read_plain(run.config_file)
@@ -87,7 +87,7 @@ def survey(results: Path) -> Found:
                     items.append(Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run))
         if run.weights_file.exists():
             items.append(Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run))
-    items += [item for folder in manifests if not folder.is_symlink() for item in _debris(folder, now, None)]
+    items += [item for folder in manifests if not folder.is_symlink() for item in _leftovers(folder, now, None)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in orphans]
     left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
@@ -145,7 +145,7 @@ def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]
     return found, wrong
 
 
-def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
+def _leftovers(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
         if re.fullmatch(r".+\.corrupt(-\d+)?", file.name):
             # Weights that were set aside and not replaced are the only sign that the run must be retrained.

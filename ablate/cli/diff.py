@@ -89,7 +89,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     one, other = _origin(first), _origin(second)
     shared = one.keys() & other.keys()  # values that only one side has cannot be compared
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
-    if not _unknown(first, second):  # digests of definitions that only one side uses
+    if not _without_provenance(first, second):  # digests of definitions that only one side uses
         provenances = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
         alone = set(provenances[0].definitions.values()) ^ set(provenances[1].definitions.values())
         one, other = (
@@ -110,13 +110,13 @@ def find(results: Path, text: str, study: str | None = None) -> Side:
     folder = Path(text)
     if (folder / "config.yaml").is_file():
         folder = folder.resolve()
-        return _of_run(Run(folder.parents[2], f"{folder.parent.name}/{folder.name}"))
+        return _run_side(Run(folder.parents[2], f"{folder.parent.name}/{folder.name}"))
     manifest = manifest_of(results, choose_study(results, study)) if study or studies(results) else None
-    named = [_of_cell(results, *one) for one in _cells(manifest, text)] if manifest else []
+    named = [_cell_side(results, *one) for one in _cells(manifest, text)] if manifest else []
     paths = sorted(str(file.parent.relative_to(results / "runs")) for file in results.glob("runs/*/*/config.yaml"))
     begun = [path for path in paths if path.startswith(text)] if text and not named else []
     if len(named) + len(begun) == 1:
-        return named[0] if named else _of_run(Run(results, begun[0]))
+        return named[0] if named else _run_side(Run(results, begun[0]))
     if several := [side.name for side in named] or begun:
         raise Refused(f"{text} can be {', '.join(several[:6])}{', …' * (len(several) > 6)}; write which")
     labels = [cell.label for cell in manifest.cells] if manifest else []
@@ -134,8 +134,8 @@ def show(first: Side, second: Side, rows: list[Row]) -> str:
         head.append("A and B are the same" + ", metrics and all" * bool(first.result and second.result))
     elif "configuration" not in sections:
         head.append("the same configuration")
-    notes = [f"code of {who}: unknown, there is no provenance.json" for who in _unknown(first, second)]
-    texts = [(row.key, _word(row.first), _word(row.second), row.change) for row in rows]
+    notes = [f"code of {who}: unknown, there is no provenance.json" for who in _without_provenance(first, second)]
+    texts = [(row.key, _value_text(row.first), _value_text(row.second), row.change) for row in rows]
     lines, section = [], ""
     for row, line in zip(rows, columns(texts), strict=True):
         lines += [row.section] * (row.section != section) + [f"  {line}"]
@@ -155,7 +155,7 @@ def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | N
                     yield cell, None
 
 
-def _of_cell(results: Path, cell: Cell, planned: PlannedRun | None) -> Side:
+def _cell_side(results: Path, cell: Cell, planned: PlannedRun | None) -> Side:
     sizes = {name: getattr(cell, name) for name in SIZES}
     if planned is None:
         return Side(cell.label, _settings(cell.config.as_json()), sizes)
@@ -164,7 +164,7 @@ def _of_cell(results: Path, cell: Cell, planned: PlannedRun | None) -> Side:
     return Side(f"{cell.label} s{planned.seed}  {run.path}", config, sizes, run, run.result())
 
 
-def _of_run(run: Run) -> Side:
+def _run_side(run: Run) -> Side:
     config = read_plain(run.config_file)
     if not isinstance(config, dict):
         raise Refused(f"{run.config_file} is no configuration")
@@ -201,7 +201,7 @@ def _provenance(side: Side) -> Provenance | None:
     return side.run.provenance() if side.run else None
 
 
-def _unknown(first: Side, second: Side) -> list[str]:
+def _without_provenance(first: Side, second: Side) -> list[str]:
     """Which of two runs (A, B) lack a provenance file; empty if cells are compared."""
     both = first.run and second.run
     return [name for name, side in (("A", first), ("B", second)) if both and _provenance(side) is None]
@@ -225,7 +225,7 @@ def _status(side: Side) -> str:
     return "interrupted" if side.run.checkpoint_file.exists() else "not ended"
 
 
-def _word(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
     if isinstance(value, int) and not isinstance(value, bool):

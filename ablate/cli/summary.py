@@ -29,7 +29,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     """
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *naming.question_lines(study.manifest), _scope(study), _metric(study)]
-    lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
+    lines += [*_cells(cells), *_other_metrics(study), *evidence.claim_lines(study.manifest, claims)]
     lines += [*_effects(study, table), *_speed(study)]
     if study.manifest.tuning:  # effects with all cells at the same value of the tuned key
         heading, rows = evidence.common_rows(study.manifest)
@@ -38,7 +38,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     if placebos := study.beside.get("placebos"):
         lines += evidence.placebo_lines(table, placebos)
     lines += _caveats(study, table, cells, claims)
-    return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
+    return "\n".join([*lines, *_problems(study, results), _next_command(study, table, results)])
 
 
 def _title(study: Study, wall_seconds: float | None) -> str:
@@ -112,7 +112,7 @@ def _cell(row: Any, score: str) -> list[str]:
     return found
 
 
-def _beside(study: Study) -> list[str]:
+def _other_metrics(study: Study) -> list[str]:
     metric, runs = evidence.endpoint(study.manifest), study.runs
     measured = {name for name in runs if runs[name].notna().any()}
     requested = sorted({length for cell in study.manifest.cells for length in cell.config.eval.lengths})
@@ -122,13 +122,13 @@ def _beside(study: Study) -> list[str]:
     also = dict.fromkeys(name for task in study.manifest.tasks.values() for name in task.beside)
     beside = {name: f"test/{name}" for name in also if f"test/{name}" in runs and f"test/{name}" != metric}
     return [
-        *_others(study, "also measured", beside),
-        *_others(study, "tested at other lengths", lengths),
-        *_others(study, "with statistics other than the running ones", statistics),
+        *_metric_table(study, "also measured", beside),
+        *_metric_table(study, "tested at other lengths", lengths),
+        *_metric_table(study, "with statistics other than the running ones", statistics),
     ]
 
 
-def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
+def _metric_table(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
     tables = [evidence.cells(study, metric).head(ROWS) for metric in metrics.values()]
     shown = [i for i in range(len(tables[0]) if tables else 0) if any(table["n"].iloc[i] for table in tables)]
     if not shown:
@@ -200,7 +200,7 @@ def _speed(study: Study) -> list[str]:
     if table.empty:
         return []
     shown = evidence.headline(table)
-    took = _others(study, "seconds of a training step, on this machine", {"": STEP})
+    took = _metric_table(study, "seconds of a training step, on this machine", {"": STEP})
     return [*took, "effects on the seconds of a training step, a family of their own", *_effect_rows(shown)]
 
 
@@ -234,7 +234,7 @@ def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     return f"{'few seeds' if main.n < 5 else 'noise'}: {finds} ({'; '.join(notes)})"
 
 
-def _trouble(study: Study, results: Path) -> list[str]:
+def _problems(study: Study, results: Path) -> list[str]:
     lines = []
     for status in ("diverged", "failed"):
         runs = study.runs[study.runs["status"] == status]
@@ -248,7 +248,7 @@ def _trouble(study: Study, results: Path) -> list[str]:
     return [*lines, *notes, *_more(len(study.notes) - NAMED, "note")]
 
 
-def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
+def _next_command(study: Study, table: pandas.DataFrame, results: Path) -> str:
     manifest, status = study.manifest, study.runs["status"]
     where = shlex.quote(str(results))
     figures = "figures: ablate analyse" + f" --results-dir {where}" * (results != Path("results"))

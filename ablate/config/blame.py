@@ -34,7 +34,7 @@ def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> t
         good, found = [], []
         for text in levels:
             problem = _problem_of(composer, text, chosen)
-            found += [_elsewhere(composer, problem, text, command)] if problem else []
+            found += [_name_variants_with_key(composer, problem, text, command)] if problem else []
             good += [] if problem else [text]
         if len(found) > 1 and not good and not composer.group_of(levels[0]) and len({p.message for p in found}) == 1:
             found = [found[0]._replace(key=found[0].key.partition("=")[0])]  # the key is wrong, not a level
@@ -45,10 +45,10 @@ def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> t
             fixed += good
         elif good:
             swept[key] = good
-    return problems or _clashes(composer, command, cells), Overrides(fixed, swept, [])
+    return problems or _missing_keys(composer, command, cells), Overrides(fixed, swept, [])
 
 
-def _elsewhere(composer: Composer, problem: Problem, text: str, command: Command) -> Problem:
+def _name_variants_with_key(composer: Composer, problem: Problem, text: str, command: Command) -> Problem:
     """The problem; if other swept variants have this key, it says which."""
     levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
     groups = [level for level in levels if composer.group_of(level)]
@@ -60,13 +60,13 @@ def _elsewhere(composer: Composer, problem: Problem, text: str, command: Command
     return problem._replace(message=f"only {', '.join(having)} has this key, not {without}; {how}")
 
 
-def _clashes(composer: Composer, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
+def _missing_keys(composer: Composer, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
     """A key that the first of the swept variants have and others do not."""
     for overrides in cells:
         groups = [text for text in overrides if composer.group_of(text)]
         for text in overrides:
             if text not in groups and (found := _problem_of(composer, text, groups)):
-                return [_elsewhere(composer, found, text, command)]
+                return [_name_variants_with_key(composer, found, text, command)]
     return []
 
 
@@ -118,7 +118,7 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
     top = sorted({*KEYS, *composer.known} - SECTIONS.keys())
-    if near := next(filter(None, (_meant(config, head, last, top) for config in configs)), None):
+    if near := next(filter(None, (_similar_key(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
     return f"no such key; {instead(last, sorted(_keys_of(node)) if isinstance(node, DictConfig) else top)}"
 
@@ -132,7 +132,7 @@ def _options(group: str, node: Any, user: Iterable[str]) -> list[str]:
     return [name for name, each in taken.items() if each.default is None and name not in offered_names(group)]
 
 
-def _meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:
+def _similar_key(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:
     """The key that a misspelt one may mean: the same name in another section, else the most similar one."""
     sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
     known = [f"{name}.{key}" for name, node in sections.items() for key in _keys_of(node)]
@@ -153,12 +153,12 @@ def unreached(cells: list[tuple[Composed, list[str]]], presets: dict[str, Path])
     files = {name: read_plain(file) for name, file in presets.items() if name in chosen}
     found: dict[str, None] = {}
     for cell, overrides in cells:
-        found |= dict.fromkeys(_in_patterns(cell.config, overrides))
-        found |= dict.fromkeys(_beside_preset(cell, files.get(cell.choices.get("preset", ""), {})))
+        found |= dict.fromkeys(_missing_in_pattern(cell.config, overrides))
+        found |= dict.fromkeys(_missing_from_preset(cell, files.get(cell.choices.get("preset", ""), {})))
     return list(found)
 
 
-def _in_patterns(config: Config, overrides: list[str]) -> Iterator[str]:
+def _missing_in_pattern(config: Config, overrides: list[str]) -> Iterator[str]:
     """Keys that some variants of a pattern over the layers have and others lack."""
     written = [parsed(text).key_or_group for text in overrides if "=" in text]
     keys = [key.split(".") for key in (*written, config.tune.key or "")]
@@ -171,7 +171,7 @@ def _in_patterns(config: Config, overrides: list[str]) -> Iterator[str]:
                 yield f"{group}.{key} reaches {', '.join(taking)}, not {', '.join(lacking)}"
 
 
-def _beside_preset(cell: Composed, file: dict[str, Any]) -> Iterator[str]:
+def _missing_from_preset(cell: Composed, file: dict[str, Any]) -> Iterator[str]:
     """Keys that a preset sets for its own variants and that the variants chosen instead lack."""
     whole = cell.config.as_json() if file else {}
     for group in (name for name in (*COMPONENTS, "model") if name in file):

@@ -137,11 +137,11 @@ def levels_of(wanted: Any) -> list[Any]:
 
 def holds(levels: dict[str, Level], side: Side) -> bool:
     """Whether a cell's levels match a side; a zipped factor can be named by any of its keys."""
-    alone = _alone(levels)
-    return all(key in alone and _among(alone[key], levels_of(wanted), key in levels) for key, wanted in side.items())
+    alone = _split_zipped(levels)
+    return all(key in alone and _is_among(alone[key], levels_of(wanted), key in levels) for key, wanted in side.items())
 
 
-def _among(level: Any, wanted: list[Any], own: bool) -> bool:
+def _is_among(level: Any, wanted: list[Any], own: bool) -> bool:
     """Whether a level is among those listed, compared also as text, since levels of zipped keys (not `own`) are texts.
 
     None is not compared as text, since "None" can be the name of another level.
@@ -150,7 +150,7 @@ def _among(level: Any, wanted: list[Any], own: bool) -> bool:
     return level in wanted or (level is not None and str(level) in texts)
 
 
-def _alone(levels: dict[str, Level]) -> dict[str, Level]:
+def _split_zipped(levels: dict[str, Level]) -> dict[str, Level]:
     """Levels, with those of zipped factors also split by key."""
     alone = dict(levels)
     for name, level in levels.items():

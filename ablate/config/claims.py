@@ -220,7 +220,7 @@ def applicable(
     kept: dict[str, Claim] = {}
     problems: list[Problem] = []
     for name, claim in claims.items():
-        sides, absent = sides_of(claim, cells), _absent(claim, cells)
+        sides, absent = sides_of(claim, cells), _missing_level(claim, cells)
         same = len(claim.metrics) > 1 and sides[0] == sides[1]
         both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2) if not same))
         if absent:
@@ -228,7 +228,7 @@ def applicable(
         elif both:
             label = next(cell.label for cell in cells if cell.id in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
-        elif wrong := _lacking(claim, sides, without) or _across(claim, sides, task_of, metrics or {}):
+        elif wrong := _missing_statistics(claim, sides, without) or _incomparable(claim, sides, task_of, metrics or {}):
             problems.append(Problem(f"claims.{name}", wrong))
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
@@ -238,7 +238,7 @@ def applicable(
     return kept, problems
 
 
-def _lacking(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -> str | None:
+def _missing_statistics(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -> str | None:
     """Problem of a claim whose metric needs running statistics that a cell lacks; `without`: labels of such cells."""
     special = {f"test/loss_{name}" for name in STATISTICS}
     for number, side in enumerate(sides):
@@ -249,7 +249,7 @@ def _lacking(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -
     return None
 
 
-def _across(
+def _incomparable(
     claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str], metrics: Mapping[str, Iterable[str]]
 ) -> str | None:
     """Why scores of the sides cannot be compared: the cells have several tasks, or their task lacks the metric.
@@ -268,7 +268,7 @@ def _across(
     return f"{why}; write a claim for each, as in at: {{data: copy}}"
 
 
-def _absent(claim: Claim, cells: Sequence[Leveled]) -> str | None:
+def _missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     """A level in a claim that no cell has together with the other levels of its side; None if there is none."""
     for side in claim.sides:
         whole = claim.at | side

@@ -95,11 +95,11 @@ def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]
             yield Problem(str(file), f"{call!r} calls a resolver; write the value")
         if isinstance(found, dict) and "hydra" in found and file.parent.name != "experiment":
             yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
-        if isinstance(found, dict) and (entry := _no_variant(found.get("defaults"))):
+        if isinstance(found, dict) and (entry := _unchecked_default(found.get("defaults"))):
             yield Problem(str(file), f"takes {entry!r} from where no variants lie; name a file of its own folder")
 
 
-def _no_variant(defaults: Any) -> str | None:
+def _unchecked_default(defaults: Any) -> str | None:
     """The first entry of a defaults list that is neither NAME nor /GROUP: NAME, as its file would not be checked."""
     for entry in defaults if isinstance(defaults, list) else [defaults] * (defaults is not None):
         key, name = next(iter(entry.items()), ("", "")) if isinstance(entry, dict) else ("", entry)

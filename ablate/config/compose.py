@@ -120,8 +120,8 @@ class Composer:
         overrides = [*overrides, *self.patterns_of_preset(overrides)]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
-        groups = tuple(text for text in overrides if self._shapes(text))
-        keys = [text for text in overrides if not self._shapes(text)]
+        groups = tuple(text for text in overrides if self._chooses_group(text))
+        keys = [text for text in overrides if not self._chooses_group(text)]
         return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1])
 
     def pattern_of(self, text: str) -> list[str]:
@@ -307,7 +307,7 @@ class Composer:
                 with open_dict(config):  # sections of the base schema are typed
                     config[group] = OmegaConf.merge(plain[group], rest) if group in OWNED else rest
 
-    def _shapes(self, text: str) -> bool:
+    def _chooses_group(self, text: str) -> bool:
         key = text.partition("=")[0]
         return self.group_of(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
 

@@ -91,8 +91,8 @@ def read_tables(folder: Path) -> Study:
             raise Corrupt(f"{folder / name} cannot be read as a table ({error})") from None
     try:
         runs = _with_levels(tables[RUNS], manifest)
-        curves = _whole(tables[CURVES], runs, _factors(manifest)) if CURVES in tables else nothing_logged()
-        losses = _by_run(tables[DOCUMENTS]) if DOCUMENTS in tables else no_documents()
+        curves = _with_run_columns(tables[CURVES], runs, _factors(manifest)) if CURVES in tables else nothing_logged()
+        losses = _with_run_index(tables[DOCUMENTS]) if DOCUMENTS in tables else no_documents()
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{folder / INDEX} is of tables that do not fit its study ({error})") from None
     beside = {role: read_tables(folder / role) for role, name in BESIDE.items() if name in kept.files}
@@ -146,7 +146,7 @@ def _thinned(study: Study) -> pandas.DataFrame:
     return curves.loc[wanted, [name for name in curves if name not in ("label", "path")]]
 
 
-def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
+def _with_run_columns(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
     levels = {name: curve_column(name) for name in factors if name in runs}
     of_runs = runs.set_index(["cell", "seed"])[["label", "path", *levels]].rename(columns=levels)
     found = curves.join(of_runs, on=["cell", "seed"])
@@ -154,7 +154,7 @@ def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str])
     return found[[*(name for name in found if name not in last), *last]]
 
 
-def _by_run(flat: pandas.DataFrame) -> pandas.DataFrame:
+def _with_run_index(flat: pandas.DataFrame) -> pandas.DataFrame:
     import pandas
 
     losses = flat.set_index(list(DOCUMENT))

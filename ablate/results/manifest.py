@@ -161,12 +161,12 @@ def flaws(manifest: Manifest) -> Iterator[str]:
         yield "has no looks in its sequential"
     if manifest.margin and isinstance(manifest.margin.value, str) and fraction_of(manifest.margin.value) is None:
         yield f"has the margin {manifest.margin.value!r}, which is no number and no share of the steps"
-    yield from _of_factors(manifest)
-    yield from _of_claims(manifest)
+    yield from _factor_flaws(manifest)
+    yield from _claim_flaws(manifest)
     seeds = (*manifest.seeds, *(run.seed for run in manifest.runs))
     yield from (f"has the seed {seed}, which is none" for seed in seeds if not 0 <= seed < 2**63)
     for cell in manifest.cells:
-        yield from _of_cell(manifest, cell)
+        yield from _cell_flaws(manifest, cell)
     for run in manifest.runs:
         parts = run.path.split("/")  # <cell>/<run>, which cannot lead elsewhere
         if len(parts) != 2 or not all(map(is_name, parts)):
@@ -186,18 +186,18 @@ def outside(results: Path, paths: list[str]) -> str | None:
     for path in paths:
         cell, _, key = path.partition("/")
         if cell not in seen:
-            seen[cell] = _inside(results / "runs" / cell, base)
+            seen[cell] = _is_inside(results / "runs" / cell, base)
         folder = results / "runs" / cell / key
-        if not seen[cell] or (folder.is_symlink() and not _inside(folder, base)):
+        if not seen[cell] or (folder.is_symlink() and not _is_inside(folder, base)):
             return path
     return None
 
 
-def _inside(folder: Path, base: str) -> bool:
+def _is_inside(folder: Path, base: str) -> bool:
     return os.path.realpath(folder).startswith(base + os.sep)
 
 
-def _of_factors(manifest: Manifest) -> Iterator[str]:
+def _factor_flaws(manifest: Manifest) -> Iterator[str]:
     factors = manifest.factors
     yield from (f"has no levels of its factor {name}" for name, levels in factors.items() if not levels)
     yield from (
@@ -208,7 +208,7 @@ def _of_factors(manifest: Manifest) -> Iterator[str]:
             yield f"has the reference {name}={level}, which is no level of its factors"
 
 
-def _of_claims(manifest: Manifest) -> Iterator[str]:
+def _claim_flaws(manifest: Manifest) -> Iterator[str]:
     measured = {name for task in manifest.tasks.values() for name in task.metrics}
     for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
         for claim in (entry.claim, *(old.claim for old in entry.earlier)):
@@ -226,7 +226,7 @@ def _of_claims(manifest: Manifest) -> Iterator[str]:
         yield from [f"counts as replicated by {needed} of {len(names)} claims"] * (not 1 <= needed <= len(names))
 
 
-def _of_cell(manifest: Manifest, cell: Cell) -> Iterator[str]:
+def _cell_flaws(manifest: Manifest, cell: Cell) -> Iterator[str]:
     if not is_name(cell.name):
         yield f"has a cell with the name {cell.name!r}, which can name no folder"
     for size in ("params", "flops_per_token", "tokens_per_step"):

@@ -92,7 +92,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     tested, without_steps = dict[Whose, Documents](), 0
     for one in planned:
         cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
-        result, result_notes = noted(functools.partial(_own, checked, run, cell, one.seed))
+        result, result_notes = noted(functools.partial(_planned_result, checked, run, cell, one.seed))
         evaluation, evaluation_notes = noted(run.evaluation) if result else (None, [])
         read, metrics_notes = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
         logged, torn = read or ([], 0)
@@ -110,7 +110,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
     logged_steps = steps.frame(owners) if owners else nothing_logged()
-    beside, lost = _beside(results, manifest)
+    beside, lost = _load_companions(results, manifest)
     notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {BARE}"] * bool(without_steps)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, logged_steps, notes, beside, by_document(tested), results)
@@ -123,7 +123,7 @@ def nothing_logged() -> pandas.DataFrame:
     return pandas.DataFrame(columns=["cell", "seed", "step"])
 
 
-def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
+def _planned_result(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
     """The result of a run.  Raises `Corrupt` if it belongs to another run than the planned one."""
     result = run.result()
     if result is None:
@@ -136,7 +136,7 @@ def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
     return result
 
 
-def _beside(results: Path, manifest: Manifest) -> tuple[dict[str, Study], list[str]]:
+def _load_companions(results: Path, manifest: Manifest) -> tuple[dict[str, Study], list[str]]:
     found, notes = {}, []
     for role, name in manifest.beside().items():
         try:
