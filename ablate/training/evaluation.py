@@ -172,8 +172,8 @@ def decoded(
 ) -> np.ndarray:
     """Whether greedy decoding of each held-out source matches the targets, (examples, T)."""
 
-    def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
+    def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
         return (greedy(model, inputs, targets) == targets).cpu().numpy()
 
     with evaluation_mode(model), autocast(device, precision):
-        return np.concatenate(in_chunks(held_out, device, of_chunk, chunk))
+        return np.concatenate(in_chunks(held_out, device, compute_chunk, chunk))

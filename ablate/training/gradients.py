@@ -29,11 +29,11 @@ class Gradients:
         objective: Objective,
         loop: Train,
         seed: int,
-        foreign: bool,
+        user_code: bool,
         report: Callable[[str], None],
     ):
         self.model, self.objective, self.precision = model, objective, loop.precision
-        self.device, self.seed, self.foreign, self.report = torch.device(loop.device), seed, foreign, report
+        self.device, self.seed, self.user_code, self.report = torch.device(loop.device), seed, user_code, report
         self.parts, self.step, self.calls = 1, 0, 0
 
     def begin(self, step: int) -> None:
@@ -69,7 +69,7 @@ class Gradients:
 
     def seed_torch(self) -> None:
         """Seed torch's global generators for the step if user components may draw from them."""
-        if self.foreign:
+        if self.user_code:
             seed_torch(self.seed, self.step, self.device)
 
 

@@ -35,7 +35,7 @@ def score(
     batch size of a compiled model, whose training graph is used again.
     """
 
-    def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
         # With gradients disabled a compiled model would need another graph, for inference.
         with autocast(device, precision), torch.set_grad_enabled(rows is not None):
             logits = model(**inputs)
@@ -45,7 +45,7 @@ def score(
         return loss.view(targets.shape).double().cpu().numpy(), right
 
     with evaluation_mode(model, batch_statistics):
-        losses, right = zip(*in_chunks(held_out, device, of_chunk, chunk, batch_statistics, rows), strict=True)
+        losses, right = zip(*in_chunks(held_out, device, compute_chunk, chunk, batch_statistics, rows), strict=True)
     count = len(held_out.targets)
     return Scores(np.concatenate(losses)[:count], np.concatenate(right)[:count], (held_out.targets != IGNORE).numpy())
 
