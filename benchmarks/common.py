@@ -5,12 +5,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
-
-from torch import nn
-
-from ablate.model.products import Shape
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,9 +38,3 @@ def cpu_seconds(code: str) -> float:
         [sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True
     )
     return used() - before
-
-
-def linear_shapes(model: nn.Module) -> Counter[Shape]:
-    """How many linear layers of each shape a model has."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    return Counter((layer.in_features, layer.out_features) for layer in layers)

@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from common import linear_shapes, timed
+from common import timed
 from reference_gpt import GPT, Size, train
+from step import linear_shapes
 
 from ablate.data.text import Text
 from ablate.model.products import product_seconds

@@ -9,15 +9,16 @@ import itertools
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch._dynamo
-from common import linear_shapes
+from torch import nn
 
 import ablate.model.attend
-from ablate.model.products import product_seconds
+from ablate.model.products import Shape, product_seconds
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 from ablate.training.compiling import FASTER
@@ -58,6 +59,12 @@ def main() -> None:
             seconds[name].append(time.perf_counter() - start)
     for name, found in (seconds | {name: [one] for name, one in whole.items()}).items():
         print(f"{name:75} {1e3 * min(found):7.1f} ms at best, {1e3 * statistics.median(found):7.1f} ms median")
+
+
+def linear_shapes(model: nn.Module) -> Counter[Shape]:
+    """How many linear layers of each shape a model has."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    return Counter((layer.in_features, layer.out_features) for layer in layers)
 
 
 def step_of(words: list[str]) -> Callable[[], object]:

@@ -63,7 +63,7 @@ def test_parts_that_fail_end_no_other(tmp_path: Path) -> None:
     copied = tmp_path / "benchmarks"
     shutil.copytree(ROOT / "benchmarks" / "gpu_parts", copied / "gpu_parts")
     (copied / "gpu_parts" / "mine.py").write_text(MODULE)
-    (copied / "torch.py").write_text("nn = None\n")  # none of these parts computes anything
+    (copied / "torch.py").write_text("device = nn = Tensor = None\n")  # none of these parts computes anything
     before, _, after = (ROOT / "benchmarks" / "gpu.py").read_text().partition("PARTS = [\n")
     (copied / "gpu.py").write_text(f"{before}PARTS = [{parts}]\n{after.partition(']' + chr(10))[2]}")
     command = [sys.executable, str(copied / "gpu.py"), "--device", "cpu", "--toy", "--out", str(tmp_path / "out")]

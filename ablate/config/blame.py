@@ -17,7 +17,7 @@ from ablate.config.depth import named_variants, patterned
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.overrides import Overrides, parsed
-from ablate.config.schema import COMPONENTS, KEYS, LAYERS, SECTIONS, Config
+from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, Config
 from ablate.formatting import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -109,6 +109,8 @@ def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) 
 
 def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     """For an unknown key: the variants that have it, else the key that may be meant, else the keys that exist."""
+    if key in RENAMED:
+        return RENAMED[key]
     head, _, last = key.rpartition(".")
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None

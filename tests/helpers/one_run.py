@@ -63,7 +63,12 @@ def carry_out(
         return sweep(plan).code
 
 
+def here(plan: Plan) -> None:
+    """Trains a plan's runs in this process, one after another."""
+    train_runs(plan)
+
+
 def sweep_here(*words: str) -> int:
     """A command line carried out as `python -m ablate` does, but for its processes: the exit code."""
-    with patch.object(api, "run_plan", lambda plan: train_runs(plan) and None):
+    with patch.object(api, "run_plan", here):
         return sweep(plan_study([word for word in words if word != "-m"])).code

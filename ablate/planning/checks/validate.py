@@ -20,7 +20,7 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.key_checks import check, plain
-from ablate.config.schema import BUILT, OWNED, VARIED, Config, typed
+from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import here, package_problem
 from ablate.config.typed_json import parse
 from ablate.data.build import build_task
@@ -197,7 +197,7 @@ def _own_problems(section: str, config: Config) -> list[Problem]:
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
     if section == "optim" and not rows:
         rows = optimiser_problems(config)
-    return [Problem(*row) for row in rows]
+    return [Problem(key, RENAMED.get(key, message)) for key, message in rows]
 
 
 def _counted(config: Config, task: Any) -> dict[str, Any]:

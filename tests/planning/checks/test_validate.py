@@ -9,7 +9,7 @@ from model.test_variants import ALONE
 from ablate.cli.main import command
 from ablate.config.compose import Composer
 from ablate.config.groups import defaults, groups, read_groups
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, RENAMED
 from ablate.planning.checks.validate import Validator
 from ablate.planning.plan import PlanError, plan_study
 
@@ -41,7 +41,7 @@ MISTAKES = {
     "seeds=many": ["seeds", "seeds=5, seeds=[3,7], seeds=auto"],
     "optim.lr=nan": ["optim.lr", "finite"],
     "optim.lr=0": ["optim.lr", "≥ 1e-12 and ≤ 1000"],
-    "optim.schedule=linear": ["optim.schedule", "write schedule=linear"],
+    **{f"{key}=1": [key, words] for key, words in RENAMED.items()},
     "schedule=wsd schedule.form=steep": ["schedule.form", "'steep'"],
     "schedule=wsd schedule.form=exponential optim.min_lr_ratio=0": [
         "schedule.form=exponential",
