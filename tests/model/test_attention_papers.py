@@ -105,7 +105,7 @@ def test_a_rotation_of_fewer_features_is_that_of_its_own_size(size: int) -> None
 def test_a_rotation_that_does_not_divide_is_refused(size: int) -> None:
     rotation = RoPE(16, 100.0).places(some(1, 6, 16), True).rotation
     assert rotation is not None
-    with pytest.raises(ValueError, match=f"turns 16 features .* {size}"):
+    with pytest.raises(ValueError, match=f"rotates 16 features .* {size}"):
         thinned(rotation, size)
 
 
