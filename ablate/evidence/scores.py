@@ -79,7 +79,7 @@ def is_share(task: TaskFacts, metric: str) -> bool:
 def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """The metric of the runs with status done: a row per seed, a column per cell, NaN for all other runs.
 
-    Without `metric` each cell is scored by its endpoint.
+    Without `metric` each cell is scored by its endpoint.  Raises ValueError for two runs of one cell and seed.
     """
     runs, own = study.runs, endpoints(study.manifest)
     wanted = own if metric is None else dict.fromkeys(own, metric)
@@ -96,6 +96,8 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
         usable = np.where(solved, np.where(np.isnan(least), np.nan, reached), usable)
     seeds, rows = np.unique(runs["seed"].to_numpy(), return_inverse=True)
     columns = {cell: place for place, cell in enumerate(own)}
+    if len(set(zip(rows, whose, strict=True))) < len(whose):
+        raise ValueError("a cell has two runs with one seed")
     table = np.full((len(seeds), len(own)), np.nan)
     for row, cell, value in zip(rows, whose, usable, strict=True):
         if cell in columns:

@@ -1,5 +1,6 @@
 """Effects, intervals and verdicts against independent computation and against cases worked by hand."""
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable
@@ -67,6 +68,13 @@ def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
     assert row(table, "norm × ffn").sd == pytest.approx(0.3 / np.sqrt(2))
     # t of one degree of freedom at 1 − 0.05/6, error 0.15
     assert row(table, "norm × ffn").high == pytest.approx(-0.15 + stats.t.ppf(1 - 0.05 / 6, 1) * 0.15)
+
+
+def test_two_runs_of_one_cell_and_seed_have_no_score(tmp_path: Path) -> None:
+    study = made(tmp_path, {"norm": ["ln", "rms"]})
+    twice = dataclasses.replace(study, runs=pandas.concat([study.runs, study.runs[:1]]))
+    with pytest.raises(ValueError, match="two runs with one seed"):
+        evidence.scores(twice)
 
 
 def noisy_lr(levels: dict[str, Any], seed: int) -> float:
