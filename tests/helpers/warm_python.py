@@ -1,5 +1,6 @@
-"""`python -m module ...` by a copy of a process that has loaded the libraries, but nothing of ours: seconds sooner.
+"""`python -m module ...` by a copy of a process that has loaded the libraries and composed a cell: seconds sooner.
 
+Where a command may import something else by our names, it is a copy of a process that has loaded the libraries alone.
 A test whose subject is the process itself (what it imports, how it is killed) starts a new one: `conftest.run_fresh`.
 The first workers of a sweep are such copies too, and the first commands that `ablate studies` starts.
 """
@@ -27,6 +28,9 @@ from typing import Any, NoReturn
 LIBRARIES = ["torch._dynamo", "hydra.main", "msgspec", "pandas", "pyarrow", "scipy.stats", "seaborn", "jinja2"]
 LIBRARIES += ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "pybtex.database", "rich.live"]
 LIBRARIES += ["hydra.experimental.callback", "hydra.core.override_parser.overrides_parser", "safetensors.torch"]
+OURS = ["ablate.api", "ablate.cli.preview", "ablate.cli.sweep", "ablate.execution.worker", "ablate.training.trainer"]
+OURS += ["analysis.cli.main"]
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300.0  # seconds
 SIZE = 1 << 17  # bytes of a command and its environment
 SLOTS = 3  # copies that wait to be what a command starts
@@ -40,7 +44,8 @@ class Copy:
         told = {"command": command, "cwd": str(cwd), "environment": {**environment}}
         (out, write_out), (err, write_err), (self.keeper, theirs) = os.pipe(), os.pipe(), socket.socketpair()
         given = [write_out, write_err, theirs.detach()]
-        socket.send_fds(server(), [json.dumps(told).encode()], given)
+        other = environment["PYTHONPATH"] != str(ROOT) or any(cwd.glob("*.py")) or any(cwd.glob("a*/"))
+        socket.send_fds(server(*(() if other else OURS)), [json.dumps(told).encode()], given)
         for number in given:
             os.close(number)
         self.command, self.said, self.returncode = command, {out: b"", err: b""}, None
@@ -84,12 +89,13 @@ def run_warm(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) 
 
 
 @functools.cache
-def server() -> socket.socket:
-    """The channel to this session's process that is copied; it ends when the channel does."""
+def server(*modules: str) -> socket.socket:
+    """The channel to this session's process that is copied, having loaded these modules; it ends when the channel
+    does."""
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     number = theirs.fileno()
     process = subprocess.Popen(
-        [sys.executable, "-P", __file__, str(number)], pass_fds=[number], stdin=subprocess.DEVNULL
+        [sys.executable, "-P", __file__, str(number), *modules], pass_fds=[number], stdin=subprocess.DEVNULL
     )
     theirs.close()
     atexit.register(lambda: (ours.close(), process.wait()))
@@ -209,9 +215,24 @@ def wait_to_begin() -> tuple[int, socket.socket]:
     end(lambda: exec(code, {"__name__": "__main__"}))
 
 
+def compose_a_cell() -> None:
+    """What every command does first, for those files of ours that no test changes: compose, and hash the code."""
+    from ablate.config.compose import Composer
+    from ablate.config.groups import read_groups
+    from ablate.results.run_key import code_of
+
+    with Composer(read_groups()) as composer:
+        for norm in ("ln", "rms"):
+            code_of(composer.compose([f"norm={norm}", "data=text"]).config)
+
+
 if __name__ == "__main__":
-    for name in LIBRARIES:
+    sys.path.insert(0, str(ROOT))
+    for name in [*LIBRARIES, *sys.argv[2:]]:
         importlib.import_module(name)
+    if sys.argv[2:]:
+        compose_a_cell()
+    sys.path.remove(str(ROOT))
     gc.freeze()  # or every copy would copy what its collector looks at
     os.set_inheritable(int(sys.argv[1]), False)
     serve(socket.socket(fileno=int(sys.argv[1])))
