@@ -1,9 +1,8 @@
-"""Cells held equal to their reference: in parameters or FLOPs by the width of the FFN, in training FLOPs or seconds by
-the steps.
+"""Matches cells to their reference: parameters or FLOPs by the FFN's width, training FLOPs or seconds by the steps.
 
-Widths are multiples of 8, or of 1 where no multiple of 8 comes within 1 %; a cell that is equal as it is stays so.  In
-a pattern over the layers each variant is as wide as it would be in all of them, so that no layer's FFN pays for
-another; layers whose FFN has no width are made up for by the others, in proportion.
+Widths are multiples of 8, or any integer if no multiple of 8 comes within 1 %; a cell that is equal already does not
+change.  In a pattern over the layers each variant gets the width that it would have in all layers; if the FFN of some
+layers has no width, those of the others are scaled in proportion.
 """
 
 import math
@@ -25,19 +24,16 @@ from ablate.planning.checks.validate import Validator
 from ablate.results.records import Matched, StepSeconds
 
 STEP = 8  # widths that hardware likes
-CLOSE = 0.01  # of the reference: what STEP must reach, and what needs no note
-FAR = 0.2  # of the reference: beyond it nothing is matched
-EXTREME = 4  # times a cell's own width, or a part of what a token passes of it: another model rather than a match
+CLOSE = 0.01  # relative difference that multiples of STEP must reach, and that needs no note
+FAR = 0.2  # relative difference beyond which a match is refused
+EXTREME = 4  # factor by which a width may change at most (for experts, relative to the active part)
 WIDEST = 2**24
 
-_counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # of the positions of its batches
+_counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # positions of a task's batches
 
 
 def training_positions(cell: Checked) -> int:
-    """Positions that a cell's training passes, counted from its batches: a task may have them grow with the steps.
-
-    The batches of seed 0 stand for every seed's.
-    """
+    """The positions in a cell's training batches, which a curriculum may change from step to step, for seed 0."""
     train = cell.config.train
     if not changes_length(cell):
         return train.steps * train.batch_size * int(cell.task.positions)
@@ -48,7 +44,7 @@ def training_positions(cell: Checked) -> int:
 
 
 def changes_length(cell: Checked) -> bool:
-    """Whether training batches of a cell have other positions than its task says."""
+    """Whether a cell's training batches change their length."""
     size, steps = cell.config.train.batch_size, cell.config.train.steps
     known = _counts.setdefault(cell.task, {})
     if (size, steps) not in known:
@@ -57,7 +53,7 @@ def changes_length(cell: Checked) -> bool:
 
 
 def batch_lengths(config: Config, start: int, stop: int) -> list[int]:
-    """Positions of the batch of each step from one to before another."""
+    """The number of positions of the batch of each step in range(start, stop)."""
     task = build_task(config)
     return [batch_positions(task.batch(0, step, config.train.batch_size)) for step in range(start, stop)]
 
@@ -68,7 +64,7 @@ QUANTITIES = {
     "seconds": "seconds of training steps",
     "flops_total": "forward FLOPs of training",
 }
-Amount = Callable[[Checked], float]  # what a cell has of what is matched
+Amount = Callable[[Checked], float]  # the matched quantity of a cell
 AMOUNT: dict[str, Amount] = {
     "params": lambda cell: cell.budget.core,
     "flops": lambda cell: cell.budget.flops_per_token,
@@ -77,7 +73,7 @@ AMOUNT: dict[str, Amount] = {
 
 
 def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list[Problem]:
-    """Keys on the command line that set what the match chooses; steps may be given, for the reference, not swept."""
+    """Problems of keys that the match chooses; steps may be set, for the reference, but not swept."""
     given = [override.partition("=")[0].lstrip("+") for override in overrides] if how not in BY_STEPS else swept
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
     found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
@@ -94,9 +90,9 @@ def match_cells(
     validator: Validator,
     step_seconds: Sequence[StepSeconds] = (),
 ) -> tuple[list[Checked], list[Matched | None]]:
-    """The cells brought nearest to their references, `cells[at[i]]`, and the difference that remains of each.
+    """The cells matched to their references `cells[at[i]]`, and the remaining difference of each.  Raises PlanError.
 
-    They stay as they are where their seconds are not measured yet.  Raises PlanError.
+    Nothing changes while their seconds are not measured yet.
     """
     if how == "seconds" and any(map(changes_length, cells)):
         why = "seconds are measured at one length, and training batches change theirs"
@@ -119,12 +115,12 @@ def match_cells(
 
 
 def seconds(of_step: StepSeconds, cell: Checked) -> float:
-    """Seconds of a cell's training, from those of one of its steps."""
+    """Seconds of all training steps of a cell."""
     return cell.config.train.steps * float(of_step.seconds)
 
 
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
-    """The cells whose FFN takes no `hidden`, as a problem."""
+    """A problem that names the cells whose FFN takes no `hidden`; None if all take it."""
     having = [any("hidden" in node for node in variants_of(cell.config.ffn)) for cell in cells]
     named = first_of([name for name, has in zip(names, having, strict=True) if not has], 3)
     message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
@@ -132,12 +128,12 @@ def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
 
 
 def remainder(how: str, value: float, target: float) -> Matched:
-    """The manifest's entry of a match: the difference is a share of the reference's amount."""
+    """The manifest's entry of a match; its difference is relative to the reference."""
     return Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
 
 
 def remark(name: str, matched: Matched | None) -> list[str]:
-    """A note on a cell that could not be brought close."""
+    """A note on a cell whose remaining difference is large."""
     if matched is None or abs(matched.difference) <= CLOSE:
         return []
     return [f"{name}: {left_over(matched)} against its reference, and nothing comes nearer"]
@@ -149,7 +145,7 @@ def left_over(matched: Matched) -> str:
 
 
 def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: float, validator: Validator) -> Checked:
-    """A cell with the width, or the steps, that come nearest to its reference's.  Raises BadComponent beyond FAR."""
+    """A cell with the width or the steps that come nearest to its reference.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
     by_steps = how in BY_STEPS
@@ -167,7 +163,7 @@ def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: f
 
 
 def widen(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
-    """A cell with the FFN width, or the width of each variant of a pattern, that comes nearest to a target."""
+    """A cell with the FFN width, or the widths of a pattern's variants, that come nearest to a target."""
     if amount(cell) == target:
         return cell
     return (widen_each if is_patterned(cell.config.ffn) else nearest)(cell, amount, target, validator)
@@ -178,7 +174,7 @@ def nearest(cell: Checked, amount: Amount, target: float, validator: Validator) 
 
     @cache
     def at(width: int) -> Checked:
-        if width == cell.budget.hidden:  # which is counted
+        if width == cell.budget.hidden:  # its budget is known
             return cell
         return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
 
@@ -186,7 +182,7 @@ def nearest(cell: Checked, amount: Amount, target: float, validator: Validator) 
 
 
 def widen_each(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
-    """A cell whose FFNs change over the layers, with the widths that the module's docstring describes."""
+    """`widen` for a pattern over the layers: see the module."""
     node = {name: settings for name, settings in cell.config.ffn.items() if name != LAYERS}
     whole: dict[str, int] = {}
     for name in (name for name, settings in node.items() if "hidden" in settings):
@@ -209,7 +205,7 @@ def widen_each(cell: Checked, amount: Amount, target: float, validator: Validato
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
     """argmin |amount(w) − target| over multiples of 8 where that comes within 1 %, else over all w; ties: the smaller.
 
-    `amount` must not fall with the width.  Where it is affine, as in every built-in FFN, few widths are counted.
+    `amount` must not decrease with the width; if it is affine, as for every built-in FFN, few widths are counted.
     """
     other = 2 * guess + STEP
     slope = (amount(other) - amount(guess)) / (other - guess)
@@ -224,7 +220,7 @@ def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> 
 
 
 def neighbours(amount: Callable[[int], float], target: float, step: int, low: int) -> tuple[int, int]:
-    """The multiples of `step` on both sides of a target, found by ever longer strides from `low`, then by halving."""
+    """The multiples of `step` on both sides of a target, by doubling strides from `low`, then bisection."""
     stride = step
     if amount(low) <= target:
         high = low + stride
@@ -242,7 +238,7 @@ def neighbours(amount: Callable[[int], float], target: float, step: int, low: in
 
 
 def lengthen(cell: Checked, amount: Amount, target: float) -> Checked:
-    """A cell with the steps that come nearest to a target, and a warm-up in proportion."""
+    """A cell with the number of steps that comes nearest to a target, and a proportional warm-up."""
 
     def trained(steps: int) -> Checked:
         return cell._replace(config=cell.config.with_value("train.steps", steps))

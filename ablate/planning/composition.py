@@ -1,4 +1,4 @@
-"""The cells of a design composed: Hydra's configurations, with the arguments that `hold` names set alike."""
+"""Composes the cells of a design with Hydra, and sets the arguments that `hold` names to those of the reference."""
 
 import contextlib
 import dataclasses
@@ -22,12 +22,12 @@ from ablate.formatting import setting
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import describe_task
 
-PARTS = ("job", "hydra", "all")  # of what Hydra composes
+PARTS = ("job", "hydra", "all")  # of Hydra's configuration
 
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """Composed cells, in the same order their levels and labels, and what is wrong with holding them equal."""
+    """Composed cells, with their levels and labels in the same order."""
 
     design: Design
     cells: list[Composed]
@@ -35,14 +35,14 @@ class Composition:
     labels: list[str]
     factors: dict[str, list[Any]]
     reference: dict[str, Any]
-    at: list[int]  # which cell each one is compared with: the reference of its stratum
-    held: list[str]  # what `hold` changed, in words
-    missed: list[str]  # settings that do not reach some variants, in words
-    problems: list[Problem]
+    at: list[int]  # the index of each one's reference
+    held: list[str]  # remarks on what `hold` changed
+    missed: list[str]  # remarks on settings that do not reach some variants
+    problems: list[Problem]  # of `hold`
 
     @property
     def settings(self) -> Config:
-        """The configuration that holds the study's own keys."""
+        """The configuration with the study's own keys."""
         return self.cells[0].config
 
     @property
@@ -53,19 +53,19 @@ class Composition:
 
 
 def compose_cells(design: Design) -> Composition:
-    """Every cell of a design.  Raises PlanError with all problems of the command line where it has any."""
+    """Compose every cell of a design.  Raises PlanError with all problems of the command line."""
     overrides = list(design.overrides())
     with Composer(design.command.groups) as composer:
         try:
             cells, problems = [composer.compose(each) for each in overrides], design.problems
         except COMPOSING as error:
             found, rest = blame(composer, design.command, overrides)
-            cells = []  # where what is left does not go together either
+            cells = []  # if the valid overrides cannot be composed either
             with contextlib.suppress(*COMPOSING):
                 command = dataclasses.replace(design.command, fixed=rest.fixed, swept=rest.swept)
                 cells = [composer.compose(each) for each in arrange(command).overrides()]
             problems = design.problems + (found or [Problem("", first_line(error))])
-    if problems:  # what can be composed is checked all the same, so that every mistake is reported at once
+    if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
         raise PlanError(problems + problems_of(cells, design.command.request))
     levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
     factors, reference = factors_of(levels, design)
@@ -76,10 +76,7 @@ def compose_cells(design: Design) -> Composition:
 
 
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
-    """The configuration that words make, in YAML, as Hydra composes it: of the job, of Hydra itself, or all of it.
-
-    Raises PlanError.
-    """
+    """The configuration of a command line in YAML: of the job, of Hydra, or all.  Raises PlanError."""
     if part not in PARTS:
         raise PlanError([Problem("--cfg", f"{part} is no answer; write --cfg {', '.join(PARTS)}")])
     command = read_command(words, config_dir)
@@ -100,13 +97,13 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
 
 
 def problems_of(cells: list[Composed], request: StudyRequest) -> list[Problem]:
-    """What is wrong with some of a study's cells and with its own keys."""
+    """Problems of cells and of a study's own keys."""
     checked, problems = Validator().validate(cell.config for cell in cells)
     return problems + about_metrics(request, checked) + (study_problems(cells[0].config) if cells else [])
 
 
 def about_metrics(request: StudyRequest, checked: Iterable[Checked]) -> list[Problem]:
-    """Problems of the metrics that claims name; nothing where no cell passed."""
+    """Problems of the metrics that claims name; empty if no cell passed."""
     passed = list(checked)
     lengths = [length for cell in passed for length in cell.config.eval.lengths]
     if not passed:
@@ -119,10 +116,10 @@ def about_metrics(request: StudyRequest, checked: Iterable[Checked]) -> list[Pro
 def hold_equal(
     cells: list[Composed], at: list[int], swept: list[str]
 ) -> tuple[list[Composed], list[str], list[Problem]]:
-    """The cells with the arguments that `hold` names as the cells `at` have them, what was changed, and what is wrong.
+    """The cells with the arguments that `hold` names set to those of their references, remarks, and problems.
 
-    `swept` are the keys of the factors.  Arguments of components whose variants differ, of those that are one class
-    with other arguments only what is named.
+    `swept` are the keys of the factors.  `hold=all` leaves variants of one class as they are, since they differ in
+    their arguments only.
     """
     requested = cells[0].config.hold
     if requested != "all" and not (isinstance(requested, list) and all(isinstance(name, str) for name in requested)):
@@ -137,7 +134,7 @@ def hold_equal(
         return cells, [], [Problem("hold", f"{mixed} changes over the layers here; set its arguments, as {mixed}.KEY=")]
     try:
         own = [{group: arguments(cell, group) for group in groups} for cell in cells]
-    except BadComponent:  # its check says what is wrong with it
+    except BadComponent:  # reported by its own check
         return cells, [], []
     names, problems = held_names(requested, cells, own, swept)
     if problems:
@@ -159,7 +156,7 @@ def hold_equal(
 
 
 def arguments(cell: Composed, group: str) -> dict[str, Any]:
-    """A component's own arguments, those that its constructor fills in included.  Raises BadComponent."""
+    """A component's arguments, including its constructor's defaults.  Raises BadComponent."""
     node = getattr(cell.config, group)
     given = {name: value for name, value in node.items() if name not in RESERVED}
     return defaults_of(group, node, cell.config.user) | given
@@ -168,7 +165,7 @@ def arguments(cell: Composed, group: str) -> dict[str, Any]:
 def held_names(
     requested: Any, cells: list[Composed], own: list[dict[str, dict[str, Any]]], swept: list[str]
 ) -> tuple[list[tuple[str, str]], list[Problem]]:
-    """Group and name of each argument to hold, and what is wrong with the requested ones."""
+    """Group and name of each argument to hold, and problems of the requested ones."""
     groups = list(own[0])
     known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
     if requested == "all":

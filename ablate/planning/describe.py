@@ -1,4 +1,4 @@
-"""Checked cells as the manifest keeps them: names, the reference of each, what they cost, what they share."""
+"""Rows of the manifest from checked cells: names, references, costs, shared random numbers."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -27,10 +27,9 @@ def describe_cells(
     matched: Sequence[Matched | None] = (),
     step_seconds: Sequence[StepSeconds] = (),
 ) -> list[Cell]:
-    """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
+    """The manifest's rows of cells, each compared with the cell at `at`.
 
-    `names` are those of the cells' folders, `labels` what people read; `matched` and `step_seconds` are empty where
-    nothing is matched or measured.
+    `names` are those of folders, `labels` are for people; `matched` and `step_seconds` are empty without a match.
     """
     rows = []
     for i, cell in enumerate(checked):
@@ -70,7 +69,7 @@ def describe_cells(
 
 
 def filled_in(config: Config) -> dict[str, Any]:
-    """The arguments that no YAML sets and constructors fill in, by dotted name."""
+    """The constructor's defaults of arguments that no YAML sets, by dotted name."""
     nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
     found = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
     return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
@@ -85,7 +84,7 @@ def cells_of(
     labels: list[str],
     at: list[int],
 ) -> Cells:
-    """Cells from checked ones with other configurations, such as placebos, which are compared as they are."""
+    """Cells from checked ones, such as placebos, without matching."""
     rows, raw = describe_cells(checked, names, levels, labels, at), [cell.config for cell in checked]
     return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked))
 
@@ -100,7 +99,7 @@ def recomposed(
     labels: list[str],
     at: list[int],
 ) -> Cells:
-    """Cells, once or several times over, from other configurations.  Raises PlanError."""
+    """Cells from other configurations, one or several for each of `cells`.  Raises PlanError."""
     validator = Validator()
     checked, problems = validator.validate(raw)
     if problems:
@@ -114,7 +113,7 @@ def recomposed(
 
 
 def reconfigured(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
-    """The same cells from other configurations.  Raises PlanError."""
+    """The same cells with other configurations.  Raises PlanError."""
     levels = [row.levels for row in cells.rows]
     made = recomposed(cells, settings, raw, cells.factors, cells.reference, levels, cells.labels, cells.at)
     return dataclasses.replace(made, notes=cells.notes)

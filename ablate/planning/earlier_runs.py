@@ -1,6 +1,6 @@
-"""What earlier commands left on disk that a new plan depends on: manifests, looks, seeds, results.
+"""Results of earlier commands that a new plan depends on: manifests, looks, seeds, runs.
 
-And when a claim, a margin or a criterion was written: before any comparison existed that it is about, or after.
+Also registers claims, margins and criteria: were they written before any comparison that they are about existed?
 """
 
 import dataclasses
@@ -20,16 +20,7 @@ from ablate.config.typed_json import plain
 from ablate.planning.study import CheckedStudy
 from ablate.results import records
 from ablate.results.manifest import read_manifest
-from ablate.results.records import (
-    Cell,
-    ClaimEntry,
-    ClaimText,
-    CriterionEntry,
-    Look,
-    Manifest,
-    MarginEntry,
-    PlannedRun,
-)
+from ablate.results.records import Cell, ClaimEntry, ClaimText, CriterionEntry, Look, Manifest, MarginEntry, PlannedRun
 from ablate.results.run import Run, now, untested, why_without
 from ablate.results.run_key import run_key
 
@@ -38,16 +29,16 @@ E = TypeVar("E", MarginEntry, CriterionEntry)
 
 @dataclasses.dataclass(frozen=True)
 class Earlier:
-    """What earlier commands left on disk of one study, and the manifests of all other studies."""
+    """A study's manifest as earlier commands left it, and access to the manifests of all other studies."""
 
     results: Path
     name: str
-    manifest: Manifest | None  # None where there is none, or a damaged one
-    notes: list[str]  # about a damaged one
+    manifest: Manifest | None  # None if there is none, or if it is damaged
+    notes: list[str]  # on a damaged one
 
     @property
     def looks(self) -> list[Look]:
-        """The looks that were taken at this study itself."""
+        """The looks at this study, without those at other studies of its cells."""
         return [look for look in self.manifest.looks if look.study is None] if self.manifest else []
 
     @property
@@ -63,10 +54,9 @@ class Earlier:
     def companions(
         self, rows: list[Cell], runs: list[PlannedRun], requested: Iterable[str]
     ) -> tuple[dict[str, str], list[str]]:
-        """Placebo and exchange studies of earlier commands that still belong to these cells, and notes on others.
+        """Placebo and exchange studies of earlier commands that still apply to these cells, by role, and notes.
 
-        Each holds a reference cell of this study, unchanged, with runs that are of this study, or would be at their
-        seeds: what was measured on others, or by other code, does not apply.  `requested` ones are planned anew.
+        Each has a reference cell of this study, with runs of the present code.  `requested` ones are planned again.
         """
         references = {row.id: row for row in rows if row.reference}
         planned, found, notes = {run.path for run in runs}, dict[str, str](), list[str]()
@@ -83,14 +73,14 @@ class Earlier:
         return found, notes
 
     def same_runs(self, runs: list[PlannedRun]) -> list[PlannedRun]:
-        """Runs in any study's manifest of these cells with these seeds, of other code or under reuse=none, too."""
+        """Runs of any study with these cells and seeds, also of other code or with reuse=none."""
         wanted = {(run.cell, run.seed) for run in runs}
         known = (run for name in self.studies for run in read_earlier(self.results, name).runs)
         return [run for run in known if (run.cell, run.seed) in wanted]
 
 
 def read_earlier(results: Path, name: str) -> Earlier:
-    """What an earlier command of a study left."""
+    """The manifest of a study as earlier commands left it."""
     try:
         return Earlier(results, name, read_manifest(results, name), [])
     except FileNotFoundError:
@@ -101,16 +91,16 @@ def read_earlier(results: Path, name: str) -> Earlier:
 
 
 def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
-    """Whether a run would have its key today: one of any study, or under reuse=none of the study `name` alone."""
+    """Whether a run would have the same key now, with reuse=same or, in the study `name`, with reuse=none."""
     private = dataclasses.replace(row.config, reuse="none", study=name)
     configs = (dataclasses.replace(row.config, reuse="same"), private)
     return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
 
 
 def begun(study: CheckedStudy) -> tuple[list[Manifest], list[str]]:
-    """The manifests of a study and of its rounds, with any of which it may have begun, and errors of unreadable ones.
+    """The manifests of a study and of its rounds, and errors of unreadable ones.
 
-    They keep choices that were measured once, and that continuing the study must not measure again.
+    They hold choices that were measured once and must not be measured again when the study is continued.
     """
     found, errors = list[Manifest](), list[str]()
     for name in [study.name, study.base, f"{study.tuning_name}-tune", f"{study.base}-aa"]:
@@ -124,7 +114,7 @@ def begun(study: CheckedStudy) -> tuple[list[Manifest], list[str]]:
 
 
 def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
-    """The seeds that the command asks for; a confirmation takes the first that were never trained for these cells."""
+    """The seeds that the command asks for; a confirmation takes the first that these cells were never trained with."""
     confirm, seeds = study.settings.confirm, study.settings.seeds
     if not confirm:
         return list(range(seeds)) if isinstance(seeds, int) else sorted(seeds)
@@ -140,7 +130,7 @@ def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
 
 
 def looks_so_far(study: CheckedStudy, earlier: Earlier) -> list[Look]:
-    """The looks that a study has had; those of a sequence before this one happened, whether they were logged or not."""
+    """The looks that a study has had, including the planned ones before the current number of seeds."""
     logged = [(look.seeds, look.planned) for look in earlier.looks]
     before = [list(range(n)) for n in study.looks if n < study.settings.seeds]
     missing = [seeds for seeds in before if (seeds, study.looks) not in logged]
@@ -148,10 +138,10 @@ def looks_so_far(study: CheckedStudy, earlier: Earlier) -> list[Look]:
 
 
 def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
-    """Looks that other studies took at the cells of this one: seeds added after them were added after a look, too.
+    """Looks of other studies at the cells of this one, after which adding seeds is not independent of the results.
 
-    A look at a single cell of several, such as a common reference, saw no comparison of this study.  A run that is
-    trained again, under reuse=none say, has been seen: its numbers are the same.
+    A look at only one of several cells, such as a common reference, saw no comparison.  A run that is trained again,
+    with reuse=none, has been seen: its numbers are the same.
     """
     own, found = {run.path for run in runs} | {(run.cell, run.seed) for run in runs}, []
     least = min(2, len({run.cell for run in runs}))
@@ -166,7 +156,7 @@ def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
 
 
 def status_of(results: Path, path: str) -> tuple[str, str | None]:
-    """How a run ended, or missing, and a note where its result is corrupt, which counts as missing."""
+    """The status of a run, or "missing", and a note on a corrupt result, which counts as missing."""
     try:
         result = Run(results, path).result()
     except Corrupt as error:
@@ -175,7 +165,7 @@ def status_of(results: Path, path: str) -> tuple[str, str | None]:
 
 
 def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
-    """A note for each reason that runs are done and have no weights."""
+    """A note for each reason why finished runs have no weights."""
     done = [Run(results, path) for path, status in statuses.items() if status == "done"]
     bare = Counter(why_without(run.result(), run.weights_file) for run in done if not run.weights_file.exists())
     return [
@@ -185,7 +175,7 @@ def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
 
 
 def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
-    """The runs that are done and whose weights are to be tested at lengths that they lack, and notes on them."""
+    """The finished runs to be tested at further lengths, and notes on them and on those without weights."""
     lack = untested(results, manifest, statuses)
     bare = [path for path in lack if not Run(results, path).weights_file.exists()]
     testable = [path for path in lack if path not in bare]
@@ -201,7 +191,7 @@ def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tupl
 
 
 class Registered(NamedTuple):
-    """A manifest's entries of claims: those that stand, those that were taken out, the hash of the former."""
+    """A manifest's entries of claims, those that were withdrawn, and a hash of the claims."""
 
     claims: dict[str, ClaimEntry]
     withdrawn: dict[str, ClaimEntry]
@@ -209,7 +199,7 @@ class Registered(NamedTuple):
 
 
 def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
-    """The manifest with its claims, margin and criterion, and what the earlier one and the tuning's hold of them."""
+    """The manifest with its claims, margin and criterion, and their history from the earlier and the tuning's one."""
     known = earlier.manifest
     before = (known.withdrawn if known else {}) | study.written | (known.claims if known else {})
     margin, old = study.settings.margin, (known and known.margin) or study.entries.get("margin")
@@ -226,7 +216,7 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
 
 
 def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
-    """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
+    """The cells of this study with a result, by seed; results of its earlier manifest and of other studies count."""
     found: dict[int, set[str]] = {}
     for run in [*runs, *earlier.runs, *earlier.same_runs(runs)]:
         status = statuses.get(run.path) or status_of(earlier.results, run.path)[0]
@@ -242,15 +232,14 @@ def register(
     scored: dict[int, set[str]],
     when: str,
 ) -> Registered:
-    """Claims with when each was written, given their entries `before`, those that were taken out included.
+    """The entries of claims, given those `before`, withdrawn ones included.
 
-    A claim is registered when no seed had cells of more than one side scored as it was written; `scored` holds the
-    cells by seed.  An unchanged one keeps its entry; an edited one keeps its earlier text; the entry of one that is
-    taken out holds when that was, and whether its results were `seen` by then.
+    A claim is registered if no seed had cells of more than one side `scored` when it was written.  An unchanged claim
+    keeps its entry, an edited one its earlier texts; a withdrawn one gets the time, and whether its results were seen.
     """
 
     def seen(claim: Claim) -> bool:
-        """Whether a seed has cells of more than one side scored; unknown, so true, where it names no cells here."""
+        """Whether a seed has cells of more than one side scored; true if the claim names no cells here."""
         sides = sides_of(claim, cells)
         return not all(sides) or any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
 
@@ -274,14 +263,13 @@ def register(
 def _registered(
     kind: type[E], text: Callable[..., Any], value: Any, old: E | None, scored: dict[int, set[str]], when: str
 ) -> E | None:
-    """The manifest's entry of a margin or criterion: its value, when it was written, if before any comparison existed.
+    """The manifest's entry of a margin or criterion; registered if no seed had two cells `scored`.
 
-    `scored` holds the cells that have a result by seed: two of them in one seed show a difference.  An unchanged value
-    keeps its entry; a changed or withdrawn one keeps its earlier values, oldest first.
+    An unchanged value keeps its entry; a changed or withdrawn one its earlier values, oldest first.
     """
     if old is None and value is None:
         return None
-    known: Any = old  # mypy narrows no union with a type variable
+    known: Any = old  # mypy does not narrow a union with a type variable
     if known and known.value == value:
         return old
     before: list[Any] = []

@@ -1,6 +1,6 @@
-"""`train.compile` and `train.matmul` where they are `auto`: chosen once per study, and kept when it continues.
+"""Decides `train.compile` and `train.matmul` if they are `auto`: once per study, and again the same when it continues.
 
-Which kernel computes attention is chosen anew in every forward pass, by its arguments: `ablate.model.attend`.
+`ablate.model.attend` chooses the kernel of attention, in every forward pass.
 """
 
 import dataclasses
@@ -21,15 +21,14 @@ from ablate.planning.earlier_runs import begun
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Cell
 
-# Floating-point operations of a run from which compiling it pays: a minute or so.  On a GPU the figure is a guess.
+# FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
 LONG = {"cpu": 4e12, "cuda": 4e15}
-CLEARLY = 1.15  # times as fast: less could be noise, and the next study of the same cells would not find their runs
-
-ENOUGH = 1024  # rows of a product; with more its rate is the same
+CLEARLY = 1.15  # times as fast; less could be noise, and the next study of the same cells would not find their runs
+ENOUGH = 1024  # rows of a product; more do not change its rate
 
 
 class Kernels(NamedTuple):
-    """What `auto` stands for in a study; the first of each is how short runs are computed."""
+    """The meaning of `auto` in a study; the defaults are those of short runs."""
 
     matmul: str = "torch"
     compile: bool = False
@@ -39,7 +38,7 @@ OPEN = Kernels._fields  # the keys of `train` that can be auto
 
 
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
-    """The study with `train.matmul` and `train.compile` decided: as its manifest has them, else for this machine."""
+    """The study with `train.matmul` and `train.compile` decided: by its manifest, else for this machine."""
     if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in OPEN):
         return study
     chosen = of_manifest(study) or chosen_for(*study.cells.references[0])
@@ -52,7 +51,7 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
 
 
 def decided(config: Config, chosen: Kernels) -> Config:
-    """A configuration with what it leaves open decided, as far as the choice applies to it."""
+    """A configuration with each `auto` decided, if the choice applies to it."""
     if config.train.compile == "auto":
         config = config.with_value("train.compile", chosen.compile)
     if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):
@@ -61,23 +60,23 @@ def decided(config: Config, chosen: Kernels) -> Config:
 
 
 def of_manifest(study: CheckedStudy) -> Kernels | None:
-    """What the study was begun with, on this machine or another, whichever of its rounds that was."""
+    """The choice that the study or one of its rounds was started with, on any machine; None for a new study."""
     for manifest in begun(study)[0]:
         matmul, compiled = (
             {
                 getattr(cell.config.train, key)
                 for cell in manifest.cells
-                if cell.levels.get(f"train.{key}", "auto") == "auto"  # a level of the sweep is no choice
+                if cell.levels.get(f"train.{key}", "auto") == "auto"  # not a level of the sweep
             }
             for key in OPEN
         )
-        # Where some cells cannot have what was chosen, the others do.
+        # Some cells may not support the choice.
         return Kernels("onednn" if "onednn" in matmul else "torch", True in compiled)
     return None
 
 
 def chosen_for(row: Cell, cell: Checked) -> Kernels:
-    """The faster way for the runs of a cell on this machine."""
+    """The faster choice for a cell's runs on this machine."""
     train = cell.config.train
     if row.flops_per_step * train.steps < LONG[train.device]:
         return Kernels()
@@ -87,21 +86,21 @@ def chosen_for(row: Cell, cell: Checked) -> Kernels:
 
 
 def matrices(cell: Checked) -> Counter[Shape]:
-    """The matrices of a model, which are those of its linear layers but for tables of embeddings."""
+    """The shapes of a model's linear layers, as all its matrices without embedding tables."""
     shapes = list(cell.budget.shapes.values())
     tables = ("position", "embedding") if any(role == "head" for role, _ in shapes) else ("position",)
     return Counter((shape[1], shape[0]) for role, shape in shapes if len(shape) == 2 and role not in tables)
 
 
 def faster(shapes: Counter[Shape], rows: int) -> str:
-    """The library whose products are the faster ones here."""
+    """The library with the faster products on this machine."""
     rows = min(rows, ENOUGH)
     seconds = {backend: product_seconds(shapes, rows, backend) for backend in ("torch", "onednn")}
     return "onednn" if seconds["torch"] > CLEARLY * seconds["onednn"] else "torch"
 
 
 def can_compile(device: str) -> bool:
-    """Whether there is what torch.compile needs: Triton on a GPU, a C++ compiler and Python's headers on a CPU."""
+    """Whether torch.compile can work: it needs Triton on a GPU, a C++ compiler and Python's headers on a CPU."""
     if device == "cuda":
         return importlib.util.find_spec("triton") is not None
     compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))

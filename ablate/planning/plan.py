@@ -1,7 +1,7 @@
-"""A command line travels one way: words -> Command -> Design -> Composition -> Cells -> CheckedStudy -> Plan.
+"""From the words of a command line to a plan: Command -> Design -> Composition -> Cells -> CheckedStudy -> Plan.
 
-A plan holds the runs of one round.  Each stage takes what the one before it made and adds to nothing else; a mistake
-ends the line with PlanError, which names all that the stage found.
+Each stage reads the result of the one before and raises PlanError with all mistakes that it finds.  A plan holds the
+runs of one round.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ from ablate.planning.study import Cells, CheckedStudy, describe_tasks, study_nam
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
-    """Compose and check a whole command line, and plan its next round; nothing is trained or written.
+    """Compose and check a command line, and plan its next round; nothing is trained or written.  Raises PlanError.
 
-    Raises PlanError.  Each round is a separate study: tuning, placebos, the requested study, its exchange runs.
+    Each round is a separate study: tuning, placebos, the requested study, its exchange runs.
     """
     launcher = [word for word in words if is_hydras(word)]
     if problems := launcher_problems(launcher):
@@ -48,7 +48,7 @@ def plan_again(plan: Plan) -> Plan:
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
-    """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
+    """The study of a command line, with every cell composed and checked.  Raises PlanError."""
     command = read_command(words, config_dir)
     try:
         composition = compose_cells(arrange(command))
@@ -56,12 +56,12 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         return with_step_seconds(with_kernels(study_of(composition, cells)))
     except PlanError as error:  # problems of keys that the study file sets name that file
         raise PlanError([command.request.placed(problem) for problem in error.problems]) from None
-    except Failed as error:  # of user code that ran before
+    except Failed as error:  # user code that has run before
         raise PlanError([Problem("", str(error))]) from None
 
 
 def check_cells(composition: Composition) -> Cells:
-    """The cells checked, matched, counted and tried out.  Raises PlanError."""
+    """The cells of a composition: checked, matched, counted and tried out.  Raises PlanError."""
     settings, validator, at = composition.settings, Validator(), composition.at
     raw = [cell.config for cell in composition.cells]
     checked, problems = validator.validate(raw, composition.labels)

@@ -1,4 +1,4 @@
-"""Runs on disk that are the planned ones but for their code, versions or data: taken, or reported as trained again."""
+"""Runs on disk that differ from planned ones in code, versions or data only: reused, or reported as trained again."""
 
 import dataclasses
 import json
@@ -13,15 +13,12 @@ from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key, settings
 from ablate.results.tables import as_planned
 
-EQUAL = ("versions", "data", "study")  # of a run that differs in code only
+EQUAL = ("versions", "data", "study")  # fields that are equal if runs differ in code only
 SHOWN = 3  # definitions that are named
 
 
 def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
-    """Raise PlanError for a study whose cells would be replaced, whose data have changed, or that is timed and grows.
-
-    Runs of further cells would not be timed in turn with those that ended.
-    """
+    """Raise PlanError if cells would be replaced, if the data have changed, or if a timed study gets more cells."""
     before = earlier.manifest
     if not before:
         return
@@ -42,12 +39,12 @@ def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
 
 
 def _settings(cell: Cell) -> str:
-    """What a cell's numbers depend on besides its data."""
+    """All that a cell's numbers depend on, except its data."""
     return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
 
 
 def timing_notes(results: Path, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str]) -> list[str]:
-    """How timed runs are trained, and how many that ended with shared timing are trained again for their seconds."""
+    """Notes on how timed runs are trained, and on finished runs that are trained again because they were not timed."""
     cells, ended = {row.id: row for row in rows}, 0
     if rows[0].config.timing != "isolated":
         return []
@@ -61,14 +58,14 @@ def timing_notes(results: Path, runs: list[PlannedRun], rows: list[Cell], status
 
 
 class ProvenanceIndex:
-    """The provenance of the runs on disk, read once for each folder of a cell."""
+    """The provenance of the runs on disk; each cell's folder is read once."""
 
     def __init__(self, results: Path):
         self.results = results
         self.folders: dict[str, dict[tuple[int, str], list[tuple[Run, Provenance]]]] = {}
 
     def like(self, cell: Cell, seed: int) -> tuple[Provenance, list[tuple[Run, Provenance]]]:
-        """The provenance of a planned run, and the runs of its cell's folder with the same seed and settings."""
+        """The provenance of a planned run, and the runs on disk of its cell with the same seed and settings."""
         if cell.name not in self.folders:
             self.folders[cell.name] = self.read(cell.name)
         planned = provenance(cell.config, seed, cell.task)
@@ -87,7 +84,7 @@ class ProvenanceIndex:
 
 
 def read_provenance(run: Run) -> Provenance | None:
-    """What a run came from; None where that is not recorded or damaged."""
+    """The provenance of a run; None if it is missing or damaged."""
     try:
         return run.provenance()
     except Corrupt:
@@ -95,9 +92,9 @@ def read_provenance(run: Run) -> Provenance | None:
 
 
 def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tuple[list[PlannedRun], list[Cell]]:
-    """Runs and cells under reuse=any: where a run has not ended, the newest that differs from it in code only.
+    """Runs and cells under reuse=any: the newest run that differs in code only replaces one that has not ended.
 
-    Cells with such runs have a note.
+    Cells with such runs get a note.
     """
     cells, index = {row.id: row for row in rows}, ProvenanceIndex(results)
     chosen: list[PlannedRun] = []
@@ -123,7 +120,7 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
 
 
 def _ended(run: Run) -> str | None:
-    """When a run ended as done or diverged; None where it did not."""
+    """When a run ended as done or diverged; None if it did not."""
     try:
         result = run.result()
     except Corrupt:
@@ -132,7 +129,7 @@ def _ended(run: Run) -> str | None:
 
 
 def changed_names(old: Provenance, new: Provenance) -> set[str]:
-    """Where the definitions stand whose content is on one side only, wherever it stands on the other."""
+    """The definitions whose content occurs on one side only, even under another name."""
     one, other = old.definitions, new.definitions
     unique = set(one.values()) ^ set(other.values())
     return {name for side in (one, other) for name, digest in side.items() if digest in unique}
@@ -149,7 +146,7 @@ def _counted(count: int, what: str) -> str:
 def trained_again(
     earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str], reuse: str
 ) -> list[str]:
-    """A note for each reason that runs are trained again: runs that this study had, or whose data have changed."""
+    """Notes on runs that are trained again, one per reason: this study had them, or their data have changed."""
     results, paths, cells = earlier.results, {run.path for run in runs}, {row.id: row for row in rows}
     index = ProvenanceIndex(results)
     had = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
@@ -157,14 +154,14 @@ def trained_again(
     moved = 0
     for run in runs:
         if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
-            continue  # it has ended, or is continued
+            continue  # it has ended, or will resume
         planned, similar = index.like(as_planned(cells[run.cell], run), run.seed)
         old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
             origin = read_provenance(old)
             names = changed_names(origin, planned) if origin else set()
             reasons.setdefault(_reason(origin, planned), []).append(names)
-        else:  # runs on data from the same place, and none on those that are there now
+        else:  # runs on data of the same path, but none on its present content
             origins = [origin for _, origin in similar]
             present = any(origin.data == planned.data for origin in origins)
             moved += not present and any(origin.source == planned.source for origin in origins)
@@ -178,7 +175,7 @@ def trained_again(
 
 
 def _reason(old: Provenance | None, new: Provenance) -> str:
-    """Why a run is not taken, apart from its code; empty where it differs in code only."""
+    """Why a run is not reused, apart from its code; "" if it differs in code only."""
     if old is None:
         return "with a provenance.json that is gone or damaged"
     if old.study != new.study:

@@ -2,12 +2,12 @@
 
 tuning         `ablate.planning.tuning`
 placebos       the reference cell beside copies of itself in which one part of the randomness is drawn anew
-looks          the study itself; with seeds=auto once per look, until all is decided or the seeds are at their most
+looks          the study itself; with seeds=auto once per look, until all is decided or seeds_max is reached
 exchange runs  each reference cell at 0.8, 1 and 1.25 times its steps, which give effects in training steps
 
-Exchange runs are a separate study, trained after the study with the seeds that it has; with seeds=auto after the runs
-of each look and before its results are read, so that whatever is decided can be decided in steps, too.  No comparison
-has been seen when they start, and they add no seed.  The runs at 1 times the steps are the study's own.
+Exchange runs are a separate study with the study's seeds; with seeds=auto they are trained after the runs of each look
+and before its results are read, so that effects in steps can be decided, too.  The runs at 1 times the steps are those
+of the study.
 """
 
 import dataclasses
@@ -28,16 +28,16 @@ from ablate.planning.tuning import summary_of, tuned, tuning_problems
 from ablate.results.records import Manifest
 from ablate.results.study import load_study
 
-LEAST = 3  # placebos of a kind; fewer have no spread to speak of
+LEAST = 3  # placebos of a kind, for a standard deviation
 PLACEBO_LABELS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
 PLACEBO = "seed.placebo"
-RATIOS = (0.8, 1.0, 1.25)  # at even distances in the logarithm
+RATIOS = (0.8, 1.0, 1.25)  # evenly spaced in the logarithm
 STEPS = "train.steps"
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # of parameters: name -> (role, shape)
 
 
 def next_round(study: CheckedStudy) -> Plan:
-    """The first round of a study that has something left to train, else its last, and the rounds that have ended."""
+    """The first round of a study with something left to train, else its last; its `ended` are those before it."""
     ended: dict[str, Plan] = {}
     for plan in rounds_of(study):
         if plan.todo:
@@ -49,7 +49,7 @@ def next_round(study: CheckedStudy) -> Plan:
 
 
 def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
-    """The plans of a command's rounds in order, the study's own last; the next is made when all runs of one have ended.
+    """The plans of a command's rounds in order, each made when all runs of the one before have ended.
 
     Raises PlanError.
     """
@@ -66,11 +66,11 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
 
 
 def looks(study: CheckedStudy) -> Iterator[Plan]:
-    """The study's plan, or with seeds=auto its plan at each look until one leaves nothing to decide."""
+    """The study's plan, or with seeds=auto its plan at each look until all is decided."""
     if study.settings.seeds != "auto":
         yield plan_runs(study)
         return
-    # SciPy takes a while, and no other study plans with it.
+    # Loads SciPy, which no other study needs for planning.
     from ablate.evidence import described, looks_until
 
     planned = looks_until(study.settings.seeds_max)
@@ -85,7 +85,7 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
 
 
 def decided(results: Path, manifest: Manifest) -> bool:
-    """Whether a look leaves nothing for more seeds to decide: of registered claims, and of effects that are judged."""
+    """Whether all registered claims, and all effects that have a verdict, are decided."""
     from ablate.evidence import claims, described, effects, registered, undecided
 
     study = load_study(results, manifest.study, manifest, curves=False)
@@ -126,9 +126,9 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
 
 
 def kinds_of(swept: list[str], shapes: Shapes, config: Config) -> list[str]:
-    """The swept components of which the model draws something, then data order, initialisation and chaos.
+    """The swept components with random initial values, then data order, initialisation and chaos.
 
-    A half of the randomness that `seed` fixes is no source: all its placebos would be drawn alike.
+    Without the parts of the randomness that `seed.init` or `seed.data` fixes.
     """
     keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
     studied = [key for key in keys if key in COMPONENTS and key != "init" and shared_draws(key, shapes, config) < 1]
@@ -137,9 +137,7 @@ def kinds_of(swept: list[str], shapes: Shapes, config: Config) -> list[str]:
 
 
 def shared_draws(kind: str | None, shapes: Shapes, config: Config) -> float:
-    """Share of a model's drawn numbers, and of vectors trained for its seed, that a placebo of a kind has in common
-    with the plain run.
-    """
+    """Share of a model's random initial values, trained vectors included, that a placebo does not draw anew."""
     fixed = {*FIXED} - ({"vectors"} if config.embedding.get("shared") is False else set())
     drawn = {name: math.prod(shape) for name, (role, shape) in shapes.items() if role not in fixed}
     return 1 - sum(drawn[name] for name in redrawn(kind, drawn)) / max(1, sum(drawn.values()))
@@ -169,7 +167,7 @@ def scaled(steps: int, ratio: float) -> int:
 
 
 def with_step_equivalents(study: CheckedStudy) -> Iterator[Plan]:
-    """The plans of a study, each followed by that of exchange runs with its seeds; the last comes again as the end."""
+    """The plans of a study, each followed by that of its exchange runs; the study's last one comes again at the end."""
     own = [cell.config.train.steps for _, cell in study.cells.references]
     steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
     count = formatting.counted(len(own), "reference cell")
@@ -188,7 +186,7 @@ def exchange_cells(cells: Cells) -> Cells:
     own = [cell.config.train.steps for _, cell in cells.references]
     strata = {key: values for key, values in cells.factors.items() if key not in cells.reference}
     made = [(i, ratio, scaled(steps, ratio)) for i, steps in enumerate(own) for ratio in RATIOS]
-    # Strata of other lengths have no number of steps in common.
+    # Strata with different steps share only the ratio.
     shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
     checked, names, levels, labels = [], [], [], []
     for (i, _, steps), level in zip(made, shown, strict=True):
@@ -203,7 +201,7 @@ def exchange_cells(cells: Cells) -> Cells:
 
 
 def with_steps(config: Config, steps: int) -> Config:
-    """A configuration with another number of steps; the warm-up stays, or shrinks where it no longer ends in time."""
+    """A configuration with other steps; the warm-up shrinks in proportion if it would no longer end in time."""
     before, warmup = config.train.steps, config.optim.warmup
     if steps <= warmup < before:
         warmup = math.floor(warmup * steps / before + 0.5)

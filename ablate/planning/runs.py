@@ -26,16 +26,16 @@ GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A round of a command: its manifest, as it will be written, the state of its runs, and notes for the user."""
+    """A round of a command: its manifest, the state of its runs, and notes for the user."""
 
     study: CheckedStudy
     manifest: Manifest
-    statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
+    statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done without some eval.lengths
     notes: list[str]
-    more: bool = False  # whether another round of the same command comes after this one
-    ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
-    requested: CheckedStudy | None = None  # the study of the command, of which this is a round
-    launcher: list[str] = dataclasses.field(default_factory=list)  # the overrides of Hydra itself
+    more: bool = False  # whether another round of the same command follows
+    ended: list[Plan] = dataclasses.field(default_factory=list)  # earlier rounds, with nothing left to train
+    requested: CheckedStudy | None = None  # the study of the command
+    launcher: list[str] = dataclasses.field(default_factory=list)  # overrides of Hydra's own settings
 
     @property
     def results(self) -> Path:
@@ -54,25 +54,24 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        """The results folder, relative to the working directory where it lies below that."""
+        """The results folder, relative to the working directory if it is inside."""
         here = Path.cwd()
         return self.results.relative_to(here) if self.results.is_relative_to(here) else self.results
 
     @property
     def todo(self) -> list[str]:
-        """Paths of the runs to train (those without a result, and failed ones again), or only to test."""
+        """Paths of the runs to train (missing and failed ones) or only to test."""
         return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]
 
     @property
     def is_local(self) -> bool:
-        """Whether its runs are trained by this process's own workers, and not by another engine's launcher."""
+        """Whether its runs are trained by this process's workers instead of one of Hydra's launchers."""
         return not any(word.lstrip("+~").startswith("hydra/launcher=") for word in self.launcher)
 
     def orders(self) -> list[Order]:
-        """The runs to do, for workers, in the order in which they are trained.
+        """The remaining runs, for workers, seed by seed.
 
-        That is seed by seed.  Where runs are timed, every other seed goes backwards, so that a machine's drift hits
-        all cells alike: in a fixed order the last of a seed would always be the latest.
+        If runs are timed, every other seed goes in reverse, so that a machine's drift affects all cells equally.
         """
         cells, todo = {cell.id: cell for cell in self.manifest.cells}, set(self.todo)
         runs = self.manifest.runs
@@ -93,12 +92,12 @@ class Plan:
 
 
 def is_hydras(word: str) -> bool:
-    """Whether an override of a command line is one of Hydra itself, a launcher say."""
+    """Whether an override is one of Hydra's own settings, such as a launcher."""
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
 def lacks_device(plan: Plan) -> bool:
-    """Whether some cell, or a study file's tier for GPUs, is to be trained on a GPU and this machine has none."""
+    """Whether a cell, or the study file's tier, is for a GPU and this machine has none."""
     of_gpu_tier = plan.manifest.tier == GPU_TIER and plan.study.settings.train.device == "auto" and bool(plan.todo)
     if not (on_cuda(plan) or of_gpu_tier):
         return False
@@ -108,12 +107,12 @@ def lacks_device(plan: Plan) -> bool:
 
 
 def on_cuda(plan: Plan) -> bool:
-    """Whether the configuration of some cell asks for a GPU."""
+    """Whether a cell's configuration asks for a GPU."""
     return any(cell.config.train.device == "cuda" for cell in plan.manifest.cells)
 
 
 def device_problem(plan: Plan) -> Problem | None:
-    """Why this machine cannot train a plan; a tier for GPUs, which a CPU takes days for, can be planned anywhere."""
+    """Why this machine cannot train a plan, if so; a tier for GPUs can be planned anywhere."""
     if not lacks_device(plan):
         return None
     if on_cuda(plan):
@@ -124,10 +123,7 @@ def device_problem(plan: Plan) -> Problem | None:
 
 
 def plan_runs(study: CheckedStudy) -> Plan:
-    """The plan of a study: its seeds and runs, given what an earlier command of this study left.
-
-    Raises PlanError where that would be replaced.
-    """
+    """The plan of a study, given the results of earlier commands.  Raises PlanError if it would replace these."""
     settings, factors, earlier = study.settings, study.cells.factors, read_earlier(study.results, study.name)
     reuse.refuse_replacing(earlier, study.cells.rows)
     seeds, looks = earlier_runs.choose_seeds(study, earlier), earlier_runs.looks_so_far(study, earlier)
@@ -179,23 +175,23 @@ def plan_runs(study: CheckedStudy) -> Plan:
 
 
 def runs_of(study: CheckedStudy, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
-    """A study's runs, and the manifest's rows of its cells, with runs of other code taken under reuse=any."""
+    """A study's runs and the rows of its cells; `reuse=any` takes runs of other code."""
     rows = study.cells.rows
-    if study.settings.is_private:  # the keys of private runs hold the study's name
+    if study.settings.is_private:  # the study's name is in the keys of private runs
         rows = [dataclasses.replace(row, config=dataclasses.replace(row.config, study=study.name)) for row in rows]
     runs = [planned_run(row, seed, study.entries.get("tuning")) for seed in seeds for row in rows]
     return reuse.take_others(study.results, runs, rows) if study.settings.reuse == "any" else (runs, rows)
 
 
 def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
-    """A cell's run with a seed, at the value that tuning chose for this seed where it did."""
+    """A cell's run with a seed, at the value that tuning chose for it, if any."""
     tuned = {tuning.key: tuning.cells[row.id].values[str(seed)]} if tuning and tuning.per_seed else None
     run = PlannedRun(cell=row.id, seed=seed, tuned=tuned, path="")
     return dataclasses.replace(run, path=f"{row.name}/{run_key(as_planned(row, run).config, seed, row.task)}")
 
 
 def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
-    """Notes on a confirmation of nothing, on seeds that stay because they were `seen`, and on looks to come."""
+    """Notes on a confirmation without a study, on seeds kept because they were `seen`, and on planned looks."""
     notes = []
     if study.settings.confirm and not (study.results / "studies" / study.base).exists():
         notes.append(f"{study.base} was never trained here, so there is nothing yet that this could confirm")
@@ -209,7 +205,7 @@ def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
 
 
 def makespan(seconds: Iterable[float], workers: int) -> float:
-    """Seconds until the last job has ended, where each is begun, in order, by the first worker that is free."""
+    """Seconds until the last job ends, if the first free worker takes the next one."""
     ends = [0.0] * workers
     for one in seconds:
         heapq.heapreplace(ends, ends[0] + one)

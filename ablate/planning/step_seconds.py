@@ -1,4 +1,4 @@
-"""How long a training step of each cell takes, measured once per study: match=seconds makes these equal."""
+"""The seconds of a training step of each cell, measured once per study, for match=seconds."""
 
 import dataclasses
 import json
@@ -25,25 +25,26 @@ from ablate.training.devices import cards, configure_torch
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import without_vectors
 
-ROUNDS = (5, 11)  # at least and at most, in which each distinct cell has its turn; an SE of three is a poor guess
-PRECISE = 0.02  # relative standard error of each ratio to the reference: with that no further round is begun
-VAGUE = 0.05  # beyond that, after the last round, nothing can be matched
+ROUNDS = (5, 11)  # fewest and most, each with a turn of every distinct cell; the SE of three is a poor estimate
+PRECISE = 0.02  # relative standard error of each ratio to the reference at which measuring ends
+VAGUE = 0.05  # relative standard error after the last round beyond which the study is refused
 WARM_UP = 5  # steps
-EACH = 0.7  # seconds that a cell is measured for in its turn, at the least for one block
-BLOCK = 0.1  # seconds of steps that are timed together: to read the clock after each would hold up a GPU
+EACH = 0.7  # seconds of a cell's turn, which has at least one block
+BLOCK = 0.1  # seconds of steps that are timed together, since reading the clock after each would slow a GPU
 COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics")  # of train
 
 
 def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
-    """The study with its steps set by how long they take, where its cells are to be equal in seconds: as its manifest
-    has that, else as measured on this machine.  Raises PlanError.
+    """The study with its steps set by their seconds if `match=seconds`: from its manifest, else measured here.
+
+    Raises PlanError.
     """
     if study.settings.match != "seconds":
         return study
     seconds = of_manifest(study)
     if not seconds:
         own = measured(study.cells)
-        seconds = of_manifest(study) or own  # the same command may have begun the study meanwhile
+        seconds = of_manifest(study) or own  # the same command may have started meanwhile
     cells = reconfigured(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
     each = [
         f"{label} {1000 * float(own.seconds):.3g} ms{f' ± {100 * float(own.error):.1f} % SE' * (own.error != 0)}"
@@ -54,11 +55,10 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
 
 
 def of_manifest(study: CheckedStudy) -> list[StepSeconds]:
-    """What a step of each cell took when the study was begun; empty for a study that was not.
+    """The seconds of each cell's step in the manifest of a study that has started; else empty.
 
-    Raises PlanError for cells that came later: measured on another day, they would not compare with the others.  Also
-    where a manifest that may hold them cannot be read: measured anew, they would be others, and every run would be
-    trained again.
+    Raises PlanError for new cells, since times of different days are not comparable, and for an unreadable manifest,
+    since new times would train every run again.
     """
     manifests, damaged = begun(study)
     for manifest in manifests:
@@ -77,15 +77,15 @@ def of_manifest(study: CheckedStudy) -> list[StepSeconds]:
 
 
 def recorded(row: Cell, manifest: Manifest) -> StepSeconds | None:
-    """What a step of a cell took, which a manifest may hold at several values of what is tuned."""
+    """The seconds of a cell's step in a manifest, which may hold the cell at several values of a tuned key."""
     alike = (cell for cell in manifest.cells if cell.step_seconds and row.levels.items() <= cell.levels.items())
     return next((cell.step_seconds for cell in alike if shape_of(cell) == shape_of(row)), None)
 
 
 def measured(cells: Cells) -> list[StepSeconds]:
-    """Seconds of a training step of each cell, over rounds in which all distinct ones take their turn.
+    """Seconds of a training step of each cell, measured in rounds over all distinct cells.
 
-    Raises PlanError where a step cannot be taken, or where its time differs too much from round to round.
+    Raises PlanError if a step fails, or if its time varies too much between rounds.
     """
     rows = cells.rows
     if any(row.config.train.device == "cuda" for row in rows) and not cards():
@@ -97,7 +97,7 @@ def measured(cells: Cells) -> list[StepSeconds]:
         models = counted(len(distinct), "model")
         say(f"match=seconds: measuring steps of {models}, {ROUNDS[0]} to {ROUNDS[1]} times each")
         while len(rounds) < ROUNDS[1]:
-            # Every other round backwards, so that drift hits all alike.
+            # Every other round in reverse, so that drift affects all cells equally.
             order = list(distinct.items())[:: -1 if len(rounds) % 2 else 1]
             rounds.append({kind: timed(row, Path(folder) / f"{len(rounds)}-{row.id}") for kind, row in order})
             found = [ratio_to(rounds, kind, kinds[at]) for kind, at in zip(kinds, cells.at, strict=True)]
@@ -114,9 +114,9 @@ def measured(cells: Cells) -> list[StepSeconds]:
 
 
 def ratio_to(rounds: list[dict[str, float]], kind: str, reference: str) -> StepSeconds:
-    """The reference's median times the mean ratio to it within rounds, as exp(mean log), and the error of that ratio.
+    """The reference's median times exp(mean log ratio to it within rounds), and the standard error of that mean.
 
-    Two medians could be of different rounds, and their ratio off by the machine's drift.
+    The ratio of two medians could compare different rounds, and so include the machine's drift.
     """
     ratios = [math.log(each[kind] / each[reference]) for each in rounds]
     seconds = statistics.median(each[reference] for each in rounds) * math.exp(statistics.mean(ratios))
@@ -125,18 +125,16 @@ def ratio_to(rounds: list[dict[str, float]], kind: str, reference: str) -> StepS
 
 
 def timed(row: Cell, folder: Path) -> float:
-    """The median seconds of a cell's step, from a process of its own.  Raises PlanError where that fails."""
+    """The median seconds of a cell's step, from a separate process.  Raises PlanError if that fails."""
     try:
-        return statistics.median(
-            float(seconds) for seconds in run_in_subprocess(partial(blocks_of, row.config, folder))
-        )
+        return statistics.median(map(float, run_in_subprocess(partial(blocks_of, row.config, folder))))
     except Failed as error:
         message = f"no step of {row.label} can be measured ({error}); write another match"
         raise PlanError([Problem("match", message)]) from None
 
 
 def blocks_of(config: Config, folder: Path) -> list[float]:
-    """Mean seconds of a training step in each of some blocks of steps, after a few that are not counted."""
+    """Mean seconds of a training step in each of several blocks, after `WARM_UP` steps."""
     trainer = trainer_of(config, folder)
     seconds_of(trainer, WARM_UP)
     size = max(1, round(BLOCK / seconds_of(trainer, 1)))
@@ -147,23 +145,23 @@ def blocks_of(config: Config, folder: Path) -> list[float]:
 
 
 def trainer_of(config: Config, folder: Path) -> Trainer:
-    """A trainer whose steps are measured; which vectors it would begin with makes no difference to these."""
+    """A trainer for timing, without trained vectors, which do not change the time of a step."""
     configure_torch()
     return Trainer(Run(folder, "cell/run"), without_vectors(config), 0)
 
 
 def seconds_of(trainer: Trainer, count: int) -> float:
-    """Mean seconds of so many steps."""
+    """Mean seconds of `count` steps."""
     start = time.perf_counter()
     for _ in range(count):
         loss = trainer.update(trainer.progress.step)[0]["loss"]
         trainer.progress.step += 1
-    loss.item()  # a GPU has done them by then
+    loss.item()  # waits for a GPU
     return (time.perf_counter() - start) / count
 
 
 def shape_of(cell: Cell) -> str:
-    """All that the time of a step depends on, wherever the data lie."""
+    """All that the time of a step depends on, without the location of the data."""
     kept = settings(without_vectors(cell.config))
     train = {key: kept["train"].get(key) for key in (*COSTLY, "compile")}
     parts = [kept.get(key) for key in (*BUILT, "model", "data")]

@@ -1,7 +1,4 @@
-"""A checked study: its cells, its settings and claims, and the notes and manifest entries that go with it.
-
-Nothing here needs torch.
-"""
+"""A checked study: its cells, settings, claims, notes and manifest entries.  Needs no torch."""
 
 from __future__ import annotations
 
@@ -26,31 +23,31 @@ NAMED = 3  # cells that a note spells out
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """Cells composed, checked and counted, with the factors in whose levels they differ."""
+    """Checked and counted cells, and the factors in whose levels they differ."""
 
     factors: dict[str, list[Any]]
-    reference: dict[str, Any]  # the level of each factor that is compared
-    rows: list[Cell]  # as manifests keep them, and in the same order
-    checked: list[Checked]  # what they were made of
-    raw: list[Config]  # their configurations as they were composed, before anything was resolved or matched
-    at: list[int]  # which cell each one is compared with
+    reference: dict[str, Any]  # the reference level of each compared factor
+    rows: list[Cell]  # as in manifests
+    checked: list[Checked]  # in the same order
+    raw: list[Config]  # their composed configurations, before anything was resolved or matched
+    at: list[int]  # the index of the cell that each one is compared with
     tasks: dict[str, TaskFacts]  # by fingerprint
-    notes: list[str] = dataclasses.field(default_factory=list)  # printed before any of them trains
-    step_seconds: list[StepSeconds] = dataclasses.field(default_factory=list)  # of each, if they are matched in those
+    notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
+    step_seconds: list[StepSeconds] = dataclasses.field(default_factory=list)  # of each, with match=seconds
 
     @property
     def labels(self) -> list[str]:
-        """What people call them."""
+        """The labels of all cells."""
         return [row.label for row in self.rows]
 
     @property
     def references(self) -> list[tuple[Cell, Checked]]:
-        """The reference of each stratum: its row, and what it was made of."""
+        """The row and the checked cell of each stratum's reference."""
         return [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
 
 
 def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
-    """What the manifest keeps of the tasks of cells, by fingerprint.  Raises PlanError where they differ in it."""
+    """The manifest's entries of the cells' tasks, by fingerprint.  Raises PlanError if their `solved_at` differ."""
     found: dict[str, TaskFacts] = {}
     for cell in checked:
         task = describe_task(cell)
@@ -61,7 +58,7 @@ def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
 
 
 def describe_task(cell: Checked) -> TaskFacts:
-    """What the manifest keeps of a cell's task."""
+    """The manifest's entry of a cell's task."""
     task, at = cell.task, cell.config.data.get("solved_at")
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
     found = {key: getattr(task, key) for key in keys} | task.metric_facts()
@@ -73,7 +70,7 @@ def describe_task(cell: Checked) -> TaskFacts:
 
 
 def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
-    """Notes on learning rates that warm up until the end, tasks that differ, and optimisers that share one rate."""
+    """Notes on warm-ups that never end, cells with another task, and optimisers compared at one learning rate."""
     notes, configs = [], [row.config for row in cells.rows]
     if late := sorted({(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}):
         why = "trained all the same, with a learning rate that never stops rising"
@@ -92,18 +89,18 @@ def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class CheckedStudy:
-    """One round of a command: all that a plan needs but seeds, runs and what is on disk."""
+    """A round of a command, without its seeds and runs."""
 
-    command: str  # as it is typed
-    settings: Config  # the configuration that holds the study's own keys, its name among them
+    command: str  # as typed
+    settings: Config  # the configuration with the study's own keys, including its name
     cells: Cells
     entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # further entries of the manifest
-    claims: dict[str, Claim] = dataclasses.field(default_factory=dict)  # as written; of no placebos
+    claims: dict[str, Claim] = dataclasses.field(default_factory=dict)  # as written
     replicated: Criterion | None = None
     written: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)  # claims in the tuning's manifest
-    notes: list[str] = dataclasses.field(default_factory=list)  # printed before it trains
-    looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
-    more: bool = False  # whether another round of the same command comes after this one
+    notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
+    looks: list[int] = dataclasses.field(default_factory=list)  # with seeds=auto: the number of seeds at each look
+    more: bool = False  # whether another round of the same command follows
 
     @property
     def base(self) -> str:
@@ -112,13 +109,13 @@ class CheckedStudy:
 
     @property
     def name(self) -> str:
-        """What it is called on disk: a confirmation has a name of its own."""
+        """The name on disk; a confirmation has a separate one."""
         confirm = self.settings.confirm
         return f"{self.base}-confirm-{confirm}" if confirm else self.base
 
     @property
     def tuning_name(self) -> str:
-        """The study that tuning is for: a confirmation is tuned anew where each seed is."""
+        """The name of the study that is tuned; a confirmation is tuned again if each seed is tuned."""
         return self.name if self.settings.tune.per_seed else self.base
 
     @property
@@ -127,11 +124,11 @@ class CheckedStudy:
         return Path(self.settings.results_dir).absolute()
 
     def set(self, **settings: Any) -> CheckedStudy:
-        """The same study with other settings of its own."""
+        """The study with other values of its own keys."""
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
 
     def companion(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
-        """A study that this one needs: of some of its cells, with other seeds, without claims."""
+        """A placebo or exchange study of this one: other cells and seeds, no claims."""
         own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
         entries = entries | {"aliases": {}, "remarks": []}
         keys = dataclasses.replace(self.settings, **own | settings)
@@ -139,13 +136,10 @@ class CheckedStudy:
 
 
 def study_name(own: Config, cells: Cells) -> str:
-    """The name of a study that is given none: the factors and a hash of everything but the seeds, before any tuning.
-
-    `own` holds the study's own keys.
-    """
+    """The default name of a study: its factors and a hash of all but the seeds.  `own` holds the study's own keys."""
     content = [[row.name, settings(row.config), row.task] for row in cells.rows]
     design = [own.design] * (own.design != "grid")
-    tune = [dataclasses.asdict(own.tune)] * (own.tune.key is not None)  # never what it will choose
+    tune = [dataclasses.asdict(own.tune)] * (own.tune.key is not None)  # not the chosen value
     text = json.dumps([cells.factors, cells.reference, own.match, content, *design, *tune])
     head = "-".join(key.replace("/", "_").replace("+", "-") for key in cells.factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

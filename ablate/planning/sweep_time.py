@@ -1,4 +1,4 @@
-"""How long a sweep will take: steps of each distinct shape, and trials of vectors, are measured; the rest follows."""
+"""Estimates how long a sweep takes, by timing a few steps of each distinct model and trials of training vectors."""
 
 import socket
 import tempfile
@@ -24,11 +24,11 @@ from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept
 
 EACH, ALL = 2.0, 10.0  # seconds that one shape, and all of them, may be measured for
 STEPS = 5
-AFFORDABLE = {"cpu": 1e10, "cuda": 1e13}  # FLOPs that are measured at a time: less than half a second of a slow device
+AFFORDABLE = {"cpu": 1e10, "cuda": 1e13}  # FLOPs measured at a time: less than half a second on a slow device
 
 
 class Speed(NamedTuple):
-    """Seconds of a run's start, of one of its steps, of an evaluation during training, and of the last ones."""
+    """Seconds of a run's setup, of a step, of an evaluation during training, and of the last evaluations."""
 
     setup: float
     step: float
@@ -38,13 +38,14 @@ class Speed(NamedTuple):
     def of_run(self, config: Config) -> float:
         """Seconds of a whole run."""
         train = config.train
-        before = -(-train.steps // train.eval_every)  # evaluations at step 0 and later, without the last step's
+        before = -(-train.steps // train.eval_every)  # evaluations, without those after the last step
         return self.setup + train.steps * self.step + before * self.evaluation + self.last
 
 
 def expected_time(plan: Plan) -> str:
-    """How long the training that a plan leaves to do will take, in one line, or why that is not known; nothing where
-    there is nothing to train.  Steps are measured eagerly: translating a model would take longer than it may.
+    """The time that a plan's remaining training takes, as a line, or why it is unknown; "" if nothing is to be trained.
+
+    Steps are timed without compiling, which would take too long.
     """
     todo = [cell for _, cell in runs_to_train(plan)]
     if not todo:
@@ -62,7 +63,7 @@ def expected_time(plan: Plan) -> str:
         speed.of_run(cell.config) if speed else per_flop * flops_of(cell)
         for cell, speed in zip(todo, speeds, strict=True)
     ]
-    whole = f"about {duration(sum(seconds))} of computing"  # how many workers another launcher has is not known
+    whole = f"about {duration(sum(seconds))} of computing"  # the number of another launcher's workers is unknown
     if plan.is_local:
         whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
     first, speed = known[0]
@@ -75,21 +76,19 @@ def expected_time(plan: Plan) -> str:
 
 
 def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:
-    """Each run that is to be trained, with its cell at the value that was tuned for it."""
+    """Each run to be trained, and its cell at the run's tuned value."""
     cells = {cell.id: cell for cell in plan.manifest.cells}
     runs = [run for run in plan.manifest.runs if plan.statuses[run.path] in ("missing", "failed")]
     return [(run, as_planned(cells[run.cell], run)) for run in runs]
 
 
 def flops_of(cell: Cell) -> float:
-    """Floating-point operations of a run's training."""
+    """Floating-point operations of training a run of a cell."""
     return cell.flops_per_step * cell.config.train.steps
 
 
 def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
-    """The speed of each cell beside so many other workers, measured once per shape; None where that failed or took
-    too long.
-    """
+    """Each cell's speed with so many other workers, timed once per shape; None if that failed or took too long."""
     ends, found = time.monotonic() + ALL, dict[tuple[str, str], Speed | None]()
     shapes = [(shape_of(cell), str(cell.config.eval)) for cell in cells]
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +100,7 @@ def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
 
 
 def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:
-    """A cell's speed from a separate process; None where it fails, or takes longer than some seconds."""
+    """A cell's speed, from a separate process; None if it fails or exceeds the seconds."""
     try:
         return Speed(*run_in_subprocess(partial(speed_with_others, cell, folder, others), seconds))
     except Failed:
@@ -109,7 +108,7 @@ def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | N
 
 
 def speed_with_others(cell: Cell, folder: Path, others: int) -> Speed:
-    """A cell's speed while so many more processes take steps of it, as the other workers of a sweep will."""
+    """A cell's speed while other processes train it, too, as the workers of a sweep will."""
     processes = [start(partial(keep_stepping, cell, folder / f"other-{i}")) for i in range(others)]
     try:
         for process in processes:
@@ -121,7 +120,7 @@ def speed_with_others(cell: Cell, folder: Path, others: int) -> Speed:
 
 
 def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
-    """Take steps of a cell until this process is ended; sends a line after the first."""
+    """Train a cell until this process is killed; sends a line after the first step."""
     trainer = reduced(cell, folder)[0]
     trainer.update(0)
     channel.sendall(b"\n")
@@ -142,9 +141,7 @@ def speed_of(cell: Cell, folder: Path) -> Speed:
 
 
 def reduced(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
-    """A trainer of a part of a cell's batch and held-out tokens where all take long, and how many times as much these
-    would be.
-    """
+    """A trainer of a part of a cell's batch and held-out tokens if all take long, and the factors to the whole."""
     config = cell.config.with_value("train.compile", False)
     size, tokens, most = config.train.batch_size, config.eval.tokens, AFFORDABLE[config.train.device]
     rows = max(1, min(size, int(most * size / cell.flops_per_step)))
@@ -154,43 +151,38 @@ def reduced(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
 
 
 def seconds_of_step(trainer: Trainer, times: float) -> float:
-    """Mean seconds of a step with so many times the batch, all of whose parts but the optimiser's take as much longer.
-
-    The first step is not counted: it loads what later ones find there.
-    """
+    """Mean seconds of a step with `times` the batch, which scales all but the optimiser.  The first is left out."""
     trainer.update(0)[0]["loss"].item()
     start, optimiser, count = time.perf_counter(), trainer.clock.seconds["optimiser"], 0
     while count == 0 or (count < STEPS and time.perf_counter() - start < EACH / 2):
         count += 1
         loss = trainer.update(count)[0]["loss"]
-    loss.item()  # a GPU has done it by then
+    loss.item()  # waits for a GPU
     whole, own = time.perf_counter() - start, trainer.clock.seconds["optimiser"] - optimiser
     return (times * whole - (times - 1) * own) / count
 
 
-SECONDS = 30.0  # that trials of vectors may take
+SECONDS = 30.0  # limit on trials of training vectors
 
 
 def expected_vectors(plan: Plan) -> list[str]:
-    """What training the vectors of the runs that a plan leaves to do takes, a line for each kind of them."""
-    table = default_settings("embedding")["_target_"]  # which begins with none
-    wanted = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
-    wanted = [(config, seed) for config, seed in wanted if config.embedding["_target_"] != table]
+    """The cost of training the vectors of a plan's remaining runs, a line for each kind of vectors."""
+    table = default_settings("embedding")["_target_"]  # it has no trained vectors
+    wanted = [
+        (cell.config, run.seed) for run, cell in runs_to_train(plan) if cell.config.embedding["_target_"] != table
+    ]
     try:
-        return (
-            [describe_vectors(*found) for found in run_in_subprocess(partial(sets_of, wanted), SECONDS)]
-            if wanted
-            else []
-        )
+        found = run_in_subprocess(partial(sets_of, wanted), SECONDS) if wanted else []
     except Failed as error:
         return [f"no estimate of what vectors cost: {error}"]
+    return [describe_vectors(*each) for each in found]
 
 
 def describe_vectors(name: str, known: int, lacking: int, cpu_seconds: float | None) -> str:
-    """The sets of vectors of one kind in words: how many are kept, how many are to be trained, and what one takes."""
+    """A line on one kind of vectors: how many sets are cached, how many are to be trained, and the cost of one."""
     each = "" if cpu_seconds is None else f"{float(f'{cpu_seconds:.2g}'):,g} CPU-s each"
     parts = []
-    if lacking:  # the time of the sweep is that of runs without vectors
+    if lacking:  # the time of the sweep does not include them
         parts.append(f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}beside the time above")
     if known:
         parts.append(f"{counted(known, 'set')} kept" + f", {each} to train" * (bool(each) and not parts))
@@ -198,7 +190,7 @@ def describe_vectors(name: str, known: int, lacking: int, cpu_seconds: float | N
 
 
 def sets_of(wanted: list[tuple[Config, int]]) -> list[Any]:
-    """The arguments of `describe_vectors` for the vectors of runs, each a configuration and a seed."""
+    """The arguments of `describe_vectors` for the vectors of runs, given as configuration and seed."""
     cells: dict[int, tuple[Config, set[int]]] = {}
     for config, seed in wanted:
         if is_pretrained(config):

@@ -1,4 +1,4 @@
-"""Tuning: one key brought to its best value for each cell, with the same budget for each, as a separate study."""
+"""Tuning: chooses the best value of one key for each cell, with the same budget for each, as a separate study."""
 
 import dataclasses
 import hashlib
@@ -26,11 +26,11 @@ Scores = list[list[float | None]]  # of each cell, at each value
 Shares = dict[int | None, list[int]]  # scored seed, None for all together -> tuning seeds
 
 LIMIT = 4  # values by which a grid is extended, on each side
-UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
+UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or the random numbers
 
 
 def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
-    """The plans of tuning until its grid is wide enough; returns the study with each cell at its best value."""
+    """Yields the plans of tuning until the grid is wide enough; returns the study with each cell at its best value."""
     tune, shares, grid = study.settings.tune, seeds_of(study), starting_grid(study)
     tuning = tuning_study(study, grid, shares)
     while True:
@@ -43,7 +43,7 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
             break
         try:
             tuning = tuning_study(study, wider, shares)
-        except PlanError:  # some cell cannot be trained at every value
+        except PlanError:  # a cell cannot be trained at a new value
             break
         grid = wider
     if tune.per_seed:
@@ -53,16 +53,16 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
         made = tuned_study(study, grid, *rounds[None])
     if study.settings.confirm:
         return made
-    # Tuning shows every cell at every value: a claim that is written later is post hoc, except for fresh seeds.
+    # Tuning shows every cell: claims that are written later are post hoc, except for fresh seeds.
     known = plan.manifest
     entries = made.entries | {"margin": known.margin, "replicated": known.replicated}
     return dataclasses.replace(made, entries=entries, written=known.claims)
 
 
 def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int]]:
-    """Each cell's mean scores over these tuning seeds at each value, None where a run diverged, and which is its best.
+    """Each cell's mean score over these seeds at each value (None if a run diverged), and the index of its best value.
 
-    Scores are those of the first metric of the cell's own task on the validation split.
+    The score is the first metric of the cell's task on the validation split.
     """
     count, means = len(cells.checked), []
     for i, cell in enumerate(plan.manifest.cells):
@@ -78,7 +78,7 @@ def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int
 
 
 def metric_of(task: Any) -> str:
-    """The metric by which a task's variants are tuned."""
+    """The metric by which cells of a task are tuned."""
     return f"val/{next(iter(task.metrics))}"
 
 
@@ -106,7 +106,7 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
 def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:
     """Every cell at every value, value by value.  Raises PlanError."""
     count = len(cells.rows)
-    # Values are chosen by the whole validation split, and without regard to speed.
+    # Values are chosen by the whole validation split, regardless of speed.
     plain = [raw.with_value("eval.lengths", []).with_value("eval.val_share", 1.0) for raw in cells.raw]
     plain = [raw.with_value("timing", "shared") for raw in plain]
     configs = [raw.with_value(key, value) for value in grid for raw in plain]
@@ -121,7 +121,7 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) 
 
 
 def summary_of(study: CheckedStudy) -> str:
-    """The cells and seeds of a study, in a few words."""
+    """The number of cells and seeds of a study, in words."""
     seeds = study.settings.confirm or study.settings.seeds
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = formatting.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
@@ -135,7 +135,7 @@ def level(value: Any) -> Any:
 
 
 def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list[int]) -> CheckedStudy:
-    """The study with each cell at its best value, and what was tried.  Raises PlanError."""
+    """The study with each cell at its best value, and the record of its tuning.  Raises PlanError."""
     tune, before = study.settings.tune, study.cells
     key = str(tune.key)
     configs = [raw.with_value(key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
@@ -153,9 +153,9 @@ def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list
 def with_tuning(
     study: CheckedStudy, cells: Cells, grid: list[Any], found: dict[str, TunedCell], note: str
 ) -> CheckedStudy:
-    """A study with its cells as they were tuned, and what was tried for them.
+    """A study with tuned cells and the record of their tuning.
 
-    Raises PlanError where a cell that was scored at one value would now have another.
+    Raises PlanError if a cell that was scored at one value would now get another.
     """
     tune, earlier = study.settings.tune, read_earlier(study.results, study.name).manifest
     tried = earlier.tuning.cells if earlier and earlier.tuning else {}
@@ -183,7 +183,7 @@ def with_tuning(
 def remarks(
     labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: Scores, extends: bool
 ) -> list[list[str]]:
-    """Notes on cells whose best value may not be the best; those with the same reason share one line."""
+    """Notes on cells that may not have found their best value; those with the same reason share a line."""
     doubts = []
     for i, found in zip(best, scores, strict=True):
         value, doubt = formatting.show(level(grid[i])), ""
@@ -201,9 +201,9 @@ def remarks(
 def tuned_by_seed(
     study: CheckedStudy, grid: list[Any], every: Scores, rounds: dict[Any, tuple[Scores, list[int]]]
 ) -> CheckedStudy:
-    """The study with the best value of each cell for each scored seed by itself, and what was tried.
+    """The study with the best value of each cell for each scored seed, and the record of its tuning.
 
-    Cells have other ids than those with one value for all seeds; their configuration shows the commonest.
+    Cells get other ids than with one value for all seeds; their configuration has the most common value.
     """
     tune, cells, rows, values = study.settings.tune, dict[str, TunedCell](), [], []
     key = str(tune.key)
@@ -225,7 +225,7 @@ def tuned_by_seed(
 
 
 def typed_values(key: str, values: list[Any]) -> list[Any]:
-    """The values as the key's type has them; those of components as they are.  Raises ValueError."""
+    """The values converted to the key's type; those of components do not change.  Raises ValueError."""
     section, _, name = key.partition(".")
     if section not in SECTIONS:
         return list(values)
@@ -248,20 +248,20 @@ def typed_values(key: str, values: list[Any]) -> list[Any]:
 
 
 def choose(scores: Sequence[float | None], lower: bool) -> int:
-    """Index of the best score, the first of equal ones; None, of a value with a diverged run, is worse than any."""
+    """Index of the best score, the first of equal ones; None (a diverged run) is the worst."""
     ranked = [math.inf if score is None else score if lower else -score for score in scores]
     return min(range(len(ranked)), key=lambda i: (scores[i] is None, ranked[i], i))
 
 
 def at_edge(grid: Sequence[Any], i: int) -> bool:
-    """Whether a value is the smallest or the largest of its grid; values that are no numbers have no order."""
+    """Whether a value is the smallest or largest of its grid; false if some values are not numbers."""
     return all(map(is_number, grid)) and grid[i] in (min(grid), max(grid))
 
 
 def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list[Any]:
-    """The grid with one more value on each side where a best value lies, by the ratio of the outermost two there.
+    """The grid with another value on each side that has a best value at its end, by the ratio of the outermost two.
 
-    Values to three digits, whole ones stay whole; at most LIMIT values beyond the given ones on each side.
+    Values have three digits; integers stay integers; at most LIMIT values are added on each side.
     """
     chosen, wider = {grid[i] for i in best}, list(grid)
     for outer, inner in ((0, 1), (-1, -2)):
@@ -277,7 +277,7 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
 
 
 def starting_grid(study: CheckedStudy) -> list[Any]:
-    """The values to try first: those given, with what earlier commands have added."""
+    """The given values, with those that earlier commands have added."""
     tune = study.settings.tune
     given, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
     known = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
@@ -285,7 +285,7 @@ def starting_grid(study: CheckedStudy) -> list[Any]:
 
 
 def seeds_of(study: CheckedStudy) -> Shares:
-    """The tuning seeds of each scored seed: seed s has numbers s · n to s · n + n − 1, so that more seeds move none."""
+    """The tuning seeds of each scored seed: of seed s numbers s · n to s · n + n − 1, which more seeds never change."""
     count = study.settings.tune.seeds
     if not study.settings.tune.per_seed:
         return {None: list(TUNING_SEEDS[:count])}
@@ -293,13 +293,13 @@ def seeds_of(study: CheckedStudy) -> Shares:
 
 
 def scored_seeds(study: CheckedStudy) -> list[int]:
-    """The seeds that the study will score, those of earlier looks included."""
+    """The seeds that the study will score, including those of earlier looks."""
     earlier = read_earlier(study.results, study.tuning_name)
     return sorted({*choose_seeds(study, earlier), *(seed for look in earlier.looks for seed in look.seeds)})
 
 
 def tuning_problems(study: CheckedStudy) -> list[Problem]:
-    """What is wrong with the `tune` keys, given the cells of a study and what is on disk of it."""
+    """Problems of the `tune` keys, given a study and its earlier manifests."""
     tune, earlier = study.settings.tune, read_earlier(study.results, study.base).manifest
     if tune.key is None:
         if tune.values or tune.extend or tune.per_seed:
@@ -326,7 +326,7 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
         found.append(Problem("tune.seeds", f"{tune.seeds} are too many; write a handful"))
     if found := found + per_seed_problems(study):
         return found
-    # A name under which other tuning, or none, has been scored: its cells would be replaced after a look.
+    # The study was scored with other tuning, or with none: its cells would be replaced after a look.
     before = read_earlier(study.results, f"{study.tuning_name}-tune").manifest
     known = before.tune if before else None
     if known and known != records.Tune(**dataclasses.asdict(tune)):
@@ -344,7 +344,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     """Why a key cannot be tuned."""
     section, match = key.split(".")[0], study.settings.match
     typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
-    names = [{name for name in flat(raw.as_json()) if "._" not in name} for raw in study.cells.raw]  # but for targets
+    names = [{name for name in flat(raw.as_json()) if "._" not in name} for raw in study.cells.raw]  # without targets
     lacking = [label for label, known in zip(study.cells.labels, names, strict=True) if key not in known]
     message = ""
     if not key:
@@ -374,7 +374,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
 
 
 def per_seed_problems(study: CheckedStudy) -> list[Problem]:
-    """What does not go with `tune.per_seed`."""
+    """Problems of settings that cannot be combined with `tune.per_seed`."""
     settings, tune = study.settings, study.settings.tune
     if not tune.per_seed:
         return []

@@ -1,10 +1,9 @@
-"""What is wrong with the cells of a study, found before the first step of any.
+"""Checks of a study's cells before anything trains.
 
-validate         one cell by its configuration: keys, components, task, device
-examine          one cell by a tiny copy of it: what it looks ahead at, parts without any effect
-duplicate_cells  two cells that are one network, or one set of data
-memory           what a cell needs, and what its device has
+validate         a cell by its configuration: keys, components, task, device
+examine          a cell by a tiny copy of it: looking ahead, parameters without any effect
+duplicate_cells  two cells that are the same network, or have the same data
+memory           the memory that a cell needs
 
-`validate` comes first; `preflight` carries out the others.  What is wrong with a study's own keys, `seeds` or `margin`,
-says `ablate.config.key_checks`.
+`preflight` runs all after `validate`; `ablate.config.key_checks` checks a study's own keys, such as `seeds`.
 """

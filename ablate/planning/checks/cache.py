@@ -1,4 +1,4 @@
-"""A cache on disk of what the checks found, by everything that it depends on."""
+"""A cache on disk of the results of checks, by everything that they depend on."""
 
 import contextlib
 import functools
@@ -17,9 +17,9 @@ Record = dict[str, Any]
 
 
 def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
-    """A record from the cache, by what it depends on with torch and ablate's own code, or newly made.
+    """A record from the cache, or newly made; besides `depends` it depends on torch's version and ablate's code.
 
-    A damaged one is made again, and a full disk is ignored.
+    A damaged record is made again; a full disk is ignored.
     """
     content = json.dumps([kind, depends, torch_version(), _own_code()], sort_keys=True)
     file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"

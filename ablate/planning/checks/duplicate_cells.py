@@ -1,4 +1,4 @@
-"""Cells that are one network, or one set of data, under two names: some setting between them acts on nothing."""
+"""Finds cells that are the same network, or have the same data: a setting that differs has no effect."""
 
 import hashlib
 import json
@@ -19,16 +19,16 @@ from ablate.results.run_key import numbers
 from ablate.training.schedule import build_schedule, learning_rate
 
 Pair = tuple[int, int]
-Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
-OF_RATES = ("lr", "warmup", "min_lr_ratio", "schedule")  # keys of `optim`, the last one in stored runs alone
-MOST_RATES = 10_000  # steps, evenly over all, at which learning rates are compared
-ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
+Signature = list[list[float]] | None  # size and projections of each output of a copy
+OF_RATES = ("lr", "warmup", "min_lr_ratio", "schedule")  # keys of `optim`, the last in stored runs only
+MOST_RATES = 10_000  # evenly spaced steps at which learning rates are compared
+ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
 
 
 def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> list[str]:
-    """Raise PlanError for cells that are the same in all that a run's numbers depend on, or that have one name.
+    """Raise PlanError for cells with equal settings, or with equal ids.
 
-    Cells that differ in a component that has no place are reported in notes where they are allowed.
+    Returns notes on allowed ones that differ only in a component that their model has no place for.
     """
     seen: dict[str, int] = {}
     named: dict[str, int] = {}
@@ -49,7 +49,7 @@ def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> lis
             levels = {key: {str(level), str(rows[first].levels[key])} for key, level in row.levels.items()}
             open_keys = [key for key, both in levels.items() if "auto" in both and len(both) == 2]
             how = "leave one of them out"
-            if open_keys:  # `auto` is no value of its own
+            if open_keys:  # `auto` stands for one of the other values
                 decided = f"{open_keys[0]}=auto is decided by ablate, compiling for the whole study"
                 how = f"{decided}; write the values to compare, or leave it out"
             problems.append(Problem("", f"{message}; {how}"))
@@ -61,9 +61,9 @@ def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> lis
 def same_networks(
     checked: list[Checked], signatures: list[Signature], confirm: Callable[[int], Signature]
 ) -> Iterator[Pair]:
-    """Pairs of cells that differ in components or the model's keys alone and whose copies agree but for rounding.
+    """Pairs of cells that differ in components or the model's keys only and whose copies agree up to rounding.
 
-    `confirm` gives a cell's signature at its own sizes: what is small can be equal for being small.
+    `confirm` gives a cell's signature at its own sizes, since cells may differ in those only.
     """
     seen: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
@@ -77,13 +77,13 @@ def same_networks(
             others.append(i)
             continue
         used = [_without(checked[j].config, checked[j].budget.unused) for j in (first, i)]
-        # Those that use the same settings have been reported, or are allowed.
+        # Cells that use the same settings have been reported, or are allowed.
         if used[0] != used[1] and alike(confirm(first), confirm(i)):
             yield first, i
 
 
 def alike(first: Signature, second: Signature) -> bool:
-    """Whether two copies agree but for rounding: the same numbers, computed in another order, are one network."""
+    """Whether two copies agree up to rounding."""
     if first is None or second is None or len(first) != len(second):
         return False
     pairs = zip(first, second, strict=True)
@@ -91,7 +91,7 @@ def alike(first: Signature, second: Signature) -> bool:
 
 
 def base_width(checked: list[Checked], pair: Pair) -> int | None:
-    """The width at which two parametrizations meet that differ at another one of the same sweep; None for all else."""
+    """The width of two cells with different parametrizations that differ at another width of the sweep; else None."""
     first, second = (checked[i].config for i in pair)
     width, both = first.model.dim, [first.parametrization, second.parametrization]
     elsewhere = any(cell.config.parametrization in both and cell.config.model.dim != width for cell in checked)
@@ -100,7 +100,7 @@ def base_width(checked: list[Checked], pair: Pair) -> int | None:
 
 
 def acting_beyond(checked: list[Checked], pair: Pair) -> str:
-    """What to write where two cells differ in a setting that acts beyond the context alone; nothing for others."""
+    """A hint for two cells that differ in a setting that only acts beyond the training context; else ""."""
     first, second = (_named_settings(checked[i].config, "beyond_context") for i in pair)
     found = next((f"{group}.{key}" for group, key, value in first if [group, key, value] not in second), None)
     how = f"to compare it write eval.lengths=[{2 * checked[pair[0]].task.context}]"
@@ -108,7 +108,7 @@ def acting_beyond(checked: list[Checked], pair: Pair) -> str:
 
 
 def _named_settings(config: Config, where: str) -> list[Any]:
-    """Settings that a component's class names in `late`, which need not act in two steps, or in `beyond_context`."""
+    """Settings that a component's class names in `late` (no effect in the first steps) or in `beyond_context`."""
     return list(isolate_user_code(config, partial(_settings_in, config, where)))
 
 
@@ -119,7 +119,7 @@ def _settings_in(config: Config, where: str) -> list[Any]:
 
 
 def same_rates(checked: list[Checked]) -> Iterator[Pair]:
-    """Pairs of cells that differ in what makes their learning rates alone, and have the same at every step."""
+    """Pairs of cells that differ in keys of the learning rate only and have the same rate at every step."""
 
     def rest(config: Config) -> dict[str, Any]:
         found = _without(config, ("schedule",))
@@ -129,14 +129,14 @@ def same_rates(checked: list[Checked]) -> Iterator[Pair]:
 
 
 def same_data(checked: list[Checked]) -> Iterator[Pair]:
-    """Pairs of cells that differ in keys of data alone and get the same batches and held-out examples all the same."""
+    """Pairs of cells that differ in keys of `data` only and get the same batches and held-out examples."""
     return _equal_in(checked, lambda config: _without(config, ("data",)), _contents)
 
 
 def _equal_in(
     checked: list[Checked], rest: Callable[[Config], dict[str, Any]], content: Callable[[Checked], str]
 ) -> Iterator[Pair]:
-    """Pairs of cells that are alike in the `rest` and, though their numbers' settings differ, in a content."""
+    """Pairs of cells with different settings, but equal `rest` and `content`."""
     strata: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
         strata.setdefault(json.dumps(rest(cell.config), sort_keys=True), []).append(i)
@@ -149,7 +149,7 @@ def _equal_in(
 
 
 def _rates(cell: Checked) -> str:
-    """Hash of a cell's learning rates, but for rounding."""
+    """Hash of a cell's learning rates, rounded."""
     config = cell.config
     schedule, optim, steps = build_schedule(config), config.optim, config.train.steps
     given = (optim.lr, optim.warmup, schedule, optim.min_lr_ratio)
@@ -158,7 +158,7 @@ def _rates(cell: Checked) -> str:
 
 
 def _contents(cell: Checked) -> str:
-    """Hash of some of a cell's batches, its held-out examples, and what else its task is to a model."""
+    """Hash of some of a cell's batches, its held-out examples, and the facts on its task that a model needs."""
     task = build_task(cell.config) if isinstance(cell.task, Described) else cell.task
     size, tokens = cell.config.train.batch_size, cell.config.eval.tokens
     last = cell.config.train.steps - 1
@@ -172,7 +172,7 @@ def _contents(cell: Checked) -> str:
 
 
 def _without(config: Config, keys: Iterable[str]) -> dict[str, Any]:
-    """What a run's numbers depend on, but for some keys."""
+    """The settings that a run's numbers depend on, without some keys."""
     return {key: value for key, value in numbers(config).items() if key not in keys}
 
 

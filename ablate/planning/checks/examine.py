@@ -1,7 +1,6 @@
-"""What a tiny copy of a cell shows before training.
+"""Checks of a tiny copy of a cell: does it see later tokens, other rows or padding, and through which component?
 
-Whether it sees what it must not (later tokens, other rows, padding), and which part of it does; parts without any
-effect; a loss far from guessing.
+Also finds parameters without any effect, and an initial loss far from guessing.
 """
 
 import copy
@@ -26,10 +25,10 @@ from ablate.planning.checks.small_models import Spec, build, others, perturb, so
 from ablate.planning.checks.trial_step import UPDATES, Trial
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
-DRAWS = 32  # of cells that look like one network
-BATCHES = 6  # that a parameter without a gradient is looked for in
-MODELS = 8  # drawn anew, in which it is looked for, too
-PROJECTIONS = 3  # projections of each output: one alone a difference could be at right angles to
+DRAWS = 32  # of dropout, to compare cells that look like the same network
+BATCHES = 6  # tried before a parameter counts as never having a gradient
+MODELS = 8  # other initialisations tried, too
+PROJECTIONS = 3  # of each output: a difference could be orthogonal to a single one
 CAUSAL = ("lm", "seq2seq")
 
 Inputs = dict[str, Tensor]
@@ -37,23 +36,23 @@ Check = Callable[[nn.Module, Inputs, Spec], bool]
 
 
 class Strange(Exception):
-    """A copy whose numbers say nothing."""
+    """A copy whose outputs are not finite."""
 
 
 def unsteady(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether outputs change though inputs do not: then other checks say nothing."""
+    """Whether the same inputs give different outputs: then the other checks mean nothing."""
     return differ(run(model, inputs), run(model, inputs))
 
 
 def inconstant(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether a model that is built again gives other outputs: a count of instances, say, goes on from the first."""
+    """Whether a model that is built again gives other outputs, because it counts its instances, say."""
     return differ(run(model, inputs), run(settled(build(spec), inputs), inputs))
 
 
 def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec, together: bool = False) -> bool:
-    """Whether outputs of a causal model change with later tokens; each row of the batch has a `now` of its own.
+    """Whether outputs of a causal model change with tokens after position `now`, which differs from row to row.
 
-    `together` all rows have one, so that a part which mixes rows gives the past no later tokens of others.
+    With `together` it is the same in all rows, so that mixing rows does not count as looking ahead.
     """
     if spec.task["kind"] not in CAUSAL:
         return False
@@ -71,10 +70,7 @@ def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec, together: bool = Fa
 
 
 def train_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether only in training mode outputs change with later tokens.
-
-    Norms with running statistics and parts that draw random numbers are left out.
-    """
+    """Whether outputs change with later tokens in training mode; not for running statistics or random outputs."""
     if running_norms(model):
         return False
     model = copy.deepcopy(model).train()
@@ -84,7 +80,7 @@ def train_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 
 
 def train_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether only in training mode outputs of one example change with the others of its batch; see `train_ahead`."""
+    """Whether outputs change with the other examples of the batch in training mode; exceptions as in `train_ahead`."""
     if running_norms(model):
         return False
     model = copy.deepcopy(model).train()
@@ -92,14 +88,14 @@ def train_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 
 
 def ahead_beyond(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether outputs change with later tokens at a length beyond the context, where the cell is tested there."""
+    """Whether outputs change with later tokens at a length beyond the context, if the cell is tested there."""
     return bool(spec.beyond) and look_ahead(model, some_inputs(spec.longer), spec)
 
 
 def _nows(spec: Spec, length: int) -> list[int]:
-    """Positions to look ahead from: odd and even ones, the ends of chunks of 2ⁿ and of the whole numbers configured.
+    """The positions tried as `now`: odd and even ones, ends of chunks of 2ⁿ and of all integers in the configuration.
 
-    A look at the next position alone, at some positions, is seen from those alone.
+    A component may look ahead at some positions only.
     """
     chunks = {2**n for n in range(length.bit_length())} | whole_numbers(spec.config)
     wanted = {chunk - 1 for chunk in chunks} | {2, length // 2, length - 3, length - 2}
@@ -113,14 +109,14 @@ def mixed_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 
 
 def read_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether outputs at real positions change with what stands at padded ones, at the start and at the end."""
+    """Whether outputs at real positions change with the contents of padded ones, at the start and at the end."""
     takes = inspect.signature(model.forward).parameters
     masks: Inputs = {}
     for name, x in plain(inputs).items():
         key = "source_mask" if name == "source" else "mask"
         if key in takes and x.shape[1] > 3:
             part, masks[key] = x.shape[1] // 3, torch.ones(x.shape[:2])
-            masks[key][0, 1 : 1 + part] = 0  # a hole: what a causal model's later positions could see
+            masks[key][0, 1 : 1 + part] = 0  # a hole, which later positions of a causal model could read
             masks[key][1, -part:] = 0
     if not masks:
         return False
@@ -142,7 +138,7 @@ def plain(inputs: Inputs) -> Inputs:
 
 @torch.no_grad()
 def run(model: nn.Module, inputs: Inputs) -> Tensor:
-    """Outputs in the model's present mode, with the same draws each time.  Raises Strange for what is not finite."""
+    """Outputs in the model's current mode, with the same random numbers each time.  Raises Strange."""
     torch.default_generator.manual_seed(0)
     rekey(model, 0, 0)
     found: Tensor = model(**inputs)
@@ -152,14 +148,14 @@ def run(model: nn.Module, inputs: Inputs) -> Tensor:
 
 
 def differ(first: Tensor, second: Tensor) -> bool:
-    """Whether outputs differ by more than rounding; parts of a float64 model may compute in float32 all the same."""
+    """Whether outputs differ by more than rounding; parts of a float64 model may compute in float32."""
     rounding = 1e-5 if first.dtype == torch.float64 else 1e-4
     return bool((first - second).abs().max() > rounding * max(1.0, float(first.abs().max())))
 
 
-ALONE = ("unsteady", "rows")  # checks that must pass for those after them to say anything
-NOTED = ("unsteady", "training", "batch")  # checks after which a cell may train all the same
-# Checks of a copy, and how the part that fails is described.
+ALONE = ("unsteady", "rows")  # if one of these fails, later checks mean nothing
+NOTED = ("unsteady", "training", "batch")  # these give a note instead of a problem
+# Each check, and what is said of the component that fails it.
 CHECKS: dict[str, tuple[Check, str]] = {
     "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; what it sees cannot be tried out"),
     "anew": (inconstant, "is another model each time it is built; to know its layer it asks for `layer`"),
@@ -173,7 +169,7 @@ CHECKS: dict[str, tuple[Check, str]] = {
 
 
 def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
-    """A copy away from special starts, its running statistics those of a batch."""
+    """The model in evaluation mode, with perturbed parameters and the running statistics of one batch."""
     torch.default_generator.manual_seed(0)
     with torch.no_grad():
         perturb(model).train()(**inputs)
@@ -181,7 +177,7 @@ def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
 
 
 def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
-    """Components with which a check fails beside the reference model's parts, as (group, words); or the whole model."""
+    """The components that fail a check in the reference model, as (group, name); if none does, the whole model."""
     files, usual = groups(), defaults()
     nodes = {group: read_plain(files[group][usual[group]]) for group in usual if group in COMPONENTS}
     found = []
@@ -194,19 +190,19 @@ def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
             inputs = some_inputs(other)
             if check(settled(build(other), inputs), inputs, other):
                 found.append((group, called(spec, group)))
-        except Exception:  # the part does not fit beside the reference's: nothing is learned
+        except Exception:  # the component does not fit into the reference model
             continue
     return found or [("", "the model of " + ", ".join(called(spec, group) for group in (*nodes, "model")))]
 
 
 def called(spec: Spec, group: str) -> str:
-    """A component by its class, or those of all its variants."""
+    """The class of a component, or the classes of a pattern over the layers."""
     nodes = variants_of(spec.config.as_json()[group])
     return " + ".join(node["_target_"].removeprefix("ablate.model.") for node in nodes)
 
 
 def examine(spec: Spec) -> dict[str, Any]:
-    """All that a copy shows: problems as [key, message], notes, and a signature that equal networks have in common.
+    """Problems as [key, message], notes, and a signature that is equal for equal networks.
 
     Raises whatever the components raise, and Strange.
     """
@@ -241,11 +237,10 @@ def examine(spec: Spec) -> dict[str, Any]:
 
 
 def _two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str], set[str]]:
-    """Expected loss of random targets at first; logits of two steps of training, rates and norms of gradients of these;
-    parameters that have no gradient, and those that have one now and then.
+    """Two training steps: expected initial loss of random targets; logits, learning rates and gradient norms; the
+    parameters that never have a gradient, and those that have one in some batches only.
 
-    Where parameters have no gradient, more batches are tried, and other draws of the model: what dispatches tokens
-    sends some to few of its parts, and to others when they, or what decides, are others.
+    Parameters without a gradient are tried with more batches and initialisations: experts may get no tokens of a batch.
     """
     trial = Trial(spec, model)
     made = [(trial.update(inputs, number).loss, trial.logits, trial.idle) for number in range(2)]
@@ -262,7 +257,7 @@ def _two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, lis
 
 
 def many_draws(spec: Spec) -> list[list[float]] | None:
-    """The signature of forward passes in training, each with its own draws: what drops a layer now and then, shows."""
+    """The signature of `DRAWS` forward passes in training mode, in which occasional events such as layer drop occur."""
     found = []
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         model, inputs = perturb(build(spec)).train(), some_inputs(spec)
@@ -274,7 +269,7 @@ def many_draws(spec: Spec) -> list[list[float]] | None:
 
 
 def many_steps(spec: Spec) -> list[list[float]] | None:
-    """The signature of so many training steps that most that a step does now and then, shows."""
+    """The signature of `UPDATES` training steps, in which most occasional events of a step occur."""
     with torch.random.fork_rng(devices=[]):
         trial, inputs = Trial(spec, build(spec)), some_inputs(spec)
         for number in range(UPDATES):
@@ -283,10 +278,7 @@ def many_steps(spec: Spec) -> list[list[float]] | None:
 
 
 def signature(tensors: list[Tensor]) -> list[list[float]] | None:
-    """Of each tensor x its size and projections: √(mean x²), and Σ x · w / √n for weights w ~ U(−½, ½) of its own.
-
-    None where a number is not finite: there everything is equal.
-    """
+    """√(mean x²) of each tensor x and its projections Σ x · w / √n, w ~ U(−½, ½); None if a number is not finite."""
     found = []
     for tensor in tensors:
         x = tensor.double().flatten()
@@ -302,11 +294,10 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
 def _idle_parts(
     spec: Spec, model: nn.Module, idle: set[str], dispatched: set[str]
 ) -> tuple[list[list[str]], list[str]]:
-    """Components of which nothing reaches the outputs, or not all parameters do.
+    """Problems and notes of components with `idle` parameters, which never have a gradient.
 
-    `idle` are the parameters that never have a gradient, `dispatched` those that have one now and then.  A note is all
-    where one of the latter has the same name but for a number in it: of an expert that no token of the small batches
-    was sent to, others are without tokens at times.
+    Only a note for an expert that got no token, if its name equals that of a `dispatched` parameter, which has a
+    gradient in some batches, but for a number.
     """
     nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
     targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
@@ -324,7 +315,7 @@ def _idle_parts(
 def idle_in(
     place: str, module: nn.Module, others: tuple[type, ...], idle: set[str], dispatched: set[str]
 ) -> Iterator[tuple[str, bool]]:
-    """The idle parameters of a component at a place, in words, and whether they may be idle."""
+    """Sentences on the idle parameters of a module at a place, each with whether that is harmless."""
     names = [name for name, _ in module.named_parameters()]
     silent = {name for name in names if f"{place}.{name}" in idle}
     if names and silent == {*names}:
@@ -341,15 +332,13 @@ def idle_in(
 
 
 def unrouted(silent: set[str], dispatched: set[str]) -> set[str]:
-    """Of parameters without a gradient those of which another of the same name, but for a number in it, has one now and
-    then.
-    """
+    """The `silent` parameters whose name equals that of a dispatched one but for a number."""
     alike = {re.sub(r"\b\d+\b", "#", name) for name in dispatched}
     return {name for name in silent if re.sub(r"\b\d+\b", "#", name) in alike}
 
 
 def _own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:
-    """Names of a module's parameters but for those of other components in it."""
+    """Names of a module's parameters, without those of other components inside it."""
     names = [prefix + name for name, _ in module.named_parameters(recurse=False)]
     for name, child in module.named_children():
         if not isinstance(child, others):

@@ -1,4 +1,4 @@
-"""How much memory a cell's training needs, and whether its device has that; counted without computing anything."""
+"""Estimates the memory that training a cell needs, without computing anything, and checks that its device has it."""
 
 import math
 import os
@@ -36,18 +36,18 @@ from ablate.training.step import Step, build_step
 
 FLOAT = 4  # bytes
 DRAWING = 4 * 8  # bytes for each number of a dropout's mask: four of int64 at a time in its hash
-ROWS = 8  # of the batch that a step is tried with: it may take some of them
-MOMENTS = 2  # numbers per parameter that an optimiser is taken to keep which will not be asked, as Adam does
+ROWS = 8  # of the batch that a step is tried with: it may split it
+MOMENTS = 2  # numbers per parameter of an optimiser that cannot be tried; Adam has two
 PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
-HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
-SURE = 0.8  # of the estimate: a cell is refused when even that is more than there is
-GROUP = Path("/sys/fs/cgroup")  # of Linux containers and jobs
+HEAP = {"cpu": 1.4, "cuda": 1.1}  # allocated bytes per byte in use; 1.2 to 1.6 measured on the CPU
+SURE = 0.8  # a cell is refused if this share of its estimate exceeds the memory
+GROUP = Path("/sys/fs/cgroup")  # limits of Linux containers and jobs
 UNASKED = "no GPU here could be asked: that cells fit into its memory is not checked, and precision auto means bf16"
-HALF = 0.6  # of what is kept for backward in bf16: norms and softmax keep float32
+HALF = 0.6  # size of the activations in bf16: norms and softmax keep float32
 
 
 class Fused(torch.autograd.Function):
-    """What fused attention keeps for backward: queries, keys, values, bias, outputs and one number per query."""
+    """Saves what fused attention saves for backward: queries, keys, values, bias, outputs and one number per query."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
@@ -59,7 +59,7 @@ class Fused(torch.autograd.Function):
 
 
 class AsKernels(TorchFunctionMode):
-    """Counts attention as its device's kernels keep it, which on the meta device would be as plain products."""
+    """Makes attention on the meta device save what the kernels of a device save."""
 
     def __init__(self, device: str):
         super().__init__()
@@ -77,8 +77,8 @@ class AsKernels(TorchFunctionMode):
 
 
 def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int, int]:
-    """Bytes that a training step in float32 keeps for backward, and half of what its largest operation takes beside:
-    those of the logits, mostly, beside which their gradient stands."""
+    """Bytes that a training step in float32 saves for backward, and half of the temporary bytes of its largest
+    operation, usually the logits and their gradient."""
     kept: dict[int, Tensor] = {}
 
     def pack(x: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
 
 
 def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
-    """How many of a model's parameters are trained, all but frozen tables, and the size of optimiser and step state."""
+    """The number of trained parameters, which excludes frozen tables, and of numbers in the optimiser and the step."""
     with FakeTensorMode():
         model = build_model(config, task)
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -118,13 +118,13 @@ def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
                 if type(step) is not Step:
                     return numbers, held_numbers(step, trained, task, live)
             optimiser.step()
-        except Exception:  # one of the user's own that looks at numbers, of which there are none
+        except Exception:  # a user's optimiser that reads values, which fake tensors do not have
             return numbers, MOMENTS * numbers
         return numbers, sum(x.numel() for x in tree_leaves(optimiser.state_dict()) if isinstance(x, Tensor))
 
 
 class Live(TorchDispatchMode):
-    """Knows the results of operations that something still refers to."""
+    """Tracks the results of operations that are still alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,14 +137,14 @@ class Live(TorchDispatchMode):
         return found
 
     def numbers(self, besides: list[Tensor]) -> int:
-        """How many numbers these results hold, besides some tensors."""
+        """The size of these results in numbers, without the tensors `besides`."""
         found = {x.untyped_storage()._cdata: x.untyped_storage() for made in self.made if (x := made()) is not None}
         known = {x.untyped_storage()._cdata for x in besides}
         return sum(storage.nbytes() // FLOAT for key, storage in found.items() if key not in known)
 
 
 def held_numbers(step: Step, trained: list[nn.Parameter], task: Any, live: Live) -> int:
-    """Numbers of optimiser and step that are held while gradients are taken, at most: moments, or copies of weights."""
+    """The most numbers that optimiser and step hold during a gradient computation: moments, or copies of weights."""
     inputs = {name: x.expand(ROWS, *x.shape[1:]).clone() for name, x in task.blank().items()}
     batch, most = Batch(inputs, torch.zeros((ROWS, task.context), dtype=torch.long)), [0]
     given = [*inputs.values(), batch.targets, *trained]
@@ -155,15 +155,13 @@ def held_numbers(step: Step, trained: list[nn.Parameter], task: Any, live: Live)
         most.append(live.numbers([*given, *(p.grad for p in trained if p.grad is not None)]))
         return {"loss": torch.zeros(())}
 
-    for _ in range(2):  # the first makes what the second finds there
+    for _ in range(2):  # the first creates the state
         step.update(batch, 0.0, gradients)
     return max(most)
 
 
 def estimate(params: int, trained: int, moments: int, kept: int, largest: int, outputs: int, config: Config) -> float:
-    """Bytes of a training process: parameters, gradients of those that are trained, the state of optimiser and step;
-    what is kept; what backward or evaluation adds.
-    """
+    """Bytes of a training process: parameters, gradients, optimiser and step, activations, and temporary tensors."""
     train = config.train
     held = FLOAT * (params * (1 + (train.average != "none")) + moments)
     share = HALF if train.precision == "bf16" else 1.0
@@ -187,18 +185,16 @@ def needed(cell: Checked) -> float:
     parts |= {"optim": [config.optim._target_, own_of(config, "optim")], "step": whole["step"]}
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
-
+    count = partial(_counts, config, task, batch, device)
     try:
-        found = cached(
-            "memory", depends, lambda: isolate_user_code(config, partial(_counts, config, task, batch, device))
-        )
-    except Exception:  # a component of the user's own that will not run on the meta device in training mode
+        found = cached("memory", depends, lambda: isolate_user_code(config, count))
+    except Exception:  # a user's component that does not run on the meta device
         return 0.0
     return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)
 
 
 def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tuple[list[Problem], list[str]]:
-    """Cells that cannot fit into what each process that trains can have, and notes on what others hold at present."""
+    """Problems of cells that need more memory than each training process can have, and notes on memory in use now."""
     found, notes = [], []
     for row, cell in zip(rows, checked, strict=True):
         train = cell.config.train
@@ -219,17 +215,17 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
 
 
 def sharing(workers: list[dict[str, str]], runs: int) -> int:
-    """The most training processes that share one memory: all of them on the CPU, those of one GPU there."""
+    """The most training processes that share a memory: all of them on a CPU, those of one GPU."""
     return max(1, math.ceil(min(len(workers), runs) / devices_of(workers)))
 
 
 def devices_of(workers: list[dict[str, str]]) -> int:
-    """How many devices the workers are on: the machine itself, or its GPUs."""
+    """The number of devices of these workers: the machine, or its GPUs."""
     return len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
 
 
 def say(cell: Checked, fitting: int, devices: int) -> str:
-    """What to write instead, where so many processes would fit on each device."""
+    """What to write instead, if `fitting` processes would fit on each device."""
     train = cell.config.train
     fixed = FLOAT * cell.budget.params * (2 + MOMENTS)
     hints = ["train.batch_size"] if train.batch_size > 1 else []
@@ -241,7 +237,7 @@ def say(cell: Checked, fitting: int, devices: int) -> str:
 
 
 def room(device: str) -> float:
-    """Bytes that there are: of the smallest GPU, or of the machine as far as this process's group may use it."""
+    """Bytes of the smallest GPU, or of the machine within the limit of this process's cgroup."""
     if device == "cuda":
         return float(min(card.total for card in cards()))
     found = [float("inf"), 1024.0 * meminfo("MemTotal")]
@@ -251,7 +247,7 @@ def room(device: str) -> float:
 
 
 def spare(device: str) -> float:
-    """Bytes of them that nothing holds at present."""
+    """Bytes of `room` that are free now."""
     if device == "cuda":
         return float(min(card.free for card in cards()))
     found = [1024.0 * meminfo("MemAvailable")]
@@ -263,7 +259,7 @@ def spare(device: str) -> float:
 
 
 def meminfo(key: str) -> float:
-    """A line of the kernel's account of memory, in KiB; elsewhere the whole of it, what is free is not known."""
+    """A line of /proc/meminfo in KiB; on other systems the whole memory."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return float(next(line for line in lines if line.startswith(f"{key}:")).split()[1])

@@ -1,4 +1,4 @@
-"""Every cell tried out before anything trains: on a tiny copy, against the other cells, and against the memory."""
+"""Checks of every cell before training: on a tiny copy, against the other cells, and against the memory."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,16 +24,16 @@ from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
 
-TIMES = 4  # the base width: what goes by its root differs by a factor of two
-UNLIKE = 0.2  # relative, beside the errors of numbers that a constructor drew
+TIMES = 4  # times the base width: a value that goes by its root differs by a factor of two
+UNLIKE = 0.2  # relative difference, in addition to the error of random values
 AT_ONCE = 5  # seeds of `auto` before the first look
 
 
 def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
-    """Notes on cells that may train; raises PlanError for those that must not.
+    """Notes on cells that may train.  Raises PlanError for those that must not.
 
-    Looks ahead, mixed rows, padding that is read, unused parts, cells that are one (a setting that nothing reads makes
-    no other network), and cells too large for the device.
+    These look ahead, mix rows, read padding, have unused parts, are the same network as another cell, or are too large
+    for the device.
     """
     allowed, seeds = settings.allow_duplicates, settings.seeds
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
@@ -45,7 +45,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins, meeting = _duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
-        if settings.tune.key in (None, "optim.lr"):  # another may give them other rates yet
+        if settings.tune.key in (None, "optim.lr"):  # tuning another key may still change their rates
             pairs = (duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked))
             twins += sorted({" and ".join(pair) + " have the same learning rate at every step" for pair in pairs})
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
@@ -63,7 +63,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
 def _duplicates(
     rows: list[Cell], checked: list[Checked], records: list[Record], kept: set[str], positions: int
 ) -> tuple[list[str], list[str]]:
-    """Pairs of cells that are one network, or have one set of data, in words; and those that are meant to be one."""
+    """Pairs of cells that are the same network or data, in words, and notes on pairs that are meant to be the same."""
     least = max(fewest(cell.config, small_models.LAYERS) for cell in checked)
 
     def confirmed(i: int) -> Signature:
@@ -91,20 +91,20 @@ def _duplicates(
 
 
 def _covered(checked: list[Checked], pair: Pair) -> str:
-    """A note on windows in one of two cells that leave nothing of the context out."""
+    """A note on windows, in one of two cells, that cover the whole context."""
     nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
     wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
     return "".join(f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide))
 
 
 def _copies(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:
-    """The copies to try: small, and its own size where a component does not fit; float64, and else float32."""
+    """The copies to try in order: small, then of the cell's own size; each in float64, then in float32."""
     sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
     return [spec for one in sizes for spec in (one, one._replace(double=False))]
 
 
 def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
-    """What the first copy that runs shows, from the cache or newly found; a note where none does."""
+    """What the first copy that runs shows, from the cache if it is there; a note if none runs."""
     config = cell.config
     data = [config.data["_target_"], *sorted(config.data)]
     depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
@@ -129,7 +129,7 @@ def _first_that_runs(specs: list[small_models.Spec]) -> Record:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread: on small products more only wait for each other, and sums keep their order."""
+    """Use one thread: more are slower on small products, and would change the order of sums."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -139,7 +139,7 @@ def one_thread() -> Iterator[None]:
 
 
 def first_value_problems(cell: Checked) -> list[Problem]:
-    """Parameters that their constructors write by the width, where the parametrization takes them to be as they are."""
+    """Problems of constants whose initial values depend on the width, for which the parametrization has no rule."""
     base = base_of(cell.config)
     if base is None or base.model.dim == cell.config.model.dim:
         return []
@@ -147,21 +147,21 @@ def first_value_problems(cell: Checked) -> list[Problem]:
     depends = [base.as_json(), facts, code_of(cell.config).content]
     try:
         found = cached("first values", depends, lambda: isolate_user_code(base, partial(_growing, base, facts)))
-    except Failed:  # which other checks report
+    except Failed:  # other checks report it
         return []
     message = "has no rule for {}, whose values at first go by the width; write parametrization=standard"
     return [Problem("parametrization", message.format(name)) for name in found["names"][:1]]
 
 
 def _growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
-    """The parameters whose mean square at first is another one at a multiple of the base width."""
+    """The constants whose initial mean square changes with the width."""
     configs = base, _widened(base, TIMES)
     one, other = (dict(bare_model(config, StandIn(facts)).named_parameters()) for config in configs)
     return {"names": [name for name in one if role_of(one[name]) == "constant" and _unlike(one[name], other[name])]}
 
 
 def _widened(config: Config, times: int) -> Config:
-    """A configuration of heads, FFNs and a residual stream that are so many times as wide."""
+    """A configuration whose heads, FFNs and residual stream are `times` as wide."""
 
     def wide(ffn: dict[str, Any]) -> dict[str, Any]:
         return ffn | {"hidden": times * ffn["hidden"]} if ffn.get("hidden") else ffn
@@ -172,7 +172,7 @@ def _widened(config: Config, times: int) -> Config:
 
 
 def _unlike(one: Tensor, other: Tensor) -> bool:
-    """Whether two vectors differ in their root mean square by more than chance would have it."""
+    """Whether the root mean squares of two vectors differ by more than chance."""
     with torch.no_grad():
         sizes = sorted(float(x.square().mean().sqrt()) for x in (one, other))
         drawn = float(one.std(correction=0)) > 0

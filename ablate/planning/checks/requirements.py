@@ -1,4 +1,4 @@
-"""What a cell's optimiser, kernels and trained vectors require: keys, a device, a text, a library."""
+"""Requirements of a cell's optimiser, kernels and trained vectors: keys, a device, a text, a library."""
 
 import dataclasses
 from typing import Any
@@ -22,9 +22,9 @@ MODULES = {"fla": ("fla", "triton")}  # imported modules, by kernels
 
 
 def optimiser_problems(config: Config) -> list[tuple[str, str]]:
-    """Keys that an optimiser has no use for, or lacks, and wrong values of its own keys, as (key, message).
+    """Problems of an optimiser, as (key, message): keys that its signature does not take or lacks, wrong values.
 
-    Its signature says which keys of `Optim` it takes.  Optimisers of ablate and torch are tried on a single layer.
+    Optimisers of ablate and torch are tried on a single layer.
     """
     optim = config.optim
     target = resolve("optim", optim._target_, config.user)
@@ -42,25 +42,24 @@ def optimiser_problems(config: Config) -> list[tuple[str, str]]:
     if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
         rules = "there is one for adamw, lion and sgd, and for a class with a `rule`, adam or sgd"
         return [("parametrization", f"has no rule for {name}; {rules}")]
-    if not within(target.__module__, BUILT_IN) or name == "muon":  # which asks for more of a model
+    if not within(target.__module__, BUILT_IN) or name == "muon":  # muon needs more than a layer
         return []
     layer = nn.Linear(2, 2)
     for parameter in layer.parameters():
         parameter.grad = torch.ones_like(parameter)
-    try:  # with sound values of the keys that are checked elsewhere
+    try:  # with valid values of the keys that are checked elsewhere
         sound = dataclasses.replace(optim, lr=1e-3, weight_decay=0.0, betas=optim.betas and [0.9, 0.99])
         make_optimiser(target, layer, sound, own_of(config, "optim")).step()
-    except Exception as error:  # it needs a closure, sparse gradients, or matrices alone
+    except Exception as error:  # it needs a closure, sparse gradients, or only matrices
         if isinstance(error, ValueError) and within(target.__module__, ["ablate"]):
             return [("", first_line(error))]
-        return [
-            ("optim._target_", f"{name} cannot take a training step here ({first_line(error)}); choose another one")
-        ]
+        message = f"{name} cannot take a training step here ({first_line(error)}); choose another one"
+        return [("optim._target_", message)]
     return []
 
 
 def refuse_without_kernels(config: Config) -> None:
-    """Raise BadComponent for kernels on a CPU, or of a library that is not installed."""
+    """Raise BadComponent for kernels on a CPU, or if their library is not installed."""
     for kernels in kernels_of(config):
         if config.train.device != "cuda":
             message = f"{kernels} has kernels for a GPU, and train.device={config.train.device}; leave it out"
@@ -70,7 +69,7 @@ def refuse_without_kernels(config: Config) -> None:
 
 
 def refuse_without_text(config: Config, task: Task | Any) -> None:
-    """Raise BadComponent for vectors of a task that has no words, or without the library that trains them."""
+    """Raise BadComponent for trained vectors if the task has no words or their library is not installed."""
     if not is_pretrained(config):
         return
     name = own_name(config.embedding["_target_"])

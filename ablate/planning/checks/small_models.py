@@ -1,4 +1,4 @@
-"""Tiny copies of cells: a model small enough to be tried out while planning, in which every setting still bites."""
+"""Tiny copies of cells: models small enough to be tried out in planning, in which every setting still has an effect."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Checked(NamedTuple):
 
 
 class StandIn(Task):
-    """What a model is built for: the sizes of a task, without its data."""
+    """The sizes of a task, for building a model, without its data."""
 
     metrics = {"loss": "min"}  # noqa: RUF012 (never written to)
 
@@ -47,9 +47,9 @@ class StandIn(Task):
 
 
 class Spec(NamedTuple):
-    """A copy to make: a configuration of its sizes, its task's sizes, the rows and positions of its batches.
+    """A copy to build: its configuration, its task's sizes, the rows and positions of its batches.
 
-    `beyond` is a length beyond the context at which the cell is tested, or as many positions of it as are tried out.
+    `beyond` is a length beyond the context at which it is tested, too; 0 for none.
     """
 
     config: Config
@@ -61,7 +61,7 @@ class Spec(NamedTuple):
 
     @property
     def longer(self) -> Spec:
-        """The copy with batches of the length beyond the context."""
+        """The copy with batches of length `beyond`."""
         inputs = {name: [[self.beyond, *shape[1:]], numbers] for name, (shape, numbers) in self.task["inputs"].items()}
         return self._replace(task=self.task | {"inputs": inputs}, length=self.beyond)
 
@@ -74,19 +74,19 @@ def varying(configs: list[Config]) -> set[str]:
 
 
 def reach(cells: list[Checked]) -> int:
-    """Positions that are enough for every setting to bite: one more than any whole number below the context."""
+    """Enough positions for every setting to have an effect: one more than any integer below the context."""
     numbers = [number for cell in cells for number in whole_numbers(cell.config) if number < cell.task.context]
     return 1 + max(numbers, default=0)
 
 
 def whole_numbers(config: Config) -> set[int]:
-    """The whole numbers of the components that can stand for positions; an FFN's and an embedding's are widths."""
+    """The integers of components that may be positions; those of FFN and embedding are widths."""
     values = [value for group in COMPONENTS if group not in WIDTHS for value in flat(getattr(config, group)).values()]
     return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
 
 
 def facts_of(task: Any, largest: int = VOCAB) -> dict[str, Any]:
-    """What a stand-in knows of a task; vocabularies are cut at the largest."""
+    """The facts on a task that a stand-in needs; vocabularies are limited to `largest`."""
     vocab = min(task.vocab, largest)
     outputs = vocab if task.outputs == task.vocab else min(task.outputs, largest)
     inputs = {name: [list(x.shape[1:]), x.is_floating_point()] for name, x in task.blank().items()}
@@ -95,18 +95,18 @@ def facts_of(task: Any, largest: int = VOCAB) -> dict[str, Any]:
 
 
 def small(cell: Checked, kept: set[str], positions: int) -> Spec:
-    """The copy of a cell that is tried out first: narrow heads and few layers, but for the keys in `kept`."""
+    """The copy that is tried first: narrow heads and few layers, without changing the keys in `kept`."""
     config, heads, dim = cell.config, cell.config.model.heads, cell.config.model.dim
     narrow = dim if kept & {"model.dim", "model.heads"} or dim <= heads else heads * min(HEAD, dim // heads)
     rule = config.parametrization
-    if base := rule.get("base_dim"):  # which stays as many times as wide
+    if base := rule.get("base_dim"):  # the ratio of the widths stays
         narrow = dim if rule.get("base_head_dim") or base * narrow % dim else narrow
         config = config.with_value("parametrization.base_dim", base * narrow // dim)
     config = config.with_value("model.dim", narrow)
     if config.model.head_dim is not None and "model.head_dim" not in kept:
         config = config.with_value("model.head_dim", min(HEAD, config.model.head_dim))
-    deep = kept & {"model.layers", *(f"{group}.{PATTERN}" for group in PLACED)}  # and what stands beside a pattern
-    if not deep and not any(patterned(config)):  # which few layers would not show
+    deep = kept & {"model.layers", *(f"{group}.{PATTERN}" for group in PLACED)}
+    if not deep and not any(patterned(config)):  # a pattern needs all its layers
         config = config.with_value("model.layers", min(LAYERS, config.model.layers))
 
     def narrowed(ffn: dict[str, Any]) -> dict[str, Any]:
@@ -119,14 +119,14 @@ def small(cell: Checked, kept: set[str], positions: int) -> Spec:
 
 
 def full(cell: Checked, positions: int, least: int = LAYERS) -> Spec:
-    """The copy with the cell's own sizes, with all layers where they are not too many, else `least` or more."""
+    """The copy with the cell's own sizes, and with all layers if the model is not too large, else at least `least`."""
     layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, least)
     return fit(cell, first_layers(cell.config, layers), positions)
 
 
 def fit(cell: Checked, config: Config, positions: int) -> Spec:
-    """A copy with batches as long as its size allows, at least `positions`, where the task has as many."""
-    # An objective of the user's own may hold a teacher, whose logits are those of the whole vocabulary.
+    """A copy with batches as long as its size allows, of at least `positions` if the task has as many."""
+    # A user's objective may hold a teacher, which has logits for the whole vocabulary.
     whole = cell.task.vocab + cell.task.outputs if is_foreign(config.objective) else VOCAB
     model, facts = config.model, facts_of(cell.task, whole)
     widths = [node.get("hidden") for node in variants_of(config.ffn)]
@@ -138,14 +138,14 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
     longest = max((cell.task.span(each) for each in cell.config.eval.lengths), default=0)
     beyond = min(longest, max(length, context + 1), CONTEXT)
     parts = {group: getattr(config, group) for group in (*BUILT, "model", "user")}
-    # Without kernels, which compute on no CPU and take no heads as narrow.
+    # Without kernels, which need a GPU and wider heads.
     parts["attention"] = mapped(config.attention, lambda node: node | {"kernels": None} if "kernels" in node else node)
     config = Config(**parts, data={"context": cell.task.context})
     return Spec(config, facts, rows, min(context, length), True, beyond if beyond > context else 0)
 
 
 def build(spec: Spec, seed: int = 0) -> nn.Module:
-    """The copy's model, initialised as the cell's would be."""
+    """The copy's model, initialised like the cell's."""
     model = initialised_model(spec.config, StandIn(spec.task), seed)
     return model.double() if spec.double else model
 
@@ -166,7 +166,7 @@ def some_inputs(spec: Spec, seed: int = 0) -> dict[str, Tensor]:
 
 
 def others(x: Tensor, vocab: int) -> Tensor:
-    """Other inputs at every position: no id stays."""
+    """Inputs that differ at every position."""
     draw = torch.Generator().manual_seed(1)
     if x.is_floating_point():
         return x + torch.randn(x.shape, generator=draw, dtype=x.dtype)
@@ -175,10 +175,7 @@ def others(x: Tensor, vocab: int) -> Tensor:
 
 @torch.no_grad()
 def perturb(model: nn.Module) -> nn.Module:
-    """Move every parameter away from where it starts, in place: a gate that is zero at first hides what it gates.
-
-    The noise is keyed by the parameter's name, as draws of initialisation are.
-    """
+    """Add noise, keyed by name, to every parameter in place: a gate with initial value zero would hide its input."""
     for name, parameter in model.named_parameters():
         draw = torch.Generator().manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
         size = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3

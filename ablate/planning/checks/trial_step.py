@@ -1,4 +1,4 @@
-"""Training a tiny copy of a cell by the cell's own step: what its steps do, and how many gradients they take."""
+"""Trains a tiny copy of a cell with the cell's own step, and counts the gradients that a step takes."""
 
 from __future__ import annotations
 
@@ -21,17 +21,14 @@ from ablate.model.objective import terms_of
 from ablate.planning.checks.small_models import SHORTEST, Checked, Spec, build, small, some_inputs
 from ablate.training.step import Step, build_step
 
-RATE = 1e-2  # of a copy's steps, for gradients of RMS 1
-CLIP = 1e-3  # of a copy's gradients, small enough to act: a step that does not clip shows
-UPDATES = 20  # that passes are counted in
-ROWS = 8  # of the batches of these: a step may take some of them
+RATE = 1e-2  # learning rate, for gradients of RMS 1
+CLIP = 1e-3  # gradient clipping, small enough that a step that does not clip differs
+UPDATES = 20  # in which gradients are counted
+ROWS = 8  # of their batches, which a step may split
 
 
 class Plain(torch.optim.Optimizer):
-    """θ ← θ − lr · g / RMS(g) for each parameter; `seen` has the rate and the norm of the gradients of every update.
-
-    Cells that are compared share their optimiser, so that it is not what they can differ in.
-    """
+    """θ ← θ − lr · g / RMS(g) for each parameter; `seen` holds learning rate and gradient norm of every update."""
 
     def __init__(self, model: nn.Module):
         super().__init__(model.parameters(), {"lr": RATE, "lr_share": 1.0})
@@ -49,7 +46,7 @@ class Plain(torch.optim.Optimizer):
 
 
 class Trial:
-    """A copy with its step and a plain optimiser; what an update showed is left in its attributes.
+    """A copy with its step and a plain optimiser; an update sets these attributes.
 
     logits     of the first gradient
     loss       expected loss of random targets before the update
@@ -79,7 +76,7 @@ class Trial:
         """See Gradients."""
         self.model.zero_grad(set_to_none=True)
         rekey(self.model, 0, self.number)
-        torch.default_generator.manual_seed(self.number)  # for parts that draw from it
+        torch.default_generator.manual_seed(self.number)  # for components that use it
         logits, targets = self.model(**batch.inputs), batch.targets
         loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten())
         terms = terms_of(self.model, self.objective, logits, targets, batch.inputs, targets.numel(), 1.0)
@@ -95,7 +92,7 @@ class Trial:
 
 
 def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
-    """A budget whose FLOPs are those of all gradients that a step takes.  Raises BadComponent."""
+    """The budget with the FLOPs of all gradients that a step takes.  Raises BadComponent."""
     step = resolve("step", config.step["_target_"], config.user)
     if step is Step:
         return budget
@@ -106,7 +103,7 @@ def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
 
 
 def _passes_per_step(cell: Checked) -> float:
-    """How many gradients of a whole batch a cell's step takes on average.  Raises BadComponent where it cannot run."""
+    """The mean number of whole-batch gradients of a cell's step.  Raises BadComponent if it cannot run."""
     why = ""
     for double in (True, False):
         spec = small(cell, set(), SHORTEST)._replace(rows=ROWS, double=double)
@@ -116,6 +113,6 @@ def _passes_per_step(cell: Checked) -> float:
                 for number in range(UPDATES):
                     trial.update(some_inputs(spec, number), number)
             return trial.passes / UPDATES
-        except Exception as error:  # a step of the user's own can fail in any way
+        except Exception as error:  # a user's step can fail in any way
             why = why or one_line(error)
     raise BadComponent("step", f"cannot be run on a small copy of the model ({why})")

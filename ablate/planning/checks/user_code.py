@@ -1,4 +1,4 @@
-"""What code from outside this package shows, found out in a process of its own: here nothing of it is ever loaded."""
+"""Runs user code in a separate process; the planning process never loads any."""
 
 import json
 import math
@@ -19,8 +19,8 @@ from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, become_subreaper, how_it_died, kill_children, start
 from ablate.results.stored_targets import is_foreign, targets_of
 
-LONG = 30.0  # seconds after which a message says what takes them
-POLL = 0.2  # seconds between two polls of whether a process has died
+LONG = 30.0  # seconds after which a message says what takes so long
+POLL = 0.2  # seconds between checks whether a process has died
 FACTS = [
     *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
     *("vocab", "outputs", "features", "context", "positions", "length", "fingerprint"),
@@ -28,19 +28,19 @@ FACTS = [
 
 
 class Failed(Exception):
-    """Code from outside raised what nobody handled, or took its process down; the message says how."""
+    """User code raised an exception, or its process died; the message says how."""
 
 
 class Place:
-    """Whether this process is one of those that may load code from outside."""
+    """Whether this process may load user code."""
 
     own = False
 
 
 def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
-    """What `call` returns for a cell, plain data; of a cell with parts from outside, from a process of its own.
+    """What `call` returns, as plain data; in a separate process if the cell has user components.
 
-    Raises Failed, naming these parts, where that ends or raises; else what `call` raises.
+    Raises Failed, naming these components, if that process dies or raises; without one, whatever `call` raises.
     """
     if Place.own or not is_foreign(config):
         return call()
@@ -52,9 +52,9 @@ def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
 
 
 def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:
-    """What `call` returns, plain data, from a process of its own, whose state it may change.
+    """What `call` returns, as plain data, from a separate process.
 
-    Says what it is about where that takes long.  Raises Failed, also where nothing came within some seconds.
+    Prints what it is `about` if that takes long.  Raises Failed, also after these seconds without an answer.
     """
     if Place.own:
         return call()
@@ -80,29 +80,29 @@ def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about:
 
 
 def answer(call: Callable[[], Any], channel: socket.socket) -> None:
-    """Call, and send what comes of it, as JSON; whatever was started is ended."""
+    """Call, send the result or the error as JSON, and kill all child processes."""
     Place.own, own = True, os.getpid()
-    torch.set_num_threads(1)  # the threads of the process that this is a copy of are not there
+    torch.set_num_threads(1)  # a forked process has no threads of its parent
     become_subreaper()
     try:
         found = {"value": call()}
-    except BaseException as error:  # SystemExit, KeyboardInterrupt: the signals of a terminal do not come here
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt, which only user code raises here
         found = {"error": one_line(error)}
-    if os.getpid() != own:  # a copy that a component made of this process
+    if os.getpid() != own:  # a component forked this process
         os._exit(1)
-    kill_children([])  # before anybody hears of it, and ends this process
+    kill_children([])  # before the parent reads the answer and kills this process
     channel.sendall(json.dumps(found, default=plain).encode() + b"\n")
 
 
 def plain(value: Any) -> Any:
-    """A number of numpy's or torch's as Python's own.  Raises TypeError for what is no number."""
+    """A number of numpy or torch as one of Python.  Raises TypeError for other objects."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{value!r} is no plain value")
 
 
 def facts_of(task: Task, config: Config) -> dict[str, Any]:
-    """What `Described` needs."""
+    """The facts on a task that `Described` needs, as plain data."""
     examples = config.train.steps * config.train.batch_size
     seen = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
@@ -112,7 +112,7 @@ def facts_of(task: Task, config: Config) -> dict[str, Any]:
 
 
 class Described(Task):
-    """A task from outside as its own process described it: all but its examples."""
+    """A user's task as its separate process described it, without examples."""
 
     def __init__(self, facts: dict[str, Any]):
         self.inputs, self.seen, self.facts = facts["inputs"], facts["seen"], facts["metric_facts"]
@@ -120,19 +120,19 @@ class Described(Task):
         vars(self).update({name: facts[name] for name in FACTS})
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
-        """See Task, as its own process described it."""
+        """See Task."""
         return self.facts
 
     def changes_length(self, size: int, steps: int) -> bool:
-        """See Task, as its own process described it."""
+        """See Task."""
         return bool(self.changes)
 
     def trained_on(self, length: int, examples: int) -> float:
-        """The share of a length's test examples that training has seen, as it was asked for."""
+        """See Task."""
         return float(self.seen.get(str(length), 0.0))
 
     def blank(self) -> dict[str, Tensor]:
-        """The inputs of one example, all zero, masks of ones."""
+        """See Task."""
         return {
             name: (torch.ones if name.endswith("mask") else torch.zeros)(shape, dtype=getattr(torch, dtype))
             for name, (shape, dtype) in self.inputs.items()

@@ -1,4 +1,4 @@
-"""One cell checked by itself: its keys, components, task and device, and what it costs."""
+"""Checks each cell by itself: its keys, components, task and device; counts its cost."""
 
 import contextlib
 import dataclasses
@@ -41,15 +41,14 @@ from ablate.training.optim import OFFERED
 from ablate.training.schedule import schedule_problems
 
 SHOWN = 4  # cells that have a problem
-# A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
+# A cell with a problem of one of these cannot be built; a wrong learning rate does not prevent it.
 BUILDING = (*VARIED, "model", "data", "user")
-
 
 TORCH, ABLATE = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
 
 
 class Validator:
-    """Checks cells one after another; a task, or a model, that cells share is made once."""
+    """Checks cells one after another; tasks and models that cells share are built once."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
@@ -57,9 +56,9 @@ class Validator:
         self.packages: dict[str, list[Problem]] = {}
 
     def validate(self, configs: Iterable[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
-        """The cells that pass, checked and counted, and everything that is wrong with the others, each problem once.
+        """The cells that pass, checked and counted, and the problems of the others, each once.
 
-        One that no key is named for, and that not all cells have, begins with the labels of those that do.
+        A problem without a key that only some cells have begins with their labels.
         """
         configs = list(configs)
         passed, wrong = list[Checked](), dict[Problem, list[str]]()
@@ -75,8 +74,8 @@ class Validator:
         """What `_examine` finds of a cell with user code, in a separate process."""
         built_in = not is_foreign([config.data, {"_target_": config.model._target_}])
         self._user_problems(config.user)
-        importlib.import_module("torch._dynamo")  # counting loads it: a second of every such process
-        if built_in:  # made before, as what is known of packages is, or each such process would make it again
+        importlib.import_module("torch._dynamo")  # counting needs it, which would take each process a second
+        if built_in:  # built here once, like the problems of packages, instead of in each process
             with contextlib.suppress(BadComponent):
                 self._task(resolve_auto(config))
         try:
@@ -98,7 +97,7 @@ class Validator:
         return whole | {"problems": [], "task": facts_of(checked.task, checked.config)}
 
     def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
-        """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
+        """The problems of a cell, and the checked and counted cell if it can be built."""
         found = check(config)
         config, misfits = over_layers(config)
         found += misfits
@@ -112,7 +111,7 @@ class Validator:
                 task = self._task(config)
                 refuse_without_text(config, task)
                 refuse_without_kernels(config)
-                # What was left open, or only limits, as it is: cells that differ in it alone are one.
+                # Replaced by what they result in, so that cells that differ in these only are equal.
                 config = config.with_value("model.tie_embeddings", ties(config, task))
                 config = config.with_value("data.context", task.context)
                 checked = self.checked(config, task)
@@ -122,8 +121,8 @@ class Validator:
         return found + _worker_problems(config), checked
 
     def _user_problems(self, packages: list[str]) -> list[Problem]:
-        """User packages that cannot be imported, tried in a process of their own."""
-        packages = [] if packages == MISSING else packages  # ??? is reported as any key without a value
+        """Problems of user packages, whose import is tried in a separate process."""
+        packages = [] if packages == MISSING else packages  # reported like any key without a value
         for package in packages:
             if package not in self.packages:
                 self.packages[package] = _package_problems(package)
@@ -146,7 +145,7 @@ class Validator:
         return found
 
     def _task(self, config: Config) -> Any:
-        """The cell's task.  Raises BadComponent when the data are not there or not enough."""
+        """The cell's task.  Raises BadComponent if the data are missing or too small."""
         key = json.dumps([config.data, config.model._target_], sort_keys=True)
         if key not in self.tasks:
             try:
@@ -158,14 +157,14 @@ class Validator:
         return self.tasks[key]
 
     def checked(self, config: Config, task: Any) -> Checked:
-        """The cell with its budget, and the width that its FFN was built with.  Raises BadComponent."""
+        """The cell with its budget and the width of its FFN.  Raises BadComponent."""
         budget = self._budget(config, task)
         if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
-            config = config.with_value("ffn.hidden", budget.hidden)  # one model, one configuration
+            config = config.with_value("ffn.hidden", budget.hidden)  # equal models have equal configurations
         return Checked(config, task, budget)
 
     def _budget(self, config: Config, task: Any) -> Budget:
-        """Build and count the cell's model.  Raises BadComponent when the pieces do not fit each other."""
+        """The budget of the cell's model.  Raises BadComponent if its components do not fit together."""
         about = estimate(config, task.vocab)
         if about > MOST:
             size = f"would have about {plain(about)} parameters"
@@ -184,9 +183,9 @@ class Validator:
 
 
 def _own_problems(section: str, config: Config) -> list[Problem]:
-    """What is wrong with the arguments that a model form or an optimiser has beside the frame's.  Raises BadComponent.
+    """Problems of a model form's or optimiser's own arguments, besides those of the schema.  Raises BadComponent.
 
-    An optimiser is given what its signature names of `OFFERED`.
+    An optimiser gets the arguments of `OFFERED` that its signature names.
     """
     node, own = getattr(config, section), config.own(section)
     parameters = parameters_of(resolve(section, node._target_, config.user))
@@ -201,7 +200,7 @@ def _own_problems(section: str, config: Config) -> list[Problem]:
 
 
 def _counted(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model as plain data, or why it cannot be built."""
+    """The budget of a cell's model, or the problem of building it, as plain data."""
     try:
         build_init(config, task)
         return with_passes(count(config, task), config, task).as_json()
@@ -213,13 +212,13 @@ def _counted(config: Config, task: Any) -> dict[str, Any]:
         frames = traceback.extract_tb(error.__traceback__)
         beyond_torch = [frame for frame in frames if not frame.filename.startswith(TORCH)]
         own = [frame for frame in beyond_torch if not frame.filename.startswith(ABLATE)]
-        at = (own or beyond_torch or frames)[-1]  # the last line of a user's file, else of what called torch
+        at = (own or beyond_torch or frames)[-1]  # the last line in a user's file, else the one that called torch
         where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
         return {"problem": ["", f"the model cannot be built ({where}"]}
 
 
 def _counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model as plain data.  Raises BadComponent where it cannot be built."""
+    """The budget of a cell's model as plain data.  Raises BadComponent if it cannot be built."""
     try:
         found = isolate_user_code(config, partial(_counted, config, task))
     except Failed as error:
@@ -230,7 +229,7 @@ def _counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
 
 
 def _fitting(config: Config) -> str:
-    """What to write instead of a task and a model form that do not go together."""
+    """A hint what to write if task and model form do not fit together."""
 
     def kinds(group: str, target: str, user: Sequence[str] = ()) -> set[str]:
         return set(resolve(group, target, user).kinds)  # type: ignore[attr-defined]
@@ -246,11 +245,11 @@ def _fitting(config: Config) -> str:
 
 
 def resolve_auto(config: Config) -> Config:
-    """The configuration with every `auto` decided by rule and every path absolute."""
+    """The configuration with each `auto` decided by a rule, and with absolute paths."""
     if config.train.device == "auto":
         config = config.with_value("train.device", "cuda" if cards() else "cpu")
     if config.train.precision == "auto":
-        # A card that only emulates bf16 is slower with it, and no more exact.
+        # A GPU that only emulates bf16 is slower with it.
         fast = config.train.device == "cuda" and all(card.bf16 for card in cards())
         config = config.with_value("train.precision", "bf16" if fast else "fp32")
     if config.timing == "isolated" and config.train.parallel == "auto":
@@ -266,7 +265,7 @@ def resolve_auto(config: Config) -> Config:
 
 
 def _worker_problems(config: Config) -> list[Problem]:
-    """A number of workers that is none; a way to compute that there is not, or not here."""
+    """Problems of the number of workers, of compiling, and of the library for products."""
     train, found = config.train, []
     whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
     if train.parallel != "auto" and not whole:
@@ -285,16 +284,16 @@ def _worker_problems(config: Config) -> list[Problem]:
 
 
 def in_float32_on_cpu(config: Config) -> bool:
-    """Whether a configuration has float32 products on a CPU, which more than one library computes."""
+    """Whether a configuration has float32 products on a CPU, for which there is more than one library."""
     return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
-def _import(package: str) -> None:  # a function of the module: what goes to a new process is pickled
+def _import(package: str) -> None:  # at top level, so that it can be pickled
     importlib.import_module(package)
 
 
 def _package_problems(package: str) -> list[Problem]:
-    """What is wrong with a user package: it is none, or cannot be imported in a process of its own."""
+    """Problems of a user package: an invalid name, or it cannot be imported in a separate process."""
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
