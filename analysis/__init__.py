@@ -28,20 +28,16 @@ __all__ = ["plot", "report"]
 
 
 def plot(study: Study, figure: str, to: Path | str | None = None) -> Figure:
-    """One figure of a study by its kind, with the user's changes in the folder's figures.yaml.
-
-    `to` is that folder, by default RESULTS/figures/STUDY.  Raises `Refused`, which lists the kinds, for an unknown one.
-    """
+    """One figure of a study by its kind, with the user's changes in the folder's figures.yaml.  `to` is that folder, by
+    default RESULTS/figures/STUDY.  Raises `Refused`, which lists the kinds, for an unknown one."""
     from analysis import figures
 
     return figures.plot(_case(study, to), figure)
 
 
 def report(study: Study, to: Path | str | None = None) -> Path:
-    """Write figures, tables and report.html of a study, as `ablate analyse` does; returns the path of the page.
-
-    `to` is the output folder, by default RESULTS/figures/STUDY.  Raises `Refused`.
-    """
+    """Write figures, tables and report.html of a study, as `ablate analyse` does; returns the path of the page.  `to`
+    is the output folder, by default RESULTS/figures/STUDY.  Raises `Refused`."""
     from analysis.cli.output import write
     from analysis.webpage import NAME
 

@@ -37,10 +37,8 @@ Rates = dict[str | None, float]  # FLOP/s of one process by cell; under None for
 
 
 class Pace(NamedTuple):
-    """A running run's step, its last losses as text, and its speed (None: not known yet).
-
-    `tokens_per_second` covers training only; `steps_per_second` includes evaluations.
-    """
+    """A running run's step, its last losses as text, and its speed (None: not known yet).  `tokens_per_second` covers
+    training only; `steps_per_second` includes evaluations."""
 
     step: int = 0
     train: str = ""
@@ -50,11 +48,8 @@ class Pace(NamedTuple):
 
 
 class RunState:
-    """A run and its last known state on disk.
-
-    With `again`, the files are from before the sweep: a failed run is about to be retried, and recently logged steps do
-    not mean that it is running.
-    """
+    """A run and its last known state on disk.  With `again`, the files are from before the sweep: a failed run is about
+    to be retried, and recently logged steps do not mean that it is running."""
 
     def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
         self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
@@ -186,10 +181,8 @@ class Runs:
         return {name: flops / seconds for name, (flops, seconds) in sums.items() if flops > 0 and seconds > 0}
 
     def left(self) -> str:
-        """The time until all have ended, in words; empty if unknown.
-
-        Waiting runs take the places of running ones; if none is running, it is the sum of their times.
-        """
+        """The time until all have ended, in words; empty if unknown.  Waiting runs take the places of running ones; if
+        none is running, it is the sum of their times."""
         rates, found = self.rates(), self.by_state()
         running = [run.seconds_left(rates) for run in found.get("running", [])]
         waiting = [run.seconds_left(rates, one) for one in ("interrupted", "queued") for run in found.get(one, [])]
@@ -298,9 +291,7 @@ def endings(runs: Runs) -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def follow(results: Path, study: str, paths: list[str], show: Show | None = None) -> Iterator[None]:
     """Show the progress of the runs at `paths` from a thread until the context ends; `show` defaults to the live view.
-
-    Enter it before the runs begin.  Raises what `read_manifest` raises; later errors only end the view.
-    """
+    Enter it before the runs begin.  Raises what `read_manifest` raises; later errors only end the view."""
     runs, stop = runs_of(results, read_manifest(results, study), paths), threading.Event()
     thread = threading.Thread(target=show or _show, args=(runs, stop), daemon=True)
     thread.start()

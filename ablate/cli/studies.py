@@ -211,10 +211,8 @@ def outcome(name: str, request: Request, code: int, message: str) -> Outcome:
 
 
 def as_kept(study: Study, folder: Path) -> Study:
-    """A study to replace its tables in a folder: results that these had shown count as seen.
-
-    If only the time has changed, the old time is kept, so that the files stay the same.
-    """
+    """A study to replace its tables in a folder: results that these had shown count as seen.  If only the time has
+    changed, the old time is kept, so that the files stay the same."""
     beside = {role: as_kept(other, folder / role) for role, other in study.beside.items()}
     manifest = anywhere(study.manifest)
     with contextlib.suppress(OSError, Corrupt):

@@ -16,10 +16,8 @@ DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 class Terminal:
-    """A reporter that prints remarks on standard error, and the live view and the summary on standard output.
-
-    It stores the ended study and the remarks.
-    """
+    """A reporter that prints remarks on standard error, and the live view and the summary on standard output.  It
+    stores the ended study and the remarks."""
 
     def __init__(self) -> None:
         self.study: Study | None = None

@@ -12,10 +12,8 @@ KINDS |= {"seq2seq": "from sequence to sequence"}
 
 
 def build_task(config: Config) -> Any:
-    """The task of a resolved configuration, in the kind that its model supports; reads or makes its cache.
-
-    Raises BadComponent for a task that the model does not support, ValueError for problems of the data.
-    """
+    """The task of a resolved configuration, in the kind that its model supports; reads or makes its cache.  Raises
+    BadComponent for a task that the model does not support, ValueError for problems of the data."""
     form = resolve("model", config.model._target_, config.user)
     task = resolve("data", config.data.get("_target_", ""), config.user)
     kind = next((kind for kind in form.kinds if kind in task.kinds), None)  # type: ignore[attr-defined]

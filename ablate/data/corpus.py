@@ -167,9 +167,7 @@ def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str
 
 def yardsticks(train: np.ndarray, test: np.ndarray, vocab: int) -> dict[str, float]:
     """Cross-entropy on the test split, in nats per token, of uniform, unigram and bigram models of the train split.
-
-    Unigram counts start at 1; the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1).
-    """
+    Unigram counts start at 1; the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1)."""
     if len(train) < 2 or len(test) < 2:
         return {}
     wanted, weight = np.unique(_pairs(test, vocab), return_counts=True)

@@ -18,10 +18,8 @@ FORMATS = ("full", "long", "medium", "short")
 
 
 class Dates(Task):
-    """Translates a date from one locale to another, in the same format, character by character.
-
-    Each day belongs to one split by its hash (90/5/5), in all formats.  Both locales share one alphabet.
-    """
+    """Translates a date from one locale to another, in the same format, character by character.  Each day belongs to
+    one split by its hash (90/5/5), in all formats.  Both locales share one alphabet."""
 
     kinds = ("seq2seq", "lm")
     metrics = {"exact": "max", "accuracy": "max", "loss": "min"}  # noqa: RUF012 (never written to)
@@ -108,10 +106,8 @@ def days_of(years: list[int]) -> list[datetime.date]:
 
 @functools.lru_cache(2)
 def written(key: str, name: str, years: tuple[int, ...], formats: tuple[str, ...]) -> tuple[str, ...]:
-    """All days in all formats, by day and then format.  Cached: it takes a second, and a plan builds a task repeatedly.
-
-    Raises ValueError for a locale unknown to Babel.
-    """
+    """All days in all formats, by day and then format.  Cached: it takes a second, and a plan builds a task
+    repeatedly.  Raises ValueError for a locale unknown to Babel."""
     dates, core = extra("babel.dates", "data=dates"), extra("babel.core", "data=dates")
     try:
         locale = core.Locale.parse(name)

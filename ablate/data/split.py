@@ -76,10 +76,8 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
 
 
 def shingles(text: bytes) -> np.ndarray:
-    """Unique hashes of all runs of `WORDS` words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.
-
-    A shorter text is one run.  Line breaks and indentation do not matter.
-    """
+    """Unique hashes of all runs of `WORDS` words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.  A shorter text is
+    one run.  Line breaks and indentation do not matter."""
     hashes = np.array([hash(word) for word in words(text)], dtype=np.int64).astype(np.uint64)
     width = min(WORDS, len(hashes))
     found = np.zeros(len(hashes) - width + 1, dtype=np.uint64)

@@ -59,10 +59,8 @@ class Synthetic(Task):
         return Batch(*self.examples(generator("batch", seed, step), size, "train", None))
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """About `tokens` positions of examples, distributed as in training or of one length.
-
-        All lengths have the same number of examples as the training length, from the same random draws where possible.
-        """
+        """About `tokens` positions of examples, distributed as in training or of one length.  All lengths have the same
+        number of examples as the training length, from the same random draws where possible."""
         if length is not None and length < self.shortest():
             raise ValueError(f"{self.name} has no examples of length {length}; the shortest is {self.shortest()}")
         count = max(1, tokens // self.width(self.length))

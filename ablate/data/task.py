@@ -84,9 +84,7 @@ class Task:
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """About `tokens` positions of examples of a held-out split (val or test), at the training length or another.
-
-        If possible, the same targets are scored at all lengths.  Raises ValueError for a length without examples.
-        """
+        If possible, the same targets are scored at all lengths.  Raises ValueError for a length without examples."""
         raise NotImplementedError
 
     def changes_length(self, size: int, steps: int) -> bool:

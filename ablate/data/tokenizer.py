@@ -114,18 +114,14 @@ def to_json(tokenizer: Any) -> str:
 
 
 def chunks(text: str, size: int) -> list[str]:
-    """Split text into pieces of more than `size` characters, before white space that follows another character.
-
-    Merges never cross word boundaries, so the pieces give the same tokens as the whole.
-    """
+    """Split text into pieces of more than `size` characters, before white space that follows another character.  Merges
+    never cross word boundaries, so the pieces give the same tokens as the whole."""
     return re.findall(rf"(?s).{{{size},}}?\S(?=[ \n])|.+", text)
 
 
 def words_of(text: str) -> Iterator[str]:
     """The words of a text: runs of letters, digits and underscores; other characters except spaces are single words.
-
-    Case matters.  Line ends are words; spaces and tabs are not, so that decoding cannot restore them.
-    """
+    Case matters.  Line ends are words; spaces and tabs are not, so that decoding cannot restore them."""
     return (found.group() for found in WORD.finditer(text))
 
 

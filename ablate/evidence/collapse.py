@@ -102,10 +102,8 @@ def spread_of(found: Scored, cells: Sequence[str]) -> float:
 def without_collapsed(
     found: Scored, cells: Sequence[str], best: Best = best_median, least: float = 0.0
 ) -> tuple[Scored, int]:
-    """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run.
-
-    A collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds.
-    """
+    """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run.  A
+    collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds."""
     (_, collapsed, _), at = _collapsed_runs(found, cells, best, least), [found.at[cell] for cell in cells]
     left = {}
     for name, table in (("values", found.values), ("ranked", found.ranked)):
@@ -176,9 +174,7 @@ def _ceiling(share: float) -> int:
 
 def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: bool) -> tuple[str, str]:
     """The seeds that an interval inside a margin is limited to, and the reason; "", "" if it holds for all seeds.
-
-    fits(level, cost): whether it stays inside the margin when collapses cost that much.
-    """
+    fits(level, cost): whether it stays inside the margin when collapses cost that much."""
     if fits(level, cost(collapse, level)):
         return "", ""
     return among(lower_is_better), bound_words(collapse, level, lower_is_better)
@@ -196,10 +192,8 @@ def seen_words(collapse: Collapse) -> str:
 
 
 def within_margin(row: Any) -> tuple[str, str] | None:
-    """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note; None if neither.
-
-    `row` is one of effects with its `collapse` and, for a margin in steps, `fits`: see `condition`.
-    """
+    """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note; None if neither.  `row`
+    is one of effects with its `collapse` and, for a margin in steps, `fits`: see `condition`."""
     collapsed, some = row.collapse, row.collapse.some
     low, high = interval(collapsed.solved, row.alpha) if some else (row.low, row.high)
     if (rejects_normality(collapsed.p_normal) if some else collapsed.seen) or row.n < SEEDS:

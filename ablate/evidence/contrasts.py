@@ -183,9 +183,7 @@ def _weights(
     corners: dict[tuple[Any, ...], list[str]], changed: tuple[Any, ...], base: tuple[Any, ...]
 ) -> dict[str, float]:
     """Weights of the cells of each corner: (−1)^(number of factors at their base) over the corner's number of cells.
-
-    Empty where a corner has no cell.
-    """
+    Empty where a corner has no cell."""
     signed: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
     for ups in itertools.product((True, False), repeat=len(changed)):
         corner = corners.get(tuple(new if up else old for new, old, up in zip(changed, base, ups, strict=True)))
@@ -279,10 +277,8 @@ ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] 
 
 
 def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:
-    """Stratum, cells and name of each setting that varies among cells of one task.
-
-    Other settings are averaged over, except those that change the task, which are kept separate.
-    """
+    """Stratum, cells and name of each setting that varies among cells of one task.  Other settings are averaged over,
+    except those that change the task, which are kept separate."""
     found = []
     outside = [name for name in manifest.factors if name not in manifest.reference]
     for setting in (name for name in outside if len(manifest.factors[name]) > 1):

@@ -60,10 +60,8 @@ def _lost(study: Study) -> pandas.DataFrame:
 def divergence_of(
     study: Study, level: Sequence[str], reference: Sequence[str], lost: pandas.DataFrame | None = None
 ) -> dict[str, Any]:
-    """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.
-
-    n is the number of seeds whose runs are all done or diverged; unpaired, that of the side with fewer.
-    """
+    """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.  n is
+    the number of seeds whose runs are all done or diverged; unpaired, that of the side with fewer."""
     lost = _lost(study) if lost is None else lost
     level, reference = list(level), list(reference)
     sides = [lost[level], lost[reference]]
@@ -94,9 +92,7 @@ def exact_p(one: np.ndarray, other: np.ndarray, cells: tuple[int, int], paired: 
 
 def sign_flip_p(differences: Iterable[int]) -> float:
     """P(|Σ ±dₛ| >= |Σ dₛ|) over all signs: the exact test of within-seed differences; for single cells McNemar's.
-
-    Under the null hypothesis the two sides of a seed are exchangeable.  NaN without a seed.
-    """
+    Under the null hypothesis the two sides of a seed are exchangeable.  NaN without a seed."""
     given = list(differences)
     if not given:
         return math.nan
@@ -137,10 +133,8 @@ def hypergeometric_p(one: np.ndarray, other: np.ndarray, m: int, n: int) -> floa
 
 
 def permutation_p(one: list[int], other: list[int]) -> float:
-    """P(the sum of len(one) of all values is as far from its mean as that of `one`); with values 0 and 1 Fisher's test.
-
-    Whole seeds are exchanged, so runs of one seed need not be independent.  NaN where a side has no seed.
-    """
+    """P(the sum of len(one) of all values is as far from its mean as that of `one`); with values 0 and 1 Fisher's
+    test.  Whole seeds are exchanged, so runs of one seed need not be independent.  NaN where a side has no seed."""
     if not one or not other:
         return math.nan
     take, values = len(one), [*one, *other]

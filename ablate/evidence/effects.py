@@ -104,10 +104,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
 
 def speed(study: Study) -> pandas.DataFrame:
-    """The effects on the seconds of a training step, as a separate family; empty for a study that is not timed.
-
-    The study's margin, its exchange runs and claims about other metrics concern its endpoint, so they are not used.
-    """
+    """The effects on the seconds of a training step, as a separate family; empty for a study that is not timed.  The
+    study's margin, its exchange runs and claims about other metrics concern its endpoint, so they are not used."""
     if not is_timed(study.manifest) or study.runs[STEP].isna().all():
         return pandas.DataFrame()
     claims, withdrawn = (
@@ -197,20 +195,16 @@ def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
 
 
 def headline(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows to show first: effects of the design, and single cells only if no effect has an interval.
-
-    A cell that diverges is part of every main effect, so single cells may have the study's only intervals.
-    """
+    """The rows to show first: effects of the design, and single cells only if no effect has an interval.  A cell that
+    diverges is part of every main effect, so single cells may have the study's only intervals."""
     design = table["kind"] != "cell"
     cells = table["n"].gt(1) & table.loc[design, "low"].isna().all()
     return table[design | cells]
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:
-    """By kind of effect and metric: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and the ranges of SD and `smallest`.
-
-    Only paired rows with an interval count.  Power is at each row's level: 0.05/m in a family, less with seeds=auto.
-    """
+    """By kind of effect and metric: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and the ranges of SD and `smallest`.  Only
+    paired rows with an interval count.  Power is at each row's level: 0.05/m in a family, less with seeds=auto."""
     usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []
     for (kind, metric), rows in usable.groupby(["kind", "metric"], sort=False):

@@ -14,10 +14,8 @@ SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differen
 
 
 class Margin(NamedTuple):
-    """The largest difference that does not matter: in the metric's unit, or as a share of the training steps.
-
-    The other one is NaN.  `registered`: whether it was written before any comparison existed.
-    """
+    """The largest difference that does not matter: in the metric's unit, or as a share of the training steps.  The
+    other one is NaN.  `registered`: whether it was written before any comparison existed."""
 
     size: float = math.nan
     steps: float = math.nan
@@ -37,10 +35,8 @@ def _margin(entry: MarginText | None) -> Margin:
 
 
 def within(low: float, high: float, margin: float) -> bool:
-    """Whether worths from `low` to `high` are within a margin, 0.02 for 2 % of the steps, in both directions.
-
-    The margin is symmetric in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
-    """
+    """Whether worths from `low` to `high` are within a margin, 0.02 for 2 % of the steps, in both directions.  The
+    margin is symmetric in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1."""
     return bool(1 / (1 + margin) - 1 < low and high < margin)
 
 
@@ -57,10 +53,8 @@ def margin_words(manifest: Manifest) -> str:
 
 
 def margin_line(study: Study) -> str:
-    """The margin in a sentence: its size, whether it was written before any result, its earlier values.
-
-    "" if the study never had one or is no evidence.
-    """
+    """The margin in a sentence: its size, whether it was written before any result, its earlier values.  "" if the
+    study never had one or is no evidence."""
     manifest = study.manifest
     entry = manifest.margin
     if not entry or naming.no_evidence(manifest):

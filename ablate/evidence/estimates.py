@@ -74,10 +74,8 @@ def second_metric(cell: str, metric: str) -> str:
 
 
 def scored_by_two(study: Study, one: str, other: str) -> Scored:
-    """A study's scores by one metric and, in copies of all cells named by `second_metric`, by another.
-
-    Both scores of a cell come from the same runs, so their difference is taken within seeds.
-    """
+    """A study's scores by one metric and, in copies of all cells named by `second_metric`, by another.  Both scores of
+    a cell come from the same runs, so their difference is taken within seeds."""
     first, second = scored(study, one), scored(study, other)
     new = {cell: second_metric(cell, other) for cell in first.cells}
     cells = first.cells | {name: replace(first.cells[cell], id=name) for cell, name in new.items()}
@@ -143,10 +141,8 @@ def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
 
 
 def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
-    """The weights of each independent group of cells, and whether all is paired by seed.
-
-    Cells with the same batches form a group; if the weights sum to zero in each, seeds pair, and all is one group.
-    """
+    """The weights of each independent group of cells, and whether all is paired by seed.  Cells with the same batches
+    form a group; if the weights sum to zero in each, seeds pair, and all is one group."""
     batches = {cell.id: cell.batches for cell in manifest.cells}
     found: dict[str, dict[str, float]] = {}
     for name, weight in weights.items():

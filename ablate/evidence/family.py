@@ -16,10 +16,8 @@ def worded(verdict: str, family: bool) -> str:
 
 
 def described(manifest: Manifest) -> bool:
-    """Whether effects have no verdicts because claims are registered, without a registered `effects: all`.
-
-    A claim withdrawn after its results counts: otherwise withdrawing it would turn the effects into a family.
-    """
+    """Whether effects have no verdicts because claims are registered, without a registered `effects: all`.  A claim
+    withdrawn after its results counts: otherwise withdrawing it would turn the effects into a family."""
     everything = manifest.effects and manifest.effects.value and manifest.effects.registered
     return bool(registered(manifest)) and not everything
 
@@ -38,11 +36,8 @@ def families(manifest: Manifest, effects: int) -> str:
 
 
 def registered(manifest: Manifest) -> int:
-    """The number of registered claims in the family.
-
-    A claim that was edited or withdrawn after its results still counts: removing what failed would make the rest look
-    better than it is.
-    """
+    """The number of registered claims in the family.  A claim that was edited or withdrawn after its results still
+    counts: removing what failed would make the rest look better than it is."""
     seen = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
     return sum(any(_texts(entry)) for entry in [*manifest.claims.values(), *seen])
 

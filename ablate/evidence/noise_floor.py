@@ -67,9 +67,7 @@ def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
 
 def seeds_to_bound(margin: float, sd: float, alpha: float, both: bool = True) -> int | None:
     """The fewest paired seeds, at least five, that show a difference of zero to lie within ±margin with 80 % power.
-
-    Without `both`, to lie below the margin.  None: more than 10,000.
-    """
+    Without `both`, to lie below the margin.  None: more than 10,000."""
     needed = _fewest(lambda n: bounded(margin, sd, n, alpha, both))
     return None if needed is None else max(SEEDS, needed)
 
@@ -100,10 +98,8 @@ def round_differences(effects: Iterable[float], floor: float) -> list[float]:
 
 
 def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
-    """Lines on a study's placebos: differences due to noise, its sources, and the seeds that differences need.
-
-    `table` holds the effects of the study that the placebos belong to.
-    """
+    """Lines on a study's placebos: differences due to noise, its sources, and the seeds that differences need.  `table`
+    holds the effects of the study that the placebos belong to."""
     found = floors(placebos)
     known = [row for row in found if row.n >= 2]
     manifest = placebos.manifest

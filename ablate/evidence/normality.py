@@ -23,9 +23,7 @@ FOOTNOTE = f"verdicts from fewer than {CHECKED} seeds assume that differences ov
 
 def normality(groups: Sequence[np.ndarray]) -> float:
     """p of "the values of every group are normal": the smallest of Shapiro & Wilk's (1965) times the number of groups.
-
-    NaN where a group has fewer than twelve values, or no spread.
-    """
+    NaN where a group has fewer than twelve values, or no spread."""
     if any(len(group) < CHECKED or not np.ptp(group) for group in groups):
         return math.nan
     from scipy import stats

@@ -39,10 +39,8 @@ def planned(look: Look, looks: list[int]) -> bool:
 
 
 def sizes(manifest: Manifest, complete: list[list[int]]) -> tuple[int, ...]:
-    """The number of seeds with a value at each past and future look; `complete` lists the seeds of each group.
-
-    Runs without a number make a row's looks smaller than planned.  With a fixed number of seeds there is one look.
-    """
+    """The number of seeds with a value at each past and future look; `complete` lists the seeds of each group.  Runs
+    without a number make a row's looks smaller than planned.  With a fixed number of seeds there is one look."""
     sequence, seeds = manifest.sequential, sorted(manifest.seeds)
     if not sequence:
         return (min(map(len, complete)),)
@@ -98,10 +96,8 @@ def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def overall(looks: tuple[int, ...], p: float) -> float:
-    """P(any look's two-sided p-value <= p) without an effect; for an observed p, the repeated p-value.
-
-    It is the smallest overall level whose repeated interval excludes zero.
-    """
+    """P(any look's two-sided p-value <= p) without an effect; for an observed p, the repeated p-value.  It is the
+    smallest overall level whose repeated interval excludes zero."""
     if len(looks) < 2 or not p > 0:
         return p
     levels, chances = _table(looks)

@@ -72,10 +72,8 @@ def _bounded(
 
 @functools.cache
 def _levels(weights: tuple[float, ...]) -> tuple[float, ...]:
-    """The possible values of a weighted sum of zeros and ones, rising; empty if there are too many.
-
-    The weights of a trend over uneven settings give up to 2^cells values, too many to split a level among.
-    """
+    """The possible values of a weighted sum of zeros and ones, rising; empty if there are too many.  The weights of a
+    trend over uneven settings give up to 2^cells values, too many to split a level among."""
     found = np.zeros(1)
     for weight in weights:
         found = np.unique(np.round(np.concatenate([found, found + weight]), 9))

@@ -33,9 +33,7 @@ def chi2_quantile(p: Any, df: Any) -> Any:
 
 class Estimate(NamedTuple):
     """A mean over seeds with the parts of its t statistic: SD, number of seeds, standard error, degrees of freedom.
-
-    `exact`: for the share solved, the counts that give an exact interval and p instead of Student's t.
-    """
+    `exact`: for the share solved, the counts that give an exact interval and p instead of Student's t."""
 
     mean: float
     sd: float
@@ -57,10 +55,8 @@ def paired(values: np.ndarray) -> Estimate:
 
 
 def welch(groups: Sequence[np.ndarray]) -> Estimate:
-    """Sum of independent groups' means: error² = Σ sᵢ²/nᵢ, df = error⁴ / Σ (sᵢ²/nᵢ)²/(nᵢ − 1) (Welch 1947).
-
-    `sd` is √Σ sᵢ², the spread of the sum of one value from each group; `n` is the size of the smallest group.
-    """
+    """Sum of independent groups' means: error² = Σ sᵢ²/nᵢ, df = error⁴ / Σ (sᵢ²/nᵢ)²/(nᵢ − 1) (Welch 1947).  `sd` is √Σ
+    sᵢ², the spread of the sum of one value from each group; `n` is the size of the smallest group."""
     parts = [paired(group) for group in groups]
     n, mean = min(part.n for part in parts), sum(part.mean for part in parts)
     if n < 2:
@@ -141,10 +137,8 @@ def correlated(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def superiority(better: np.ndarray, than: np.ndarray) -> float:
-    """P(A > B) + P(A = B)/2 over all pairs of a value of each side: Mann & Whitney's U over n·m (1947).
-
-    NaN where a side has fewer than three values: with one seed it is always 0 or 1.
-    """
+    """P(A > B) + P(A = B)/2 over all pairs of a value of each side: Mann & Whitney's U over n·m (1947).  NaN where a
+    side has fewer than three values: with one seed it is always 0 or 1."""
     if min(len(better), len(than)) < FEW:
         return math.nan
     one, other = better[:, None], than[None, :]
@@ -157,10 +151,8 @@ def power(d: float, n: int, alpha: float) -> float:
 
 
 def noncentral_power(shift: float, df: float, alpha: float) -> float:
-    """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t.
-
-    Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts.
-    """
+    """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t.  Computed as the mean
+    over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts."""
     spread = _spread(df) * t_limit(alpha / 2, df)
     return float(np.mean(special.ndtr(shift - spread) + special.ndtr(-shift - spread)))
 
@@ -179,10 +171,8 @@ def findable(sd: float, n: int, alpha: float) -> float:
 
 
 def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float:
-    """P(the 1 − alpha interval of n paired differences of mean zero lies inside ±margin; without `both`, below it).
-
-    E over s² ~ σ²χ²_ν/ν, ν = n − 1, of max(0, 2Φ(z) − 1), or Φ(z), z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ.
-    """
+    """P(the 1 − alpha interval of n paired differences of mean zero lies inside ±margin; without `both`, below it).  E
+    over s² ~ σ²χ²_ν/ν, ν = n − 1, of max(0, 2Φ(z) − 1), or Φ(z), z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ."""
     z = margin * math.sqrt(n) / sd - t_limit(alpha / 2, n - 1) * _spread(n - 1, 200)
     return float(np.mean(np.maximum(0, 2 * special.ndtr(z) - 1) if both else special.ndtr(z)))
 
@@ -211,10 +201,8 @@ def detectable_factor(df: float, alpha: float) -> float:
 
 
 def detectable(estimate: Estimate, alpha: float) -> float:
-    """The difference that a new study of the same size detects with 80 % power: error · `detectable_factor`.
-
-    NaN without any spread, and for the share solved.
-    """
+    """The difference that a new study of the same size detects with 80 % power: error · `detectable_factor`.  NaN
+    without any spread, and for the share solved."""
     if estimate.n < 2 or not estimate.error or estimate.exact:
         return math.nan
     return estimate.error * detectable_factor(estimate.df, alpha)

@@ -36,10 +36,8 @@ Parts = list[np.ndarray]
 
 
 class Worth(NamedTuple):
-    """A difference in steps of the reference, as a fraction: +0.09 is 9 % more; [−1, inf] where it is unbounded.
-
-    NaN where it is unknown.  The note says why, or what limits the number.
-    """
+    """A difference in steps of the reference, as a fraction: +0.09 is 9 % more; [−1, inf] where it is unbounded.  NaN
+    where it is unknown.  The note says why, or what limits the number."""
 
     worth: float = math.nan
     worth_low: float = math.nan
@@ -49,9 +47,7 @@ class Worth(NamedTuple):
 
 class Slope(NamedTuple):
     """Slopes of the metric of one stratum's reference in log(steps), one per seed: overall, lower half, upper half.
-
-    `batches` identifies the reference's batches; `collapsed` is the number of seeds left out for a collapsed run.
-    """
+    `batches` identifies the reference's batches; `collapsed` is the number of seeds left out for a collapsed run."""
 
     all: pandas.Series
     lower: pandas.Series
@@ -61,10 +57,8 @@ class Slope(NamedTuple):
 
 
 def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
-    """Per stratum, the least-squares slope of the metric (default: the task's) on log(steps), over complete seeds.
-
-    A seed with a collapsed run is left out: that loss does not come from the number of steps.
-    """
+    """Per stratum, the least-squares slope of the metric (default: the task's) on log(steps), over complete seeds.  A
+    seed with a collapsed run is left out: that loss does not come from the number of steps."""
     values, found = scored(exchange, metric), dict[str, Slope]()
     if all(map(is_solved, values.metrics.values())):  # the share solved has no slope per seed
         return found
@@ -86,9 +80,7 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
 
 def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], rows: list[Any]) -> list[Worth]:
     """The worth of each contrast, from its scores (`values`) and its alpha, low, metric and lower_is_better (`rows`).
-
-    NaN without exchange runs and for contrasts without an interval.
-    """
+    NaN without exchange runs and for contrasts without an interval."""
     exchange = study.beside.get("exchange")
     metrics = {row.metric for row in rows if math.isfinite(row.low) and not is_solved(row.metric)}
     curves = {metric: slopes(exchange, metric) for metric in metrics} if exchange else {}
@@ -110,10 +102,8 @@ def worth(
     cost: float = 0.0,
     least: int = 2,
 ) -> Worth:
-    """A contrast in steps of its stratum's reference; over several strata, by the mean of their slopes.
-
-    `cost` is added to the difference of every seed; `least` is the minimum number of seeds.
-    """
+    """A contrast in steps of its stratum's reference; over several strata, by the mean of their slopes.  `cost` is
+    added to the difference of every seed; `least` is the minimum number of seeds."""
     inside = shares(manifest, weights)
     if not inside.keys() <= curves.keys():
         return Worth(worth_note="no exchange runs of its reference")
@@ -282,9 +272,7 @@ def outside(found: Worth, share: float) -> bool:
 
 def in_units(study: Study, contrast: Contrast, margin: str | float, curves: dict[str, Slope]) -> float:
     """A margin in the metric's unit; for a share of the steps |mean slope|·log(1 + share), NaN without exchange runs.
-
-    Over several strata, slopes are averaged by the contrast's `shares`.
-    """
+    Over several strata, slopes are averaged by the contrast's `shares`."""
     share = fraction_of(margin)
     if share is None:
         return float(margin)
@@ -296,10 +284,8 @@ def in_units(study: Study, contrast: Contrast, margin: str | float, curves: dict
 
 
 def worth_words(row: Any, steps: str = "training steps") -> str:
-    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; "" without exchange runs.
-
-    Numbers outside the measured range, 0.8 to 1.25 times the steps, are given as "more than 25 %" or "<−25".
-    """
+    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; "" without exchange runs.  Numbers
+    outside the measured range, 0.8 to 1.25 times the steps, are given as "more than 25 %" or "<−25"."""
     share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
     if not (math.isfinite(share) and low <= high):
         return ""

@@ -226,10 +226,8 @@ def how_it_died(code: int, which: str = "the worker process") -> str:
 
 
 def program(module: str) -> list[str]:
-    """A command that calls a module's `main` with this process's import path.
-
-    `python -m` would put the working directory first, where a user's random.py would hide Python's.
-    """
+    """A command that calls a module's `main` with this process's import path.  `python -m` would put the working
+    directory first, where a user's random.py would hide Python's."""
     return [sys.executable, "-P", "-c", f"{start_importing()}; from {module} import main; main()"]
 
 

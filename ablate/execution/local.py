@@ -31,10 +31,8 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
 
 
 def run_alone(order: Order, number: int) -> str:
-    """Train one run for another launcher, in a separate process, whose crash must not end the launcher's.
-
-    The job's number selects its GPU; otherwise jobs of launchers that assign no GPUs would all use the first.
-    """
+    """Train one run for another launcher, in a separate process, whose crash must not end the launcher's.  The job's
+    number selects its GPU; otherwise jobs of launchers that assign no GPUs would all use the first."""
     with machine(alone=False):
         [answer] = run_in([share(device_of([order])[0], number)], [dataclasses.replace(order, wait=True)])
     return answer.status
@@ -78,9 +76,7 @@ WAITING = {
 @contextlib.contextmanager
 def machine(alone: bool) -> Iterator[None]:
     """Reserve this machine, exclusively or shared, among sweeps of this account; prints a message if it has to wait.
-
-    The lock does not affect other programs.  If it cannot be taken, an exclusive sweep prints a message.
-    """
+    The lock does not affect other programs.  If it cannot be taken, an exclusive sweep prints a message."""
     how, path = fcntl.LOCK_EX if alone else fcntl.LOCK_SH, cache_folder() / f"machine-{socket.gethostname()}.lock"
     with contextlib.ExitStack() as held:
         taken = None

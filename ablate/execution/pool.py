@@ -21,10 +21,8 @@ from ablate.results.records import Cell
 
 @record
 class Order(Record):
-    """Everything that a worker needs to train a run.
-
-    `user` are the packages that the command allows; files cannot allow any.  `wait` waits if another process trains it.
-    """
+    """Everything that a worker needs to train a run.  `user` are the packages that the command allows; files cannot
+    allow any.  `wait` waits if another process trains it."""
 
     results: str
     path: str  # <cell's name>/<key>
@@ -36,10 +34,8 @@ class Order(Record):
 
 @record
 class Answer(Record):
-    """How a run ended, the file that could not be written because the disk is full, or how the process died.
-
-    With `leaving` the worker accepts no more orders.
-    """
+    """How a run ended, the file that could not be written because the disk is full, or how the process died.  With
+    `leaving` the worker accepts no more orders."""
 
     status: str
     leaving: bool = False

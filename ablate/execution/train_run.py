@@ -274,10 +274,8 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def git() -> Commit | None:
-    """Commit of the checkout that contains this code, and whether the code has changes; None outside a checkout.
-
-    Code that is installed inside another repository, as in its .venv, does not belong to that repository's commit.
-    """
+    """Commit of the checkout that contains this code, and whether the code has changes; None outside a checkout.  Code
+    that is installed inside another repository, as in its .venv, does not belong to that repository's commit."""
     file = Path(__file__).resolve()
     commands = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
     commands.append(["status", "--porcelain", "-z", "--untracked-files=all"])

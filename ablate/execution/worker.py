@@ -116,10 +116,8 @@ class WorkerParent:
 
 
 def serve(channel: socket.socket) -> None:
-    """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit.
-
-    A process that exceeds the grace period is killed; its run resumes from the last checkpoint.
-    """
+    """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit.  A process that
+    exceeds the grace period is killed; its run resumes from the last checkpoint."""
     configure_torch()
     stop, own = threading.Event(), os.getpid()
     for number in (signal.SIGTERM, signal.SIGHUP):

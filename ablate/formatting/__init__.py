@@ -76,8 +76,7 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 def ends(low: float, high: float, places: int, signed: bool = False) -> str:
     """The ends of an interval: "−0.079, −0.027".  If the interval excludes zero, an end that would round to zero gets
-    more digits, as in "+0.0003, +0.027", since excluding zero decides the verdict.
-    """
+    more digits, as in "+0.0003, +0.027", since excluding zero decides the verdict."""
 
     def digits(end: float) -> int:
         if not (low * high > 0 and math.isfinite(end)):
@@ -321,10 +320,8 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def quoted(value: Any) -> Any:
-    """A value for a spreadsheet: texts that would be read as a formula get an apostrophe in front.
-
-    Numbers stay numbers.  A text that already has such an apostrophe gets another, so that `unquoted` is exact.
-    """
+    """A value for a spreadsheet: texts that would be read as a formula get an apostrophe in front.  Numbers stay
+    numbers.  A text that already has such an apostrophe gets another, so that `unquoted` is exact."""
     if not isinstance(value, str) or NUMBER.fullmatch(value):
         return value
     return f"'{value}" if RISKY.match(value.lstrip("'")) else value

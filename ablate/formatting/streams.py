@@ -31,10 +31,8 @@ codecs.register_error(ERRORS, plain)
 
 
 class Stream:
-    """Standard output or error.  Broken pipes and full disks are ignored; control characters are escaped.
-
-    With `raises`, BrokenPipeError is raised, so that a command that only prints can end.
-    """
+    """Standard output or error.  Broken pipes and full disks are ignored; control characters are escaped.  With
+    `raises`, BrokenPipeError is raised, so that a command that only prints can end."""
 
     def __init__(self, stream: Any, raises: bool):
         self.stream, self.raises = stream, raises

@@ -18,10 +18,8 @@ FEW = 256**2  # scores per head up to which explicit products are used: the back
 
 
 class Attention(nn.Module):
-    """W_out · concat_h(softmax(Q_h K_hᵀ · scale) V_h); a subclass defines Q, K and V in `project`.
-
-    Its constructor calls this one first, and sets the output matrix `out` and `scale`.
-    """
+    """W_out · concat_h(softmax(Q_h K_hᵀ · scale) V_h); a subclass defines Q, K and V in `project`.  Its constructor
+    calls this one first, and sets the output matrix `out` and `scale`."""
 
     out: nn.Module
     scale: float
@@ -162,20 +160,16 @@ def shares_of(scores: Tensor, sink: Tensor | None) -> Tensor:
 
 
 def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
-
-    In bf16 a CPU rounds them, which changes the mean test loss by less than 12 seeds can detect (docs/how-to/speed.md).
-    """
+    """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).  In bf16 a CPU rounds them, which
+    changes the mean test loss by less than 12 seeds can detect (docs/how-to/speed.md)."""
     if query.device.type == "cuda":
         return in_float32(query, key) * scale
     return (query * scale) @ key.transpose(-2, -1)
 
 
 def in_float32(query: Tensor, key: Tensor) -> Tensor:
-    """Q Kᵀ in at least float32, even under autocast: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
-
-    The fused kernels of a GPU do the same, so dropout does not change the precision.
-    """
+    """Q Kᵀ in at least float32, even under autocast: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).  The fused kernels of
+    a GPU do the same, so dropout does not change the precision."""
     dtype = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):
         return query.to(dtype) @ key.to(dtype).transpose(-2, -1)

@@ -190,9 +190,7 @@ class QKNorm(GQA):
 
 class Window(GQA):
     """Sliding window: a query sees the last `window` positions, its own included (Beltagy 2020, arXiv 2004.05150).
-
-    Without causality it sees as many on either side.  Cross-attention has no window.
-    """
+    Without causality it sees as many on either side.  Cross-attention has no window."""
 
 
 class Gated(GQA):

@@ -29,10 +29,8 @@ def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
 
 
 def build_model(config: Config, task: Any) -> nn.Module:
-    """The model of a resolved configuration for a task, on the current default device, not yet initialised.
-
-    Raises BadComponent or ValueError if components do not fit together.
-    """
+    """The model of a resolved configuration for a task, on the current default device, not yet initialised.  Raises
+    BadComponent or ValueError if components do not fit together."""
     model, base = bare_model(config, task), base_of(config)
     if base is not None:
         with torch.device("meta"):  # only shapes are read
@@ -45,10 +43,8 @@ def build_model(config: Config, task: Any) -> nn.Module:
 
 
 def base_of(config: Config) -> Config | None:
-    """The configuration at the base width of the parametrization, also of its FFN; None without a base width.
-
-    Raises BadComponent.
-    """
+    """The configuration at the base width of the parametrization, also of its FFN; None without a base width.  Raises
+    BadComponent."""
     rule = parametrization_of(config)
     if rule.base_dim is None:
         return None

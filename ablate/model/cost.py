@@ -70,10 +70,8 @@ class Budget(Record):
 
 
 def count(config: Config, task: Any) -> Budget:
-    """Build the model of a resolved configuration and count.  Raises the same errors as `build_model`.
-
-    Uses the meta device, or the CPU for a model that cannot run there because its computation depends on the data.
-    """
+    """Build the model of a resolved configuration and count.  Raises the same errors as `build_model`.  Uses the meta
+    device, or the CPU for a model that cannot run there because its computation depends on the data."""
     with torch.device("meta"):
         model, inputs = build_model(config, task), task.blank()
         try:
@@ -163,10 +161,8 @@ def estimate(config: Config, vocab: int) -> int:
 
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
-    """Model FLOPs utilisation, 3 · FLOPs per token · tokens/s / peak (Chowdhery 2022), if the peak is known.
-
-    It is unknown for slices of a card (MIG), whose share of the cores differs by card and profile.
-    """
+    """Model FLOPs utilisation, 3 · FLOPs per token · tokens/s / peak (Chowdhery 2022), if the peak is known.  It is
+    unknown for slices of a card (MIG), whose share of the cores differs by card and profile."""
     peak = peak_of(device)
     return 3 * flops_per_token * tokens_per_second / peak if peak and precision == "bf16" else None
 
@@ -220,10 +216,8 @@ def is_long(packet: Any) -> bool:
 
 
 def unreached(model: nn.Module) -> list[str]:
-    """A list that a forward pass fills with notes on mixers that ignore the position encoding.
-
-    A mixer's `reads` are the fields of Places that it uses; a mixer without this attribute uses all.
-    """
+    """A list that a forward pass fills with notes on mixers that ignore the position encoding.  A mixer's `reads` are
+    the fields of Places that it uses; a mixer without this attribute uses all."""
     found: list[str] = []
 
     def look(module: nn.Module, given: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -50,10 +50,8 @@ def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 @functools.cache
 def register_operators() -> None:
-    """Register the two grouped products as custom operators.
-
-    The number of rows per expert depends on the data, and so would a compiled graph of these loops.
-    """
+    """Register the two grouped products as custom operators.  The number of rows per expert depends on the data, and so
+    would a compiled graph of these loops."""
     product = torch.library.custom_op("ablate::grouped_product", product_of_groups, mutates_args=())
     product.register_fake(lambda x, weight, ends: x.new_empty(len(x), weight.shape[-1]))
     product.register_autograd(

@@ -30,9 +30,7 @@ class MLP(nn.Module):
 
 class GELU(MLP):
     """y = W₂ · gelu(W₁ x), gelu(a) = a · Φ(a), Φ the normal distribution function (Hendrycks 2016, arXiv 1606.08415).
-
-    With `approximate` tanh, Φ(a) is ½ · (1 + tanh(√(2/π) · (a + 0.044715 a³))), as in GPT-2.
-    """
+    With `approximate` tanh, Φ(a) is ½ · (1 + tanh(√(2/π) · (a + 0.044715 a³))), as in GPT-2."""
 
     def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool, approximate: Literal["none", "tanh"]):
         super().__init__(dim, hidden, mult, bias)

@@ -59,10 +59,8 @@ class GPT2(Init):
 
 
 class SmallInit(GPT2):
-    """N(0, 2 / (5 · dim)) for every matrix, std / √(2 · layers) for those that write to the residual stream.
-
-    Nguyen & Salazar 2019, arXiv 1910.05895; the depth rule is GPT-2's.
-    """
+    """N(0, 2 / (5 · dim)) for every matrix, std / √(2 · layers) for those that write to the residual stream.  Nguyen &
+    Salazar 2019, arXiv 1910.05895; the depth rule is GPT-2's."""
 
     def __init__(self, dim: int, layers: int):
         super().__init__(layers, math.sqrt(2 / (5 * dim)))
@@ -81,10 +79,8 @@ class Xavier(Init):
 
 
 class SmallEmbed(GPT2):
-    """GPT-2's, except embeddings, which start at N(0, embedding_std²) (Peng 2023, RWKV, arXiv 2305.13048).
-
-    Embeddings should be normalised: by the first pre-norm, or with model.norm_embeddings=true as in RWKV.
-    """
+    """GPT-2's, except embeddings, which start at N(0, embedding_std²) (Peng 2023, RWKV, arXiv 2305.13048).  Embeddings
+    should be normalised: by the first pre-norm, or with model.norm_embeddings=true as in RWKV."""
 
     def __init__(self, layers: int, std: float, embedding_std: float):
         super().__init__(layers, std)
@@ -144,10 +140,8 @@ def drawn_as(parameter: Tensor) -> str:
 
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = ()) -> None:
-    """Initialise all parameters of a model in place, on the CPU, from the seed, their names and their roles.
-
-    The parameters in `anew` use another random stream (ablate.model.placebo).
-    """
+    """Initialise all parameters of a model in place, on the CPU, from the seed, their names and their roles.  The
+    parameters in `anew` use another random stream (ablate.model.placebo)."""
     kernels = {module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)}
     for name, parameter in model.named_parameters():
         role = role_of(parameter)

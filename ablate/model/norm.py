@@ -16,10 +16,8 @@ __all__ = ["BatchNorm", "InstanceNorm", "PowerNorm", "RunningNorm", "running_nor
 
 
 class LayerNorm(nn.Module):
-    """y = (x − mean(x)) / √(var(x) + ε) · g + b, over the features of one token (Ba 2016, arXiv 1607.06450).
-
-    With `gain` false, g is 1; with `bias` false, b is 0 (OLMo has neither, 2402.00838; MPT and Cohere have no bias).
-    """
+    """y = (x − mean(x)) / √(var(x) + ε) · g + b, over the features of one token (Ba 2016, arXiv 1607.06450).  With
+    `gain` false, g is 1; with `bias` false, b is 0 (OLMo has neither, 2402.00838; MPT and Cohere have no bias)."""
 
     def __init__(self, dim: int, eps: float, gain: bool | None = None, bias: bool | None = None):
         super().__init__()
@@ -46,10 +44,8 @@ class StdLayerNorm(LayerNorm):
 
 
 class GroupNorm(LayerNorm):
-    """LayerNorm over each of `groups` equal groups of a token's features, with one g and b per feature.
-
-    Wu & He 2018, arXiv 1803.08494, without their mean over positions, which a causal decoder must not use.
-    """
+    """LayerNorm over each of `groups` equal groups of a token's features, with one g and b per feature.  Wu & He 2018,
+    arXiv 1803.08494, without their mean over positions, which a causal decoder must not use."""
 
     def __init__(self, dim: int, eps: float, groups: int, gain: bool | None = None, bias: bool | None = None):
         super().__init__(dim, eps, gain, bias)
@@ -64,10 +60,8 @@ class GroupNorm(LayerNorm):
 
 
 class RMSNorm(nn.Module):
-    """y = x / √(mean(x²) + ε) · g, over the features of one token (Zhang & Sennrich 2019, arXiv 1910.07467).
-
-    With `gain` false g is 1.
-    """
+    """y = x / √(mean(x²) + ε) · g, over the features of one token (Zhang & Sennrich 2019, arXiv 1910.07467).  With
+    `gain` false g is 1."""
 
     def __init__(self, dim: int, eps: float, gain: bool | None = None):
         super().__init__()

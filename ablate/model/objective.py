@@ -36,10 +36,8 @@ class Objective:
 
 
 class CrossEntropy(Objective):
-    """−log p(y) + `z` · log² Z + `label_smoothing` · (log p(y) − Σ_k log p(k) / V), Z = Σ_k exp(logit_k).
-
-    Label smoothing: Szegedy 2015, arXiv 1512.00567; z-loss: Chowdhery 2022, arXiv 2204.02311.
-    """
+    """−log p(y) + `z` · log² Z + `label_smoothing` · (log p(y) − Σ_k log p(k) / V), Z = Σ_k exp(logit_k).  Label
+    smoothing: Szegedy 2015, arXiv 1512.00567; z-loss: Chowdhery 2022, arXiv 2204.02311."""
 
     def __init__(self, label_smoothing: float, z: float):
         self.label_smoothing = within("objective.label_smoothing", label_smoothing, 0, 1, "[)")
@@ -57,9 +55,7 @@ class CrossEntropy(Objective):
 
 class MultiToken(CrossEntropy):
     """CrossEntropy + `weight` · Σ_{i=2…tokens} −log p_i(y_{t+i−1}), y_t the next token (Gloeckle 2024, 2404.19737).
-
-    Each later token has an additional block, with the last block's input; norm and head are shared.
-    """
+    Each later token has an additional block, with the last block's input; norm and head are shared."""
 
     kinds = ("lm",)
 
@@ -92,10 +88,8 @@ def terms_of(
     scored: int,
     share: float,
 ) -> dict[str, Tensor]:
-    """The terms added to the mean cross-entropy of a forward pass in training, by name.
-
-    `scored` is the number of scored targets of the whole batch, and `share` the share of its rows in this part.
-    """
+    """The terms added to the mean cross-entropy of a forward pass in training, by name.  `scored` is the number of
+    scored targets of the whole batch, and `share` the share of its rows in this part."""
     offered: dict[str, Any] = {"logits": logits, "targets": targets, "inputs": inputs}
     offered["later"] = [one.float() for one in pop_tensors(model, "later_logits")]
     offered["hidden"] = [state for part in model.modules() for state in pop_tensors(part, "hidden_states")]

@@ -20,8 +20,7 @@ class Parametrization:
 
     def follow(self, model: nn.Module, base: nn.Module) -> None:
         """Scale a model's parameters relative to a base model; `rates` of a parameter are its factors of the learning
-        rate, per rule of an optimiser.  Raises BadComponent.
-        """
+        rate, per rule of an optimiser.  Raises BadComponent."""
         raise NotImplementedError
 
 
@@ -102,10 +101,8 @@ def is_matrix(parameter: Tensor) -> bool:
 
 
 def growth(parameter: Tensor) -> tuple[float, float]:
-    """Ratios of a parameter's input and output features to the base model's; the first is 1 for non-matrices.
-
-    For parameters that are not hidden matrices the second is the ratio of their sizes.
-    """
+    """Ratios of a parameter's input and output features to the base model's; the first is 1 for non-matrices.  For
+    parameters that are not hidden matrices the second is the ratio of their sizes."""
     like: Tensor = getattr(parameter, "like", parameter)
     if not is_matrix(parameter):
         return 1.0, parameter.numel() / like.numel()

@@ -54,10 +54,8 @@ class Position(nn.Module):
 
 
 def angles(length: int, dim: int, base: float, like: Tensor, first: int = 0) -> Tensor:
-    """t / base^(2i/dim) of `length` positions t from `first`, i < dim/2: (length, dim/2).
-
-    In at least float32: bf16 cannot count past 256.
-    """
+    """t / base^(2i/dim) of `length` positions t from `first`, i < dim/2: (length, dim/2).  In at least float32: bf16
+    cannot count past 256."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     frequency = base ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
     return torch.outer(torch.arange(first, first + length, device=like.device, dtype=dtype), frequency)
@@ -65,9 +63,7 @@ def angles(length: int, dim: int, base: float, like: Tensor, first: int = 0) -> 
 
 class Sinusoidal(Position):
     """x + p, p(t, 2i) = sin(t / base^(2i/dim)), p(t, 2i+1) = cos(t / base^(2i/dim)) (Vaswani 2017, 1706.03762).
-
-    Positions count from `offset` (XGLM: 2).
-    """
+    Positions count from `offset` (XGLM: 2)."""
 
     note = "its vectors have RMS 0.71; embeddings are far smaller unless model.scale_embeddings=true"
 
@@ -230,9 +226,7 @@ class RoPE(Position):
 
     def slow(self, like: Tensor, context: int) -> Tensor:
         """YaRN's weight of interpolation per pair (R / 2,): 1 up to one turn in the training context, 0 from 32 turns.
-
-        In between it is linear in the pair's index, as in the paper's code.
-        """
+        In between it is linear in the pair's index, as in the paper's code."""
 
         def pair(turns: int) -> float:
             return self.turned * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(self.base))
@@ -305,9 +299,7 @@ def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:  # (B, H, T, D) -> (
 
 def thinned(rotation: Rotation, size: int) -> Rotation:
     """A rotation of `size` features with the same base: every k-th angle of R's, base^(−2jk/R), with k = R / size.
-
-    Raises ValueError if that is not possible.
-    """
+    Raises ValueError if that is not possible."""
     turned = rotation[0].shape[-1]
     if size < 2 or size % 2 or turned % size:
         raise ValueError(

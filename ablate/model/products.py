@@ -11,10 +11,8 @@ from torch.nn.functional import linear
 
 
 class OneDNNLinear(nn.Linear):
-    """y = x Wᵀ + b through oneDNN, forward and backward, in float32: (..., in) -> (..., out).
-
-    MKL, torch's default, is less than half as fast as oneDNN on some CPUs and as fast or faster on others.
-    """
+    """y = x Wᵀ + b through oneDNN, forward and backward, in float32: (..., in) -> (..., out).  MKL, torch's default, is
+    less than half as fast as oneDNN on some CPUs and as fast or faster on others."""
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class; other dtypes and devices use torch's default, which for bf16 is also oneDNN."""

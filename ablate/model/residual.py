@@ -95,10 +95,8 @@ class Block(nn.Module):
 
 
 class PreNorm(Block):
-    """x ← x + f(norm(x)) for each sublayer f, and a norm after the last block (Xiong 2020, arXiv 2002.04745).
-
-    With `first_norm` false, the first block's first sublayer has no norm (ModernBERT, arXiv 2412.13663).
-    """
+    """x ← x + f(norm(x)) for each sublayer f, and a norm after the last block (Xiong 2020, arXiv 2002.04745).  With
+    `first_norm` false, the first block's first sublayer has no norm (ModernBERT, arXiv 2412.13663)."""
 
     final_norm = True
 
@@ -147,10 +145,8 @@ class ResPost(Block):
 
 
 class Parallel(Block):
-    """x ← x + Σ f(norm_f(x)) over all sublayers f, and a final norm (Wang & Komatsuzaki 2021, GPT-J; GPT-NeoX).
-
-    With `shared` norms one norm serves all sublayers, as in GPT-J and PaLM; GPT-NeoX has `separate` ones.
-    """
+    """x ← x + Σ f(norm_f(x)) over all sublayers f, and a final norm (Wang & Komatsuzaki 2021, GPT-J; GPT-NeoX).  With
+    `shared` norms one norm serves all sublayers, as in GPT-J and PaLM; GPT-NeoX has `separate` ones."""
 
     final_norm = True
 

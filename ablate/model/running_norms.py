@@ -42,10 +42,8 @@ class RunningNorm(nn.Module):
         self.updates.zero_()
 
     def drift(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> ()
-        """Root mean square over features of (batch statistic − running statistic) / running statistic.
-
-        Follows the distance of Shen 2020 (arXiv 2003.07845, section 3).
-        """
+        """Root mean square over features of (batch statistic − running statistic) / running statistic.  Follows the
+        distance of Shen 2020 (arXiv 2003.07845, section 3)."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -107,9 +105,7 @@ class Moments(RunningNorm):
 
 class BatchNorm(Moments):
     """y = (x − μ) / √(σ² + ε) · g + b, per feature over all real (batch, position) pairs; running μ, σ² at evaluation.
-
-    Ioffe & Szegedy 2015, arXiv 1502.03167; in Transformers: Shen 2020, arXiv 2003.07845.
-    """
+    Ioffe & Szegedy 2015, arXiv 1502.03167; in Transformers: Shen 2020, arXiv 2003.07845."""
 
     note = "training statistics are of the whole batch, in a decoder of the future, too; evaluated with running ones"
     over = (0, 1)

@@ -33,10 +33,8 @@ class Parts(NamedTuple):
 
 
 class Stack(nn.Module):
-    """Position encoding, blocks, and a final norm if the residual style needs one: (B, T, C) -> (B, T, C).
-
-    With factorised embeddings, positions and norm come before the matrix that widens them (ALBERT, 1909.11942).
-    """
+    """Position encoding, blocks, and a final norm if the residual style needs one: (B, T, C) -> (B, T, C).  With
+    factorised embeddings, positions and norm come before the matrix that widens them (ALBERT, 1909.11942)."""
 
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__()
@@ -96,10 +94,8 @@ class Stack(nn.Module):
 
 
 class Decoder(Stack):
-    """Causal language model: logits of the next token at every position (Radford 2018).
-
-    tokens (B, T) -> logits (B, T, vocab).
-    """
+    """Causal language model: logits of the next token at every position (Radford 2018).  tokens (B, T) -> logits (B, T,
+    vocab)."""
 
     kinds = ("lm",)
     stacks = ("decoder",)
@@ -156,9 +152,7 @@ class Encoder(Stack):
 
 class BERT(Encoder):
     """Encoder with the head norm(gelu(W x + b)) · Eᵀ + c, where E is the embedding (Devlin 2018, arXiv 1810.04805).
-
-    With `transform_bias` false, b is 0 (ModernBERT, arXiv 2412.13663).
-    """
+    With `transform_bias` false, b is 0 (ModernBERT, arXiv 2412.13663)."""
 
     kinds = ("mlm",)
 

@@ -91,9 +91,7 @@ def match_cells(
     step_seconds: Sequence[StepSeconds] = (),
 ) -> tuple[list[Checked], list[Matched | None]]:
     """The cells matched to their references `cells[at[i]]`, and the remaining difference of each.  Raises PlanError.
-
-    Nothing changes while their seconds are not measured yet.
-    """
+    Nothing changes while their seconds are not measured yet."""
     if how == "seconds" and any(map(changes_length, cells)):
         why = "seconds are measured at one length, and training batches change theirs"
         raise PlanError([Problem("match", f"{why}; write match=flops_total or match=none")])
@@ -204,9 +202,7 @@ def widen_each(cell: Checked, amount: Amount, target: float, validator: Validato
 
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
     """argmin |amount(w) − target| over multiples of 8 where that comes within 1 %, else over all w; ties: the smaller.
-
-    `amount` must not decrease with the width; if it is affine, as for every built-in FFN, few widths are counted.
-    """
+    `amount` must not decrease with the width; if it is affine, as for every built-in FFN, few widths are counted."""
     other = 2 * guess + STEP
     slope = (amount(other) - amount(guess)) / (other - guess)
     start = guess + (target - amount(guess)) / slope if slope > 0 else guess

@@ -54,10 +54,8 @@ class Earlier:
     def companions(
         self, rows: list[Cell], runs: list[PlannedRun], requested: Iterable[str]
     ) -> tuple[dict[str, str], list[str]]:
-        """Placebo and exchange studies of earlier commands that still apply to these cells, by role, and notes.
-
-        Each has a reference cell of this study, with runs of the present code.  `requested` ones are planned again.
-        """
+        """Placebo and exchange studies of earlier commands that still apply to these cells, by role, and notes.  Each
+        has a reference cell of this study, with runs of the present code.  `requested` ones are planned again."""
         references = {row.id: row for row in rows if row.reference}
         planned, found, notes = {run.path for run in runs}, dict[str, str](), list[str]()
         for role, name in self.manifest.beside().items() if self.manifest else ():
@@ -98,10 +96,8 @@ def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
 
 
 def begun(study: CheckedStudy) -> tuple[list[Manifest], list[str]]:
-    """The manifests of a study and of its rounds, and errors of unreadable ones.
-
-    They hold choices that were measured once and must not be measured again when the study is continued.
-    """
+    """The manifests of a study and of its rounds, and errors of unreadable ones.  They hold choices that were measured
+    once and must not be measured again when the study is continued."""
     found, errors = list[Manifest](), list[str]()
     for name in [study.name, study.base, f"{study.tuning_name}-tune", f"{study.base}-aa"]:
         try:
@@ -263,10 +259,8 @@ def register(
 def _registered(
     kind: type[E], text: Callable[..., Any], value: Any, old: E | None, scored: dict[int, set[str]], when: str
 ) -> E | None:
-    """The manifest's entry of a margin or criterion; registered if no seed had two cells `scored`.
-
-    An unchanged value keeps its entry; a changed or withdrawn one its earlier values, oldest first.
-    """
+    """The manifest's entry of a margin or criterion; registered if no seed had two cells `scored`.  An unchanged value
+    keeps its entry; a changed or withdrawn one its earlier values, oldest first."""
     if old is None and value is None:
         return None
     known: Any = old  # mypy does not narrow a union with a type variable

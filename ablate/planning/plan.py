@@ -30,9 +30,7 @@ from ablate.planning.study import Cells, CheckedStudy, describe_tasks, study_nam
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check a command line, and plan its next round; nothing is trained or written.  Raises PlanError.
-
-    Each round is a separate study: tuning, placebos, the requested study, its exchange runs.
-    """
+    Each round is a separate study: tuning, placebos, the requested study, its exchange runs."""
     launcher = [word for word in words if is_hydras(word)]
     if problems := launcher_problems(launcher):
         raise PlanError(problems)
@@ -90,10 +88,8 @@ def study_wide_problems(composition: Composition, checked: list[Checked]) -> lis
 
 
 def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
-    """The study of checked cells: its name, its claims, and further entries of its manifest.
-
-    Raises PlanError for claims about missing cells, unless the command line changed the study file's factors.
-    """
+    """The study of checked cells: its name, its claims, and further entries of its manifest.  Raises PlanError for
+    claims about missing cells, unless the command line changed the study file's factors."""
     settings, design = composition.settings, composition.design
     request = design.command.request
     running = [cell.budget.running for cell in cells.checked]

@@ -49,10 +49,8 @@ def next_round(study: CheckedStudy) -> Plan:
 
 
 def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
-    """The plans of a command's rounds in order, each made when all runs of the one before have ended.
-
-    Raises PlanError.
-    """
+    """The plans of a command's rounds in order, each made when all runs of the one before have ended.  Raises
+    PlanError."""
     settings = study.settings
     if problems := tuning_problems(study) + placebo_problems(study) + step_equivalents_problems(study):
         raise PlanError(problems)
@@ -126,10 +124,8 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
 
 
 def kinds_of(swept: list[str], shapes: Shapes, config: Config) -> list[str]:
-    """The swept components with random initial values, then data order, initialisation and chaos.
-
-    Without the parts of the randomness that `seed.init` or `seed.data` fixes.
-    """
+    """The swept components with random initial values, then data order, initialisation and chaos.  Without the parts of
+    the randomness that `seed.init` or `seed.data` fixes."""
     keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
     studied = [key for key in keys if key in COMPONENTS and key != "init" and shared_draws(key, shapes, config) < 1]
     varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]

@@ -69,10 +69,8 @@ class Plan:
         return not any(word.lstrip("+~").startswith("hydra/launcher=") for word in self.launcher)
 
     def orders(self) -> list[Order]:
-        """The remaining runs, for workers, seed by seed.
-
-        If runs are timed, every other seed goes in reverse, so that a machine's drift affects all cells equally.
-        """
+        """The remaining runs, for workers, seed by seed.  If runs are timed, every other seed goes in reverse, so that
+        a machine's drift affects all cells equally."""
         cells, todo = {cell.id: cell for cell in self.manifest.cells}, set(self.todo)
         runs = self.manifest.runs
         if self.study.settings.timing == "isolated":

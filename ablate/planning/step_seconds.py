@@ -35,10 +35,8 @@ COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics
 
 
 def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
-    """The study with its steps set by their seconds if `match=seconds`: from its manifest, else measured here.
-
-    Raises PlanError.
-    """
+    """The study with its steps set by their seconds if `match=seconds`: from its manifest, else measured here.  Raises
+    PlanError."""
     if study.settings.match != "seconds":
         return study
     seconds = of_manifest(study)
@@ -83,10 +81,8 @@ def recorded(row: Cell, manifest: Manifest) -> StepSeconds | None:
 
 
 def measured(cells: Cells) -> list[StepSeconds]:
-    """Seconds of a training step of each cell, measured in rounds over all distinct cells.
-
-    Raises PlanError if a step fails, or if its time varies too much between rounds.
-    """
+    """Seconds of a training step of each cell, measured in rounds over all distinct cells.  Raises PlanError if a step
+    fails, or if its time varies too much between rounds."""
     rows = cells.rows
     if any(row.config.train.device == "cuda" for row in rows) and not cards():
         raise PlanError([Problem("match", "seconds are measured, and there is no GPU here; write another match")])
@@ -114,10 +110,8 @@ def measured(cells: Cells) -> list[StepSeconds]:
 
 
 def ratio_to(rounds: list[dict[str, float]], kind: str, reference: str) -> StepSeconds:
-    """The reference's median times exp(mean log ratio to it within rounds), and the standard error of that mean.
-
-    The ratio of two medians could compare different rounds, and so include the machine's drift.
-    """
+    """The reference's median times exp(mean log ratio to it within rounds), and the standard error of that mean.  The
+    ratio of two medians could compare different rounds, and so include the machine's drift."""
     ratios = [math.log(each[kind] / each[reference]) for each in rounds]
     seconds = statistics.median(each[reference] for each in rounds) * math.exp(statistics.mean(ratios))
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf

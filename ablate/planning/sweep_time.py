@@ -43,10 +43,8 @@ class Speed(NamedTuple):
 
 
 def expected_time(plan: Plan) -> str:
-    """The time that a plan's remaining training takes, as a line, or why it is unknown; "" if nothing is to be trained.
-
-    Steps are timed without compiling, which would take too long.
-    """
+    """The time that a plan's remaining training takes, as a line, or why it is unknown; "" if nothing is to be
+    trained.  Steps are timed without compiling, which would take too long."""
     todo = [cell for _, cell in runs_to_train(plan)]
     if not todo:
         return ""

@@ -61,9 +61,7 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
 
 def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int]]:
     """Each cell's mean score over these seeds at each value (None if a run diverged), and the index of its best value.
-
-    The score is the first metric of the cell's task on the validation split.
-    """
+    The score is the first metric of the cell's task on the validation split."""
     count, means = len(cells.checked), []
     for i, cell in enumerate(plan.manifest.cells):
         metric = metric_of(cells.checked[i % count].task)
@@ -153,10 +151,8 @@ def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list
 def with_tuning(
     study: CheckedStudy, cells: Cells, grid: list[Any], found: dict[str, TunedCell], note: str
 ) -> CheckedStudy:
-    """A study with tuned cells and the record of their tuning.
-
-    Raises PlanError if a cell that was scored at one value would now get another.
-    """
+    """A study with tuned cells and the record of their tuning.  Raises PlanError if a cell that was scored at one value
+    would now get another."""
     tune, earlier = study.settings.tune, read_earlier(study.results, study.name).manifest
     tried = earlier.tuning.cells if earlier and earlier.tuning else {}
     before = {cell.label: tried[cell.id] for cell in earlier.cells if cell.id in tried} if earlier else {}
@@ -201,10 +197,8 @@ def remarks(
 def tuned_by_seed(
     study: CheckedStudy, grid: list[Any], every: Scores, rounds: dict[Any, tuple[Scores, list[int]]]
 ) -> CheckedStudy:
-    """The study with the best value of each cell for each scored seed, and the record of its tuning.
-
-    Cells get other ids than with one value for all seeds; their configuration has the most common value.
-    """
+    """The study with the best value of each cell for each scored seed, and the record of its tuning.  Cells get other
+    ids than with one value for all seeds; their configuration has the most common value."""
     tune, cells, rows, values = study.settings.tune, dict[str, TunedCell](), [], []
     key = str(tune.key)
     for i, row in enumerate(study.cells.rows):
@@ -260,9 +254,7 @@ def at_edge(grid: Sequence[Any], i: int) -> bool:
 
 def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list[Any]:
     """The grid with another value on each side that has a best value at its end, by the ratio of the outermost two.
-
-    Values have three digits; integers stay integers; at most LIMIT values are added on each side.
-    """
+    Values have three digits; integers stay integers; at most LIMIT values are added on each side."""
     chosen, wider = {grid[i] for i in best}, list(grid)
     for outer, inner in ((0, 1), (-1, -2)):
         ordered = sorted(grid)

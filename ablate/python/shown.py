@@ -59,10 +59,8 @@ class Study(tables.Study):
 
     @functools.cached_property
     def effects(self) -> pandas.DataFrame:
-        """The effects in the study's metric, one row per contrast, with a column for each factor.
-
-        A factor's column holds its level in all cells on the side of the contrast's level; None if they differ.
-        """
+        """The effects in the study's metric, one row per contrast, with a column for each factor.  A factor's column
+        holds its level in all cells on the side of the contrast's level; None if they differ."""
         found, cells = evidence.effects(self), {cell.id: cell.levels for cell in self.manifest.cells}
         sides = [[cells[cell] for cell in contrast.side(1)] for contrast in evidence.contrasts(self.manifest)]
         columns = {}

@@ -78,10 +78,8 @@ def cards() -> list[Card]:
 
 
 def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a CPU tensor to a device; to a GPU from pinned memory, without waiting.
-
-    The CPU can then prepare and launch the next step while the GPU works on this one, without another thread or queue.
-    """
+    """Copy a CPU tensor to a device; to a GPU from pinned memory, without waiting.  The CPU can then prepare and launch
+    the next step while the GPU works on this one, without another thread or queue."""
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 

@@ -68,10 +68,8 @@ class FinalEvaluation(NamedTuple):
 
 
 def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None) -> Measured:
-    """Metrics of a split, at the training length or another.
-
-    On the test split of sequence-to-sequence tasks, `exact` uses greedy decoding.
-    """
+    """Metrics of a split, at the training length or another.  On the test split of sequence-to-sequence tasks, `exact`
+    uses greedy decoding."""
     device, precision, chunk = setting.device, setting.precision, setting.chunk
     held_out = task.held_out(split, setting.of(split), length)
     # Other lengths get their own graph, which need not save activations for a backward pass.
@@ -118,8 +116,7 @@ BATCHES = 32
 @torch.no_grad()
 def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -> nn.Module:
     """A copy of the model, in evaluation mode, whose running statistics are the mean over 32 training batches, computed
-    without dropout (precise statistics: Wu 2021, arXiv 2105.07576).
-    """
+    without dropout (precise statistics: Wu 2021, arXiv 2105.07576)."""
     copied = copy.deepcopy(model).eval()
     for norm in running_norms(copied):
         norm.reset()
@@ -156,10 +153,8 @@ def greedy(model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> Tens
 
 
 def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """A model's logits as a function of only the tokens; the source is encoded once if its class has `encode`.
-
-    A compiled model is called as a whole: its submodules alone would run eagerly and round differently.
-    """
+    """A model's logits as a function of only the tokens; the source is encoded once if its class has `encode`.  A
+    compiled model is called as a whole: its submodules alone would run eagerly and round differently."""
     if "encode" not in vars(type(model)) or model._compiled_call_impl is not None:
         return lambda tokens: model(**inputs | {"tokens": tokens})
     source, source_mask = inputs["source"], inputs.get("source_mask")

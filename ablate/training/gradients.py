@@ -76,10 +76,8 @@ class Gradients:
 def backward_by_parts(
     model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
 ) -> tuple[dict[str, Tensor], int]:
-    """Compute the gradient of the training objective; returns the losses and the number of parts used.
-
-    Starts with `parts` and doubles them when out of memory, starting over each time.  Raises TooLarge.
-    """
+    """Compute the gradient of the training objective; returns the losses and the number of parts used.  Starts with
+    `parts` and doubles them when out of memory, starting over each time.  Raises TooLarge."""
     while True:
         try:
             return backward(model, objective, batch, parts, device, precision), parts
@@ -96,10 +94,8 @@ def backward_by_parts(
 def backward(
     model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
 ) -> dict[str, Tensor]:
-    """Backpropagate the mean loss over all targets of a batch, in parts of equal size except the last.
-
-    Returns the cross-entropy as `loss`; if there are other terms, also these by name and their sum as `objective`.
-    """
+    """Backpropagate the mean loss over all targets of a batch, in parts of equal size except the last.  Returns the
+    cross-entropy as `loss`; if there are other terms, also these by name and their sum as `objective`."""
     size = -(-len(batch.targets) // parts)
     scored = int((batch.targets != IGNORE).sum())
     losses: list[dict[str, Tensor]] = []

@@ -54,10 +54,8 @@ def seen_in_training(lengths: dict[str, float]) -> list[str]:
 
 
 def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
-    """Evaluate a trained model at these lengths and add the metrics to the run's evaluation.json.
-
-    Always in eager mode: each length would be compiled anew, and saved weights are evaluated in eager mode, too.
-    """
+    """Evaluate a trained model at these lengths and add the metrics to the run's evaluation.json.  Always in eager
+    mode: each length would be compiled anew, and saved weights are evaluated in eager mode, too."""
     found = at_lengths(copy.deepcopy(model), task, setting, lengths)
     whose = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
     try:

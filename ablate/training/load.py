@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 
 class LoadedRun(NamedTuple):
-    """A run: its resolved configuration, its logged steps, and its result (None if it has not ended).
-
-    The final metrics of the result include those computed later, such as metrics at other lengths.
-    """
+    """A run: its resolved configuration, its logged steps, and its result (None if it has not ended).  The final
+    metrics of the result include those computed later, such as metrics at other lengths."""
 
     run: Run
     config: Config
@@ -81,9 +79,8 @@ class LoadedRun(NamedTuple):
             raise damaged from None
 
     def task(self) -> Task:
-        """The task that it was trained on.  Raises ValueError if the data have changed since, and
-        ModuleNotFoundError if a package of the run's user components cannot be imported.
-        """
+        """The task that it was trained on.  Raises ValueError if the data have changed since, and ModuleNotFoundError
+        if a package of the run's user components cannot be imported."""
         from ablate.results.stored_targets import not_found, targets_of
 
         if lost := not_found(targets_of(self.config.with_value("track", None)), self.config.user):
@@ -112,8 +109,7 @@ def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
 
 def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     """Load a run's folder.  Raises FileNotFoundError if it holds no run, `Corrupt` if it is damaged, and ValueError for
-    an invalid package in `user`.
-    """
+    an invalid package in `user`."""
     folder, packages = folder.resolve(), allowed_packages(user)
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
     result = found.result()

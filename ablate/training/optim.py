@@ -154,10 +154,8 @@ class SideBySide(torch.optim.Optimizer):
 
 
 class MuonBesideAdamW(SideBySide):
-    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser; see `muon`.
-
-    `stacks` are parameters (n, in, out) that hold many matrices, with the views of these that Muon updates instead.
-    """
+    """Muon for hidden matrices and AdamW for all other parameters, as one optimiser; see `muon`.  `stacks` are
+    parameters (n, in, out) that hold many matrices, with the views of these that Muon updates instead."""
 
     def __init__(self, matrices: torch.optim.Muon, others: AdamW, stacks: Stacks = ()):
         self.stacks = stacks
@@ -241,10 +239,8 @@ def kernels_of(model: nn.Module) -> list[torch.Tensor]:
 
 
 def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of a resolved configuration; each parameter group gets its `lr_share` of optim.lr.
-
-    Groups with another rate, as muP and Muon have them, keep their share throughout the schedule.
-    """
+    """The optimiser of a resolved configuration; each parameter group gets its `lr_share` of optim.lr.  Groups with
+    another rate, as muP and Muon have them, keep their share throughout the schedule."""
     optim = config.optim
     target = resolve("optim", optim._target_, config.user)
     made = make_optimiser(target, model, optim, own_of(config, "optim"))
@@ -258,10 +254,8 @@ def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
 def make_optimiser(
     target: Callable[..., torch.optim.Optimizer], model: nn.Module, optim: Optim, own: dict[str, Any]
 ) -> torch.optim.Optimizer:
-    """Build an optimiser with its own settings and the arguments of `OFFERED` that its signature names.
-
-    `params` are the trainable parameters, in groups without weight decay for vectors and scalars.
-    """
+    """Build an optimiser with its own settings and the arguments of `OFFERED` that its signature names.  `params` are
+    the trainable parameters, in groups without weight decay for vectors and scalars."""
     names, trained = parameters_of(target), [p for p in model.parameters() if p.requires_grad]
     offered = {"model": model, "lr": optim.lr, "weight_decay": optim.weight_decay}
     offered |= {"params": decaying(trained, optim.weight_decay) if "weight_decay" in names else trained}
@@ -291,10 +285,8 @@ def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
 
 
 def optimizer_step(optimiser: torch.optim.Optimizer) -> None:
-    """Take the optimiser's step.  Raises TooLarge if its state does not fit into memory beside the model.
-
-    The activations are already freed then, so that splitting the batch would not help.
-    """
+    """Take the optimiser's step.  Raises TooLarge if its state does not fit into memory beside the model.  The
+    activations are already freed then, so that splitting the batch would not help."""
     try:
         optimiser.step()
     except RuntimeError as error:

@@ -10,10 +10,8 @@ from ablate.config.schema import Config
 
 
 class Schedule:
-    """floor + (1 − floor) · left(x) of the peak, where x goes from 0 to 1 over the updates after the warm-up.
-
-    A subclass defines `left`, or `share` itself.
-    """
+    """floor + (1 − floor) · left(x) of the peak, where x goes from 0 to 1 over the updates after the warm-up.  A
+    subclass defines `left`, or `share` itself."""
 
     def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
         """Share of the peak at update `step` = `warmup` … `steps` − 1."""
@@ -88,10 +86,8 @@ def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: Sched
 
 
 def schedule_problems(config: Config) -> list[Problem]:
-    """Problems of a configuration's learning rates at the first, middle and last update after the warm-up.
-
-    Raises BadComponent.
-    """
+    """Problems of a configuration's learning rates at the first, middle and last update after the warm-up.  Raises
+    BadComponent."""
     optim, steps = config.optim, config.train.steps
     first = min(optim.warmup, steps - 1)
     try:

@@ -120,10 +120,8 @@ def summarise(
     bytes_per_token: float | None = None,
     length: int | None = None,
 ) -> dict[str, float]:
-    """Metrics by name `split/metric`, or `split/metric@length` at a given length.
-
-    Adds bits per byte if `bytes_per_token` is known.  Raises ValueError if nothing is scored.
-    """
+    """Metrics by name `split/metric`, or `split/metric@length` at a given length.  Adds bits per byte if
+    `bytes_per_token` is known.  Raises ValueError if nothing is scored."""
     if not scores.scored.any():
         raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
     found = {name: metric.compute(scores) for name, metric in metrics.items()}

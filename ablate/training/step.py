@@ -18,9 +18,7 @@ Gradients = Callable[[Batch], Losses]
 
 class Step:
     """θ ← optimiser(θ, clip(∇L(θ))).  A subclass overrides `update`, and saves its own state, if it has any.
-
-    `generator` is a CPU generator for a step's random numbers, seeded at each step from the run's seed.
-    """
+    `generator` is a CPU generator for a step's random numbers, seeded at each step from the run's seed."""
 
     def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float):
         self.model, self.optimiser, self.grad_clip = model, optimiser, grad_clip

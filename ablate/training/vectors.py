@@ -82,8 +82,7 @@ def without_vectors(config: Config) -> Config:
 
 def stream(table: Pretrained, config: Config, seed: int) -> int:
     """The 32-bit seed of training vectors.  A placebo of the initial draws changes it; shared vectors have one for all
-    seeds and placebos.
-    """
+    seeds and placebos."""
     own = SHARED if table.shared else f"{'placebo/' * (config.seed.placebo in ANEW)}{seed}"
     digest = hashlib.sha256(f"vectors/{own}".encode()).digest()
     return int.from_bytes(digest[:4], "little")

@@ -34,10 +34,8 @@ class Case(NamedTuple):
 
 
 def case_of(study: Study, folder: Path) -> Case:
-    """The case of a study whose figures go to `folder`, with the labels of that folder's figures.yaml.
-
-    Raises `Refused` if that file is invalid.
-    """
+    """The case of a study whose figures go to `folder`, with the labels of that folder's figures.yaml.  Raises
+    `Refused` if that file is invalid."""
     labels = edits_of(folder / FILE, study.manifest).labels
     plain = _computed(study, folder)
     return _computed(relabelled(study, labels), folder)._replace(plain=plain) if labels else plain

@@ -51,10 +51,8 @@ class Edits:
 
 
 def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> Edits:
-    """The entries of `file`, or the defaults if it does not exist.  Raises `Refused`.
-
-    `kinds` are the valid names of figures; None accepts any.
-    """
+    """The entries of `file`, or the defaults if it does not exist.  Raises `Refused`.  `kinds` are the valid names of
+    figures; None accepts any."""
     try:
         given = parse_plain(read_regular(file), str(file))
     except (FileNotFoundError, NotADirectoryError):
@@ -219,10 +217,7 @@ def _yaml(text: str) -> str:
 
 
 def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
-    """The study with these labels of factors and levels.
-
-    Each cell keeps its planned label as `written`.
-    """
+    """The study with these labels of factors and levels.  Each cell keeps its planned label as `written`."""
     cells = [replace(cell, label=cell_label(cell, labels), written=written(cell)) for cell in study.manifest.cells]
     by_id = {cell.id: cell.label for cell in cells}
     by_label = {written(cell): cell.label for cell in cells}

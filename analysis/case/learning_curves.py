@@ -43,10 +43,8 @@ def logged(study: Study) -> pandas.DataFrame:
 
 
 def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()) -> pandas.DataFrame:
-    """Mean of `value` with `low` and `high` one SD away, and the means of `also`; SD is 0 for one seed.
-
-    It has a row for each group in which all of a cell's seeds have a value.
-    """
+    """Mean of `value` with `low` and `high` one SD away, and the means of `also`; SD is 0 for one seed.  It has a row
+    for each group in which all of a cell's seeds have a value."""
     means = {name: (name, "mean") for name in also}
     found = rows.groupby(by, sort=False).agg(mean=("value", "mean"), sd=("value", "std"), n=("value", "count"), **means)
     found = found.reset_index().fillna({"sd": 0.0})

@@ -19,10 +19,8 @@ from analysis.sources import read
 
 
 def case(place: Path, study: Study, folder: Path) -> Case:
-    """The case of a study whose manifest is in `place` and whose figures go to `folder`.
-
-    Raises `Refused` if its manifest is invalid.
-    """
+    """The case of a study whose manifest is in `place` and whose figures go to `folder`.  Raises `Refused` if its
+    manifest is invalid."""
     from analysis.case import case_of
 
     if study.manifest.source:
@@ -90,10 +88,8 @@ def study_of(given: argparse.Namespace) -> Study:
 
 
 def folder_of(study: Study, results: Path, to: Path | None) -> Path:
-    """The folder of a study's figures: `to`, or by its name in the results folder.  Raises `Refused`.
-
-    Imported runs must not overwrite the figures of a study of ablate with the same name.
-    """
+    """The folder of a study's figures: `to`, or by its name in the results folder.  Raises `Refused`.  Imported runs
+    must not overwrite the figures of a study of ablate with the same name."""
     name = study.manifest.study
     folder = to or results / "figures" / name
     if study.manifest.source and not to and (results / "studies" / name).is_dir():

@@ -17,9 +17,7 @@ RECORD = ".written.json"  # the files of the last analysis, each with a hash
 
 def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
     """Write all files of an analysis into a folder; returns them, and the names of removed files of an earlier one.
-
-    Raises `Refused` if the folder cannot be written.
-    """
+    Raises `Refused` if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *write_paper(case, folder)]

@@ -60,10 +60,8 @@ def _stamped(file: Path) -> Stamp:
 
 
 def _saved(stamped: Stamp, file: Path) -> Case | None:
-    """The figure's study, if its saved tables are in the figure's folder or the folder above.
-
-    Raises `Refused` if they are damaged.
-    """
+    """The figure's study, if its saved tables are in the figure's folder or the folder above.  Raises `Refused` if they
+    are damaged."""
     folder = next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
     if folder is None:
         return None

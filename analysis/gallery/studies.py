@@ -97,10 +97,8 @@ def command(name: str, tier: str | None = None) -> str:
 
 
 def study_files(root: Path) -> list[StudyFile]:
-    """The study files of a checkout in the order of `ablate studies`, then tables without a study file.
-
-    Raises `Refused` and `Corrupt` if a folder's study is incomplete.
-    """
+    """The study files of a checkout in the order of `ablate studies`, then tables without a study file.  Raises
+    `Refused` and `Corrupt` if a folder's study is incomplete."""
     folder = root / RESULTS
     every = [_trained(each) for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
     files = {file.stem: read_plain(file) for file in sorted((root / "experiments").glob("*.yaml"))}

@@ -33,10 +33,8 @@ class Changes(NamedTuple):
 
 
 def write(root: Path) -> Changes:
-    """Draw and write everything that is generated from the tables of a checkout.
-
-    Raises `Refused` and `Corrupt`, before writing anything, if a study or a page is incomplete.
-    """
+    """Draw and write everything that is generated from the tables of a checkout.  Raises `Refused` and `Corrupt`,
+    before writing anything, if a study or a page is incomplete."""
     files = study_files(root)
     every, wanted = [each for file in files for each in file.trained], texts(root, files)
     written = [f for f, text in wanted.items() if not f.exists() or f.read_bytes() != text.encode()]

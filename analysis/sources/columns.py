@@ -55,10 +55,8 @@ def plain(name: str) -> str:
 
 
 def levels(texts: Iterable[str]) -> list[Any]:
-    """A factor's levels: all integers, all floats, all booleans, else texts; an empty one is None.
-
-    Numbers that would become equal when parsed or shown stay texts, as ids of 19 digits do.
-    """
+    """A factor's levels: all integers, all floats, all booleans, else texts; an empty one is None.  Numbers that would
+    become equal when parsed or shown stay texts, as ids of 19 digits do."""
     column = list(texts)
     given = {text for text in column if text != ""}
     read: Any = str
@@ -74,9 +72,7 @@ def levels(texts: Iterable[str]) -> list[Any]:
 
 def choose_metrics(names: list[str], request: Request) -> list[str]:
     """The metric columns, the endpoint first: those of --metric, else the test loss, else the test split's first.
-
-    Columns that claims name are metrics, too.  Raises Refused if there is none.
-    """
+    Columns that claims name are metrics, too.  Raises Refused if there is none."""
     for name in request.metrics:
         if name not in names:
             there = some(column for column in names if column not in KEYS)
@@ -96,9 +92,7 @@ def choose_metrics(names: list[str], request: Request) -> list[str]:
 
 def choose_factors(runs: pandas.DataFrame, metrics: list[str], request: Request) -> tuple[list[str], list[str]]:
     """The factors: those of the command line, else of the study file, else inferred; and a note on columns left out.
-
-    Raises Refused if a named column cannot be a factor, or if no column is one.
-    """
+    Raises Refused if a named column cannot be a factor, or if no column is one."""
     names, described = list(runs), request.described
     there = [name for name in names if name == "cell" or name not in (*KEYS, *metrics)]
     if lost := [name for name in described.factors if name not in names]:

@@ -20,10 +20,8 @@ AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells differ from t
 
 
 def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
-    """A manifest that holds cells with these levels, in the design of the study file or an inferred one.
-
-    Raises `Refused`.
-    """
+    """A manifest that holds cells with these levels, in the design of the study file or an inferred one.  Raises
+    `Refused`."""
     described = request.described
     factors = _ordered(levels, described)
     reference = _reference(levels, factors, request)
@@ -56,10 +54,8 @@ def _ordered(levels: dict[str, Levels], described: Described) -> dict[str, list[
 
 
 def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request: Request) -> Levels:
-    """The levels of the reference: of the first cell with the requested levels.
-
-    In designs around the reference, of the first such cell from which all others differ in one factor.
-    """
+    """The levels of the reference: of the first cell with the requested levels.  In designs around the reference, of
+    the first such cell from which all others differ in one factor."""
     every = list(levels.values())
     if lost := [name for name in request.within if name not in every[0]]:
         raise Refused(f"{lost[0]} is no factor of these runs; the factors are {', '.join(every[0])}")
@@ -102,8 +98,7 @@ def _where(request: Request, name: str) -> str:
 
 def _inferred(levels: dict[str, Levels], reference: Levels) -> str:
     """The inferred design: `grid` if each stratum has every combination of the compared levels, `one_at_a_time` if each
-    cell differs from the reference in one factor, else "".
-    """
+    cell differs from the reference in one factor, else ""."""
     if _missing_combination(levels, reference) is None:
         return "grid"
     base = reference.items()
@@ -202,10 +197,8 @@ def distinct(rows: list[Levels]) -> list[str]:
 
 
 def labels_of(manifest: Manifest, given: dict[str, set[str]]) -> dict[str, str]:
-    """The labels of cells: the `given` ones, if each cell has exactly one and all differ; else their levels.
-
-    In designs that change one factor at a time a cell's label is its change, the reference's all levels.
-    """
+    """The labels of cells: the `given` ones, if each cell has exactly one and all differ; else their levels.  In
+    designs that change one factor at a time a cell's label is its change, the reference's all levels."""
     cells, factors = manifest.cells, manifest.factors
     alone = [next(iter(names)) for names in given.values() if len(names) == 1]
     if len(alone) == len(cells) == len(set(alone)) and all(alone):

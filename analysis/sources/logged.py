@@ -177,10 +177,8 @@ def number(text: str) -> float:
 
 
 def _with_cell_columns(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
-    """The runs with the columns of their cells, in the order that studies of ablate have.
-
-    Levels are those of the study's factors and, if all cells became levels of one factor, also the original ones.
-    """
+    """The runs with the columns of their cells, in the order that studies of ablate have.  Levels are those of the
+    study's factors and, if all cells became levels of one factor, also the original ones."""
     by_id = {cell.id: cell for cell in cells}
     levels = {name: cell.levels | given[name] for name, cell in by_id.items()}
     runs = runs.assign(**{key: [getattr(by_id[name], key) for name in runs["cell"]] for key in (*SHAPE, "batches")})
@@ -234,10 +232,8 @@ def _refuse_repeated(table: pandas.DataFrame, logged: Iterable[str]) -> None:
 
 
 def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:
-    """A key per cell that is equal for cells with equal batches, and a description of the pairing.
-
-    Runs pair by seed between cells with equal `batches` in each shared seed; between all cells without that column.
-    """
+    """A key per cell that is equal for cells with equal batches, and a description of the pairing.  Runs pair by seed
+    between cells with equal `batches` in each shared seed; between all cells without that column."""
     names = list(dict.fromkeys(runs["cell"]))
     if unpaired:
         return {name: name for name in names}, "unpaired, as asked"

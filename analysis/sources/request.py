@@ -28,11 +28,8 @@ class Described(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What the command line specifies about imported runs; the rest is inferred.
-
-    `reference` maps factors to levels as texts.  The factors in `within` are not compared: effects are given at each of
-    their levels.
-    """
+    """What the command line specifies about imported runs; the rest is inferred.  `reference` maps factors to levels as
+    texts.  The factors in `within` are not compared: effects are given at each of their levels."""
 
     factors: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()

@@ -17,10 +17,8 @@ LEAST = 2  # documents that an interval needs
 
 
 def documents(study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | None:
-    """Each effect with an interval over documents, at the level of its interval over seeds.
-
-    Columns label, documents, tokens, mean, low, high.  None for a study without documents.
-    """
+    """Each effect with an interval over documents, at the level of its interval over seeds.  Columns label, documents,
+    tokens, mean, low, high.  None for a study without documents."""
     wanted = effects[(effects["metric"] == METRIC) & effects["low"].notna()]
     if wanted.empty or study.documents.empty:
         return None
@@ -71,10 +69,8 @@ class TextLosses(NamedTuple):
 def by_document(
     texts: list[TextLosses], weights: dict[str, float], paired: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """T_d, the contrast's summed loss of each document, averaged over seeds, and N_d; None if cells differ in text.
-
-    If paired, over the seeds that all cells have; else over each cell's own seeds.
-    """
+    """T_d, the contrast's summed loss of each document, averaged over seeds, and N_d; None if cells differ in text.  If
+    paired, over the seeds that all cells have; else over each cell's own seeds."""
     one = next((each for each in texts if weights.keys() <= each.cells.keys()), None)
     if one is None:
         return None

@@ -40,10 +40,8 @@ def cite(manifest: Manifest, text: str, write: Callable[[dict[str, Entry]], str]
 
 
 def names(manifest: Manifest) -> dict[str, str]:
-    """The author-year name of each paper, by key; "Mikolov et al. 2013a" if two would be equal.
-
-    Letters follow the order of all authors, then of titles, as in author-year styles of BibTeX.
-    """
+    """The author-year name of each paper, by key; "Mikolov et al. 2013a" if two would be equal.  Letters follow the
+    order of all authors, then of titles, as in author-year styles of BibTeX."""
     entries = {key: entry for papers in citations(manifest).values() for key, entry in papers.items()}
     plain, alike = {key: short(entry) for key, entry in entries.items()}, dict[str, list[str]]()
     for key in sorted(

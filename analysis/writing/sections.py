@@ -164,10 +164,8 @@ def differences(case: Case) -> Section:
 
 
 def settings(manifest: Manifest) -> list[dict[str, str]]:
-    """The settings of each cell as texts by dotted name, without those of the study.
-
-    A component's `_target_` is listed under the component's name.
-    """
+    """The settings of each cell as texts by dotted name, without those of the study.  A component's `_target_` is
+    listed under the component's name."""
     configs = [flat({k: v for k, v in c.config.as_json().items() if k not in STUDY_KEYS}) for c in manifest.cells]
     return [
         {

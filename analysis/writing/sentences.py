@@ -26,10 +26,8 @@ def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
 
 
 def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:
-    """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 [0.027, …] nats per byte (…)."
-
-    `contrast` gives the compared cells, which add the cost in parameters and the scope.
-    """
+    """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 [0.027, …] nats per byte
+    (…)."  `contrast` gives the compared cells, which add the cost in parameters and the scope."""
     also = evidence.also_words(row.also)
     grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
     return f"{finding(manifest, row)} ({grounds})."
@@ -110,8 +108,7 @@ def subject(manifest: Manifest, row: Any) -> str:
 
 class Pair(NamedTuple):
     """Two interacting changes: `one`, the `difference` that it makes, and the levels `other` and `base` between which
-    that is compared.
-    """
+    that is compared."""
 
     one: str
     difference: str

@@ -45,10 +45,8 @@ def frames(case: Case) -> dict[str, pandas.DataFrame]:
 
 
 def runs_table(study: Study) -> pandas.DataFrame:
-    """A row per run: cell, seed, status, factors, what was chosen for a matched cell, budget, metrics, path.
-
-    Cells are in the study's order, so that programs that take the first level as the reference take the study's.
-    """
+    """A row per run: cell, seed, status, factors, what was chosen for a matched cell, budget, metrics, path.  Cells are
+    in the study's order, so that programs that take the first level as the reference take the study's."""
     runs, factors = study.runs, list(study.manifest.factors)
     chosen = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
     added = pandas.DataFrame([chosen[cell] for cell in runs["cell"]], index=runs.index)

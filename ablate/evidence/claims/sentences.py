@@ -152,10 +152,8 @@ def ways(manifest: Manifest, metric: str, difference: float) -> tuple[str, str]:
 
 
 def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
-    """The criterion that a margin sets, and the bound that misses it if undecided: " (criterion > +0.3)".
-
-    With `opposite`, the criterion has no sign, like the difference before it; the other direction is put in words.
-    """
+    """The criterion that a margin sets, and the bound that misses it if undecided: " (criterion > +0.3)".  With
+    `opposite`, the criterion has no sign, like the difference before it; the other direction is put in words."""
     if claim.margin is None:
         return ""
     sign, side = EDGES[claim.relation]

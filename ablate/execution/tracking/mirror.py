@@ -45,9 +45,7 @@ Row = dict[str, Any]
 
 class Card(NamedTuple):
     """The data of a run for a tracking service besides its metrics; `results` is a folder where it may write files.
-
-    `seconds` is the duration of the run, None while it is running.
-    """
+    `seconds` is the duration of the run, None while it is running."""
 
     results: Path
     id: str
@@ -60,10 +58,8 @@ class Card(NamedTuple):
 
 
 class Sink(Protocol):
-    """A tracking service: a class with these members and a YAML in `conf/track/`, built-in or the user's.
-
-    `mode` is `online` (shows runs during training), `offline` (shows runs that have ended) or `disabled`.
-    """
+    """A tracking service: a class with these members and a YAML in `conf/track/`, built-in or the user's.  `mode` is
+    `online` (shows runs during training), `offline` (shows runs that have ended) or `disabled`."""
 
     name: str
     mode: str
@@ -79,10 +75,8 @@ class Sink(Protocol):
 
 
 class Mirror:
-    """Replays one study.  Reads only result files and writes only `mirror.jsonl`.
-
-    An error of the tracking service is printed once and skips the run; only errors of the results folder raise OSError.
-    """
+    """Replays one study.  Reads only result files and writes only `mirror.jsonl`.  An error of the tracking service is
+    printed once and skips the run; only errors of the results folder raise OSError."""
 
     def __init__(self, results: Path, study: str, user: Iterable[str] = ()):
         self.results, self.study = Path(results).resolve(), study

@@ -21,9 +21,7 @@ WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryru
 
 class WandB:
     """Weights & Biases: online if credentials are found, otherwise offline in `<results>/wandb`; never prompts.
-
-    `finish` raises wandb's errors when offline, and ImportError.  Any error online switches it to offline.
-    """
+    `finish` raises wandb's errors when offline, and ImportError.  Any error online switches it to offline."""
 
     name = "wandb"
 

@@ -13,10 +13,8 @@ FINE = 16  # the same if features decay separately, where each pair takes as man
 
 
 def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk: int = CHUNK) -> Tensor:
-    """o_t = S_tᵀ q_t, S_t = exp(log_decay_t) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T) -> (B, H, T, V).
-
-    The form of Dao & Gu 2024, arXiv 2405.21060, section 6.
-    """
+    """o_t = S_tᵀ q_t, S_t = exp(log_decay_t) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T) -> (B, H, T, V).  The form of Dao
+    & Gu 2024, arXiv 2405.21060, section 6."""
     length = query.shape[-2]
     query, key, value = (in_chunks(x, chunk) for x in (query, key, value))
     decay = in_chunks(log_decay[..., None], chunk)[..., 0].cumsum(-1)  # (B, H, N, L)
@@ -31,10 +29,8 @@ def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk:
 
 
 def by_feature(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk: int = FINE) -> Tensor:
-    """o_t = S_tᵀ q_t, S_t = diag(exp(log_decay_t)) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T, D) -> (B, H, T, V).
-
-    The form of Yang 2023, arXiv 2312.06635, section 4.
-    """
+    """o_t = S_tᵀ q_t, S_t = diag(exp(log_decay_t)) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T, D) -> (B, H, T, V).  The
+    form of Yang 2023, arXiv 2312.06635, section 4."""
     length = query.shape[-2]
     query, key, value, decay = (in_chunks(x, chunk) for x in (query, key, value, log_decay))
     decay = decay.cumsum(-2)  # (B, H, N, L, D)

@@ -48,10 +48,8 @@ def supports(x: Tensor) -> bool:
 
 @torch.compiler.disable  # as in the library: causes a graph break in a compiled model
 def computed(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tensor) -> Tensor:
-    """Apply one of the library's rules: Q, K (B, H or 1, T, D), V (B, H, T, V), rates (B, H, T, …) -> (B, H, T, V).
-
-    Q, K and V get one dtype, that of autocast if it is enabled, as in the products of `chunked`; rates keep theirs.
-    """
+    """Apply one of the library's rules: Q, K (B, H or 1, T, D), V (B, H, T, V), rates (B, H, T, …) -> (B, H, T, V).  Q,
+    K and V get one dtype, that of autocast if it is enabled, as in the products of `chunked`; rates keep theirs."""
     dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
@@ -63,19 +61,15 @@ def computed(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tens
 
 @functools.cache
 def function(rule: str) -> Any:
-    """The chunked function of a rule.  Raises ValueError if the library is not installed.
-
-    Uses true float32 instead of TF32, and the library's own kernels, whatever other packages are installed.
-    """
+    """The chunked function of a rule.  Raises ValueError if the library is not installed.  Uses true float32 instead of
+    TF32, and the library's own kernels, whatever other packages are installed."""
     os.environ |= {"TRITON_F32_DEFAULT": "ieee", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
     return getattr(extra(f"fla.ops.{rule}", "attention.kernels=fla", "fla"), f"chunk_{rule}")
 
 
 def choose_kernels(mixer: nn.Module, kernels: Kernels | None, keys: int, values: int, most: int | None = None) -> None:
     """Set a mixer's kernels, given the features of a head's keys, of which there may be at most `most`, and values.
-
-    Raises ValueError for unsupported sizes.
-    """
+    Raises ValueError for unsupported sizes."""
     mixer.kernels = kernels
     if kernels is None:
         return

@@ -11,10 +11,8 @@ from ablate.model.shape import Shape
 
 
 class Recurrent(nn.Module):
-    """A mixer that is always causal, even if `causal` is false: (B, T, C) -> (B, T, C).
-
-    Its recurrence uses `kernels` if they are set.
-    """
+    """A mixer that is always causal, even if `causal` is false: (B, T, C) -> (B, T, C).  Its recurrence uses `kernels`
+    if they are set."""
 
     causal_only = True  # cannot be the only mixer of an encoder, or cross-attention
     reads: tuple[str, ...] = ()  # fields of Places that it uses
@@ -28,10 +26,8 @@ class Recurrent(nn.Module):
 
 
 class GatedOutput(Recurrent):
-    """A recurrent mixer with the output (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out, which normalises each head's o (V).
-
-    The scale of queries thus matters only relative to the norm's ε, below which o is mostly noise.
-    """
+    """A recurrent mixer with the output (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out, which normalises each head's o (V).  The
+    scale of queries thus matters only relative to the norm's ε, below which o is mostly noise."""
 
     def __init__(self, shape: Shape, features: int, bias: bool, eps: float):
         super().__init__(shape)
@@ -44,10 +40,8 @@ class GatedOutput(Recurrent):
 
 
 class ShortConvolution(nn.Module):
-    """y_t = silu(Σ_j w_j ⊙ x_{t−j}), j < `size`, per feature: (B, T, C) -> (B, T, C).
-
-    Initially y_t = silu(x_t) for every seed; the authors' code draws the weights.
-    """
+    """y_t = silu(Σ_j w_j ⊙ x_{t−j}), j < `size`, per feature: (B, T, C) -> (B, T, C).  Initially y_t = silu(x_t) for
+    every seed; the authors' code draws the weights."""
 
     def __init__(self, features: int, size: int):
         super().__init__()

@@ -74,8 +74,7 @@ class ELMo(Pretrained):
     @one_thread()
     def trained(self, documents: Sequence[np.ndarray], seed: int, steps: int) -> np.ndarray:
         """Vectors after `steps` steps of Adam on `rows` windows of `length` ids, at a rate that falls from `lr` to 0.
-        Means are over the same number of windows, evenly spaced over the text, or over all of a shorter one.
-        """
+        Means are over the same number of windows, evenly spaced over the text, or over all of a shorter one."""
         text = torch.from_numpy(np.concatenate(documents).astype(np.int64))
         (vocab, width), length = self.weight.shape, min(self.length, len(text))
         draw = torch.Generator().manual_seed(seed)

@@ -35,10 +35,8 @@ class Pretrained(Embedding):
         return "vectors trained on the training split anew for each seed, and for its placebos init and embedding"
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
-        """Float32 vectors (vocab, width), trained from a seed on the training documents' ids, (N,) each.
-
-        Rows of ids without a vector are NaN.
-        """
+        """Float32 vectors (vocab, width), trained from a seed on the training documents' ids, (N,) each.  Rows of ids
+        without a vector are NaN."""
         raise NotImplementedError
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float | None:

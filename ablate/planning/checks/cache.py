@@ -17,10 +17,8 @@ Record = dict[str, Any]
 
 
 def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
-    """A record from the cache, or newly made; besides `depends` it depends on torch's version and ablate's code.
-
-    A damaged record is made again; a full disk is ignored.
-    """
+    """A record from the cache, or newly made; besides `depends` it depends on torch's version and ablate's code.  A
+    damaged record is made again; a full disk is ignored."""
     content = json.dumps([kind, depends, torch_version(), _own_code()], sort_keys=True)
     file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(Corrupt, OSError):

@@ -26,10 +26,8 @@ ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes
 
 
 def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> list[str]:
-    """Raise PlanError for cells with equal settings, or with equal ids.
-
-    Returns notes on allowed ones that differ only in a component that their model has no place for.
-    """
+    """Raise PlanError for cells with equal settings, or with equal ids.  Returns notes on allowed ones that differ only
+    in a component that their model has no place for."""
     seen: dict[str, int] = {}
     named: dict[str, int] = {}
     problems, notes = [], []
@@ -62,9 +60,7 @@ def same_networks(
     checked: list[Checked], signatures: list[Signature], confirm: Callable[[int], Signature]
 ) -> Iterator[Pair]:
     """Pairs of cells that differ in components or the model's keys only and whose copies agree up to rounding.
-
-    `confirm` gives a cell's signature at its own sizes, since cells may differ in those only.
-    """
+    `confirm` gives a cell's signature at its own sizes, since cells may differ in those only."""
     seen: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
         late = _named_settings(cell.config, "late")

@@ -50,10 +50,8 @@ def inconstant(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 
 
 def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec, together: bool = False) -> bool:
-    """Whether outputs of a causal model change with tokens after position `now`, which differs from row to row.
-
-    With `together` it is the same in all rows, so that mixing rows does not count as looking ahead.
-    """
+    """Whether outputs of a causal model change with tokens after position `now`, which differs from row to row.  With
+    `together` it is the same in all rows, so that mixing rows does not count as looking ahead."""
     if spec.task["kind"] not in CAUSAL:
         return False
     tokens, other = inputs["tokens"], others(inputs["tokens"], spec.task["vocab"])
@@ -94,9 +92,7 @@ def ahead_beyond(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 
 def _nows(spec: Spec, length: int) -> list[int]:
     """The positions tried as `now`: odd and even ones, ends of chunks of 2ⁿ and of all integers in the configuration.
-
-    A component may look ahead at some positions only.
-    """
+    A component may look ahead at some positions only."""
     chunks = {2**n for n in range(length.bit_length())} | whole_numbers(spec.config)
     wanted = {chunk - 1 for chunk in chunks} | {2, length // 2, length - 3, length - 2}
     return sorted(wanted & {*range(length - 1)})
@@ -202,10 +198,8 @@ def called(spec: Spec, group: str) -> str:
 
 
 def examine(spec: Spec) -> dict[str, Any]:
-    """Problems as [key, message], notes, and a signature that is equal for equal networks.
-
-    Raises whatever the components raise, and Strange.
-    """
+    """Problems as [key, message], notes, and a signature that is equal for equal networks.  Raises whatever the
+    components raise, and Strange."""
     with torch.random.fork_rng(devices=[]):
         model, inputs = build(spec), some_inputs(spec)
         moved = settled(copy.deepcopy(model), inputs)

@@ -30,11 +30,8 @@ AT_ONCE = 5  # seeds of `auto` before the first look
 
 
 def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
-    """Notes on cells that may train.  Raises PlanError for those that must not.
-
-    These look ahead, mix rows, read padding, have unused parts, are the same network as another cell, or are too large
-    for the device.
-    """
+    """Notes on cells that may train.  Raises PlanError for those that must not.  These look ahead, mix rows, read
+    padding, have unused parts, are the same network as another cell, or are too large for the device."""
     allowed, seeds = settings.allow_duplicates, settings.seeds
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
     kept, positions = small_models.varying([cell.config for cell in checked]), small_models.reach(checked)

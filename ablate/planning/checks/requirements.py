@@ -23,9 +23,7 @@ MODULES = {"fla": ("fla", "triton")}  # imported modules, by kernels
 
 def optimiser_problems(config: Config) -> list[tuple[str, str]]:
     """Problems of an optimiser, as (key, message): keys that its signature does not take or lacks, wrong values.
-
-    Optimisers of ablate and torch are tried on a single layer.
-    """
+    Optimisers of ablate and torch are tried on a single layer."""
     optim = config.optim
     target = resolve("optim", optim._target_, config.user)
     names, name = parameters_of(target), target.__name__

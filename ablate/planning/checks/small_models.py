@@ -47,10 +47,8 @@ class StandIn(Task):
 
 
 class Spec(NamedTuple):
-    """A copy to build: its configuration, its task's sizes, the rows and positions of its batches.
-
-    `beyond` is a length beyond the context at which it is tested, too; 0 for none.
-    """
+    """A copy to build: its configuration, its task's sizes, the rows and positions of its batches.  `beyond` is a
+    length beyond the context at which it is tested, too; 0 for none."""
 
     config: Config
     task: dict[str, Any]

@@ -38,10 +38,8 @@ class Place:
 
 
 def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
-    """What `call` returns, as plain data; in a separate process if the cell has user components.
-
-    Raises Failed, naming these components, if that process dies or raises; without one, whatever `call` raises.
-    """
+    """What `call` returns, as plain data; in a separate process if the cell has user components.  Raises Failed, naming
+    these components, if that process dies or raises; without one, whatever `call` raises."""
     if Place.own or not is_foreign(config):
         return call()
     parts = " or ".join(sorted({target for target in targets_of(config) if is_foreign({"_target_": target})}))
@@ -52,10 +50,8 @@ def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
 
 
 def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:
-    """What `call` returns, as plain data, from a separate process.
-
-    Prints what it is `about` if that takes long.  Raises Failed, also after these seconds without an answer.
-    """
+    """What `call` returns, as plain data, from a separate process.  Prints what it is `about` if that takes long.
+    Raises Failed, also after these seconds without an answer."""
     if Place.own:
         return call()
     child = start(partial(answer, call))

@@ -56,10 +56,8 @@ class Validator:
         self.packages: dict[str, list[Problem]] = {}
 
     def validate(self, configs: Iterable[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
-        """The cells that pass, checked and counted, and the problems of the others, each once.
-
-        A problem without a key that only some cells have begins with their labels.
-        """
+        """The cells that pass, checked and counted, and the problems of the others, each once.  A problem without a key
+        that only some cells have begins with their labels."""
         configs = list(configs)
         passed, wrong = list[Checked](), dict[Problem, list[str]]()
         for config, label in zip(configs, labels or [""] * len(configs), strict=True):
@@ -183,10 +181,8 @@ class Validator:
 
 
 def _own_problems(section: str, config: Config) -> list[Problem]:
-    """Problems of a model form's or optimiser's own arguments, besides those of the schema.  Raises BadComponent.
-
-    An optimiser gets the arguments of `OFFERED` that its signature names.
-    """
+    """Problems of a model form's or optimiser's own arguments, besides those of the schema.  Raises BadComponent.  An
+    optimiser gets the arguments of `OFFERED` that its signature names."""
     node, own = getattr(config, section), config.own(section)
     parameters = parameters_of(resolve(section, node._target_, config.user))
     if any(each.kind == each.VAR_KEYWORD for each in parameters.values()) and not own:

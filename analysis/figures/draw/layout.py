@@ -22,10 +22,8 @@ MOST = 5  # columns
 def stacked(
     table: pandas.DataFrame, page: Page, texts: Sequence[tuple[Sequence[str], Sequence[str]]], inches: float = 0.18
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each pair of names and results of rows; rows are at y = 0, 1, 2, … from the top.
-
-    Rows are `inches` apart, more if a text has several lines.
-    """
+    """A figure with a panel for each pair of names and results of rows; rows are at y = 0, 1, 2, … from the top.  Rows
+    are `inches` apart, more if a text has several lines."""
     shown = [_folded(names, results, page) for names, results in texts]
     lines = [max((text.count("\n") for text in [*names, *results]), default=0) for names, results in shown]
     rows = [max(2, len(names)) for names, _ in shown]

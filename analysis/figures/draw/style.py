@@ -69,10 +69,8 @@ class Encoding(NamedTuple):
 
 
 def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
-    """A colour for each (factor, level as text) by the hash of its name, or the next one if that is taken.
-
-    The reference comes first.  Beyond nine levels colours repeat, with other dashes and markers.
-    """
+    """A colour for each (factor, level as text) by the hash of its name, or the next one if that is taken.  The
+    reference comes first.  Beyond nine levels colours repeat, with other dashes and markers."""
     found: dict[tuple[str, str], str] = {}
     for factor, levels in manifest.factors.items():
         taken: list[str] = []
@@ -85,9 +83,7 @@ def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
 
 def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
     """The factor shown by colour (most levels), the one by dash and marker (few levels), and those that need panels.
-
-    Designs other than a grid have none of these: each cell has its own encoding.
-    """
+    Designs other than a grid have none of these: each cell has its own encoding."""
     factors = manifest.factors
     if manifest.design != "grid":
         return None, None, []

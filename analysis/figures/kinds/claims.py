@@ -23,10 +23,8 @@ COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wante
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per claim: estimate, interval, margin, verdict, with a panel per unit (`facet`).
-
-    wanted: the claimed side of zero, or of the margin, −1 or 1; 0 for the band ±margin.
-    """
+    """A row per claim: estimate, interval, margin, verdict, with a panel per unit (`facet`).  wanted: the claimed side
+    of zero, or of the margin, −1 or 1; 0 for the band ±margin."""
     found = case.claims
     if found.empty:
         return None

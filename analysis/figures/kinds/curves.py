@@ -107,10 +107,8 @@ def _enlarged(rows: pandas.DataFrame) -> bool:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """The whole run on a log axis, its end enlarged, and its end against seconds; a row of panels per facet.
-
-    If the end would be the whole run, only the whole run is shown, on a linear axis.
-    """
+    """The whole run on a log axis, its end enlarged, and its end against seconds; a row of panels per facet.  If the
+    end would be the whole run, only the whole run is shown, on a linear axis."""
     tokens, enlarged = table.attrs["x"] + _unit(table)[1], _enlarged(table)
     names = {f"{tokens}, log scale": "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
     names |= {"seconds" + ", the end" * enlarged: "clock"} if table["seconds"].notna().any() else {}

@@ -14,10 +14,8 @@ COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per cell: the share of diverged runs among the done and diverged ones, with its Wilson interval.
-
-    None if no run diverged.  Failed and missing runs are not counted.
-    """
+    """A row per cell: the share of diverged runs among the done and diverged ones, with its Wilson interval.  None if
+    no run diverged.  Failed and missing runs are not counted."""
     known = case.cells
     if not known["diverged"].any():
         return None

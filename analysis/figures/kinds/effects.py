@@ -102,10 +102,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of a forest from top to bottom, with headings (`head`) for strata and exploratory rows.
-
-    If there are many rows, each factor is a heading, too, and is left out of the names below it.
-    """
+    """The rows of a forest from top to bottom, with headings (`head`) for strata and exploratory rows.  If there are
+    many rows, each factor is a heading, too, and is left out of the names below it."""
     named = shown["label"].str.partition(": ")
     grouped = (named[2] != "") & (len(shown) > MOST)
     shown = shown.assign(group=named[0].where(grouped, ""), label=named[2].where(grouped, shown["label"]))

@@ -21,9 +21,7 @@ TIMES = 8  # the y axis is logarithmic if the largest value is more than so many
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell and length `x`, see `lines`, a panel per metric or task; `trained` is the length of training.
-
-    From columns such as `test/loss@128`.
-    """
+    From columns such as `test/loss@128`."""
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
     facets = task_factors(study.manifest) if len(study.manifest.tasks) > 1 else []
     within = [name for name in study.manifest.factors if name not in facets]

@@ -83,10 +83,8 @@ LOST = ["runs", "diverged", "failed", "missing"]
 def _difference(
     values: pandas.DataFrame, batches: dict[str, str], ids: list[str], base: list[str], solved: bool
 ) -> dict[str, float]:
-    """The difference of cells to those of the reference levels, with half of its interval.
-
-    The exact interval of the share solved is not symmetric: `half` is its side towards zero.
-    """
+    """The difference of cells to those of the reference levels, with half of its interval.  The exact interval of the
+    share solved is not symmetric: `half` is its side towards zero."""
     if ids == base:
         return {"difference": 0.0, "half": math.nan}
     signed = [(cell, 1 / len(ids)) for cell in ids] + [(cell, -1 / len(base)) for cell in base]

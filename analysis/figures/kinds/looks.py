@@ -20,10 +20,8 @@ COLUMNS = ["facet", "factor", "level", "seeds", "mean", "low", "high", "verdict"
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per effect of the family and look: the estimate and its interval with that many seeds.
-
-    None unless the study has `seeds=auto` and more than one look.
-    """
+    """A row per effect of the family and look: the estimate and its interval with that many seeds.  None unless the
+    study has `seeds=auto` and more than one look."""
     sequence = case.study.manifest.sequential
     had = [n for n in sequence.looks if n <= sequence.at] if sequence else []
     if not sequence or len(had) < 2:

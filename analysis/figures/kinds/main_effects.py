@@ -65,9 +65,7 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
 
 def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[evidence.Estimate]:
     """The mean over each group of cells, with the error described in `table`; Welch's if cells saw different batches.
-
-    For the share solved, each has the exact interval of its share.
-    """
+    For the share solved, each has the exact interval of its share."""
     metric = evidence.endpoints(study.manifest)[cells[0].id]  # the same for all of these cells
     values, found = evidence.scores(study, metric)[[cell.id for cell in cells]], list[evidence.Estimate]()
     unpaired, complete = len({cell.batches for cell in cells}) > 1, values.dropna()

@@ -63,10 +63,8 @@ def _differ(cost: pandas.Series) -> bool:
 
 
 def _seconds(study: Study, isolated: bool) -> pandas.DataFrame:
-    """Mean and SD over done runs of the seconds of all training steps, if each run was timed alone.
-
-    Else of the seconds until the last logged step, including evaluation; empty if none were logged.
-    """
+    """Mean and SD over done runs of the seconds of all training steps, if each run was timed alone.  Else of the
+    seconds until the last logged step, including evaluation; empty if none were logged."""
     runs = study.runs[study.runs["status"] == "done"]
     if isolated:
         took = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
