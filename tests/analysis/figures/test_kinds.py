@@ -11,9 +11,8 @@ import numpy as np
 import pandas
 import pytest
 from analysed_studies import case
-from fake_studies import TASK, Levels, edit_manifest, fabricate, plain_score, with_cells
+from fake_studies import TASK, Levels, edit_manifest, fabricate, plain_score, with_cells, with_manifest
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from scipy import stats
@@ -29,23 +28,33 @@ from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
 
+GLU = {"ffn": ["mlp", "swiglu"]}
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]
-
-
-def tables(given: Case, **edits: Any) -> dict[str, pandas.DataFrame]:
-    return figures.tables(given, Edits(**edits))
 
 
 def table_of(name: str, given: Case) -> pandas.DataFrame:
     """The table of one figure."""
-    return tables(given, figures=[name])[name]
+    return figures.tables(given, Edits(figures=[name]))[name]
 
 
-def drawn(name: str, given: Case, **edits: Any) -> Figure:
-    kind = figures.KINDS[name]
+def drawn(name: str, given: Case, **edits: Any) -> tuple[pandas.DataFrame, Figure]:
+    """A figure with its table."""
     wanted = Edits(figures=[name], caption=True, **edits)
+    table = figures.tables(given, wanted)[name]
     with matplotlib.rc_context(style.RC):
-        return kind.draw(figures.tables(given, wanted)[name], page_of(given.study.manifest, wanted))
+        return table, figures.KINDS[name].draw(table, page_of(given.study.manifest, wanted))
+
+
+def fitting(name: str, given: Case) -> tuple[pandas.DataFrame, Figure]:
+    """The same for one column of two: it is drawn without a warning, and no text leaves it."""
+    with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
+        warnings.simplefilter("error")
+        table, figure = drawn(name, given, width=3.3)
+        figure.draw_without_rendering()
+        used, height = figure.get_tightbbox(), figure.get_figheight()
+    assert figure.get_figwidth() == 3.3
+    assert used.x0 >= -0.01 and used.y0 >= -0.01 and used.x1 <= 3.31 and used.y1 <= height + 0.01, name
+    return table, figure
 
 
 def texts(figure: Figure) -> str:
@@ -121,45 +130,33 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
 
 
 @pytest.mark.parametrize(
-    ("make", "shown", "others"),
+    ("make", "kinds"),
     [
-        (case, "main_effects interactions", ""),
-        (lambda at: case(at, {}), "", ""),
-        (lambda at: case(at, STEPS, design="cumulative"), "waterfall", ""),
-        (lambda at: case(at, STEPS, design="leave_one_out"), "", "waterfall"),
-        (lambda at: case(at, STEPS, design="one_at_a_time"), "", "waterfall"),
-        (lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"), "", "main_effects interactions"),
-        (lambda at: case(at, {"ffn": FFN}, status=lambda v, s: ["done", "done", "diverged"][s]), "divergence", ""),
-        (lambda at: case(at, {"ffn": FFN}, seeds=range(5), claims=CLAIMS), "claims proxy", ""),
-        (with_solved, "solved", ""),
-        (lambda at: case(at, {"ffn": FFN}, seeds=range(8), sequential=AUTO), "looks", ""),
-        (with_placebos, "placebos", "main_effects interactions"),
-        (with_diagnostics, "diagnostics", "main_effects interactions divergence"),
-        (with_sizes, "pareto", "interactions"),
+        (case, "main_effects interactions"),
+        (lambda at: case(at, {}), ""),
+        (lambda at: case(at, STEPS, design="cumulative"), "waterfall"),
+        (lambda at: case(at, STEPS, design="leave_one_out"), "waterfall"),
+        (lambda at: case(at, STEPS, design="one_at_a_time"), "waterfall"),
+        (lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"), "main_effects interactions"),
+        (lambda at: case(at, {"ffn": FFN}, status=lambda v, s: ["done", "done", "diverged"][s]), "divergence"),
+        (lambda at: case(at, {"ffn": FFN}, seeds=range(6), claims=CLAIMS), "claims proxy"),
+        (with_solved, "solved"),
+        (lambda at: case(at, GLU, seeds=range(8), sequential=AUTO), "looks"),
+        (with_placebos, "placebos main_effects interactions"),
+        (with_diagnostics, "diagnostics main_effects interactions divergence"),
+        (with_sizes, "pareto interactions"),
     ],
 )
-def test_a_study_gets_the_figures_of_what_it_contains_and_they_fit(
-    tmp_path: Path, make: Any, shown: str, others: str
-) -> None:
-    """Each kind is drawn of one study: `others` are drawn of those above."""
+def test_a_study_gets_the_figures_of_what_it_contains(tmp_path: Path, make: Any, kinds: str) -> None:
+    """Whether a kind has a table says it; what is in it and how it is drawn, the test of the kind says."""
     given = make(tmp_path)
-    found = set(tables(given)) - AGAINST_A_NUMBER
-    how = "a kind that every study has stands in BASIC, one that some have beside those above"
-    assert found == BASIC | {*shown.split(), *others.split()}, how
-    for name in shown.split():
-        with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
-            warnings.simplefilter("error")
-            figure = drawn(name, given, width=3.3)
-            canvas = FigureCanvasAgg(figure)
-            canvas.draw()
-            used, height = figure.get_tightbbox(canvas.get_renderer()), figure.get_figheight()
-        assert figure.get_figwidth() == 3.3
-        assert used.x0 >= -0.01 and used.y0 >= -0.01 and used.x1 <= 3.31 and used.y1 <= height + 0.01, name
+    found = {name for name, kind in figures.KINDS.items() if kind.table(given) is not None} - AGAINST_A_NUMBER
+    assert found == BASIC | {*kinds.split()}, "a kind that every study has stands in BASIC, others in this table"
 
 
 def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, design="cumulative", seeds=range(5))
-    table = table_of("waterfall", given)
+    table, figure = fitting("waterfall", given)
     means = [float(given.study.runs.query("cell == @cell")["test/loss"].mean()) for cell in ("c0", "c1", "c2", "c3")]
     assert list(table["role"]) == ["first", "step", "step", "step", "total"]
     assert np.allclose(table["start"], [means[0], means[0], means[1], means[2], means[0]])
@@ -167,7 +164,6 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert list(table["name"][1:]) == ["+ rms", "+ swiglu", "+ post", "all steps together"]
     effects = given.effects
     assert np.allclose(table[["mean", "low", "high"]][1:], effects[["mean", "low", "high"]])
-    figure = drawn("waterfall", given)
     axis, said = figure.axes[0], texts(figure)
     bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches]
     assert np.allclose(sorted(bars[1]), sorted([means[1], means[2]])) and len(bars) == 4
@@ -180,14 +176,13 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
 
 def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -> None:
     given = case(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN}, seeds=range(6))
-    table = table_of("main_effects", given)
+    table, figure = fitting("main_effects", given)
     assert len(table) == 6
     for row in table.itertuples():
         values, levels = score(given, **{row.factor: row.level}), {"norm": 2, "ffn": 4}[row.factor]
         centred = values - score(given) + score(given).mean()
         half = stats.t.ppf(0.975, 5) * centred.std(ddof=1) * np.sqrt(levels / (levels - 1)) / np.sqrt(6)
         assert np.allclose([row.mean, row.low, row.high], [values.mean(), values.mean() - half, values.mean() + half])
-    figure = drawn("main_effects", given)
     swiglu = table.query("level == 'swiglu'").iloc[0]
     assert line(figure.axes[1], [3, 3], [swiglu["low"], swiglu["high"]]) and line(figure.axes[1], 3, swiglu["mean"])
     assert "(Morey 2008), 6 seeds" in texts(figure)
@@ -196,23 +191,24 @@ def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -
 def test_main_effects_over_other_batches_are_welchs(tmp_path: Path) -> None:
     factors = {"train.batch_size": [8, 16], "optim.lr": [1e-3, 3e-3]}
     given = case(tmp_path, factors, seeds=range(5), batches=lambda v: str(v["train.batch_size"]))
-    row = table_of("main_effects", given).query("level == '16'").iloc[0]
+    table, figure = drawn("main_effects", given)
+    row = table.query("level == '16'").iloc[0]
     groups = [given.study.runs.query("cell == @cell")["test/loss"].to_numpy() / 2 for cell in ("c2", "c3")]
     squared = np.array([group.var(ddof=1) / 5 for group in groups])
     df = squared.sum() ** 2 / (squared**2 / 4).sum()
     assert np.isclose(row["high"] - row["mean"], stats.t.ppf(0.975, df) * np.sqrt(squared.sum()))
-    assert "Welch intervals, unpaired" in texts(drawn("main_effects", given))
+    assert "Welch intervals, unpaired" in texts(figure)
 
 
 def test_means_that_are_missing_for_want_of_seeds_are_not_called_withheld(tmp_path: Path) -> None:
     given = case(tmp_path, status=lambda v, s: "failed" if v["norm"] == "rms" else "done")
-    assert table_of("main_effects", given)["mean"].isna().any()
-    assert "withheld" not in texts(drawn("main_effects", given))
+    table, figure = drawn("main_effects", given)
+    assert table["mean"].isna().any() and "withheld" not in texts(figure)
 
 
 def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, seeds=range(6))
-    table = table_of("interactions", given)
+    table, figure = fitting("interactions", given)
     pair = table[table["factor"] == "norm x ffn"]
     corner = {key: score(given, norm=key[0], ffn=key[1]) for key in itertools.product(("ln", "rms"), ("mlp", "swiglu"))}
     for row in pair[pair["one"].notna()].itertuples():
@@ -224,58 +220,58 @@ def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(
     estimate = pair[pair["one"].isna()].iloc[0]
     by_hand = corner["rms", "swiglu"] - corner["ln", "swiglu"] - corner["rms", "mlp"] + corner["ln", "mlp"]
     assert np.isclose(estimate["mean"], by_hand.mean())
-    figure = drawn("interactions", given)
     assert len(figure.axes) == 3 and estimate["verdict"] in texts(figure)
 
 
 def test_of_many_pairs_the_largest_interactions_are_shown(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS | {"position": ["rope", "none"]}, seeds=range(2))
-    assert table_of("interactions", given)["factor"].nunique() == 4
-    assert "4 of 6" in texts(drawn("interactions", given))
+    table, figure = drawn("interactions", given)
+    assert table["factor"].nunique() == 4 and "4 of 6" in texts(figure)
 
 
 def test_the_colours_of_a_map_are_centred_at_zero(tmp_path: Path) -> None:
     given = case(tmp_path, seeds=range(5))
-    heat = drawn("interactions", given).axes[0]
+    heat = drawn("interactions", given)[1].axes[0]
     faces = list(heat.collections[0].get_facecolors()[:, :3])
     assert len(faces) == 4 and sum(np.ptp(face) < 0.02 for face in faces) >= 1  # the reference has no colour
     most = max(faces, key=np.ptp)
     assert most[2] > most[0]  # swiglu is lower: blue
 
 
-@pytest.mark.parametrize("ending", ["diverged", "failed"])
-def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path, ending: str) -> None:
-    lost = {"ffn": "swiglu", "model.dim": 64}
-    given = with_sizes(tmp_path, status=lambda v, s: ending if v == lost and s == 0 else "done")
-    table = table_of("pareto", given)
+def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
+    lost = {("swiglu", 64, 0): "diverged", ("gelu", 64, 0): "failed"}
+    given = with_sizes(tmp_path, status=lambda v, s: lost.get((*v.values(), s), "done"))
+    table, figure = fitting("pareto", given)
     assert set(table["facet"]) == {"parameters", "seconds, shared machine"}
     rows = table[table["facet"] == "parameters"].set_index("cell")
     assert rows["cost"].to_dict() == {cell.id: cell.params for cell in given.study.manifest.cells}
-    whole = rows[rows[ending] == 0]
+    assert rows["diverged"].sum() == rows["failed"].sum() == 1
+    whole = rows[rows["diverged"] + rows["failed"] == 0]
     for cell, row in rows.iterrows():
         beaten = ((whole["cost"] <= row["cost"]) & (whole["mean"] < row["mean"])).any()
         beaten |= ((whole["cost"] < row["cost"]) & (whole["mean"] <= row["mean"])).any()
         assert row["frontier"] == (cell in whole.index and not beaten)
     assert rows["frontier"].sum() >= 2 and not table.loc[table["facet"].str.contains("shared"), "frontier"].any()
-    figure = drawn("pareto", given)
     edge = rows[rows["frontier"]].sort_values("cost")
     assert line(figure.axes[0], edge["cost"], edge["mean"])
-    assert "no claim about speed" in texts(figure) and f"1 of 3 {ending}" in texts(figure)
+    said = texts(figure)
+    assert "no claim about speed" in said and "1 of 3 diverged" in said and "1 of 3 failed" in said
 
 
 def test_equal_budgets_have_no_frontier_and_foreign_studies_no_figure(tmp_path: Path) -> None:
-    assert "pareto" not in tables(case(tmp_path / "equal"))
+    table = figures.KINDS["pareto"].table
+    assert table(case(tmp_path / "equal")) is None
     given = with_sizes(tmp_path / "foreign")
     known = given.cells.assign(params=None, flops_per_token=None)
     bare = dataclasses.replace(given.study, curves=given.study.curves[["cell", "seed", "step"]].iloc[:0])
-    assert "pareto" not in tables(given._replace(cells=known, study=bare))
+    assert table(given._replace(cells=known, study=bare)) is None
     free = given.cells.assign(params=[0] + [9] * (len(given.cells) - 1), flops_per_token=None)
-    assert "pareto" not in tables(given._replace(cells=free, study=bare)), "zero has no place on a log axis"
+    assert table(given._replace(cells=free, study=bare)) is None, "zero has no place on a log axis"
 
 
 def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> None:
     given = with_diagnostics(tmp_path)
-    table, curves = table_of("diagnostics", given), given.study.curves
+    (table, figure), curves = fitting("diagnostics", given), given.study.curves
     norms = [name for name in curves if name.startswith("diag/grad_norm")]
     steps = table[(table["facet"] == "gradient norm") & (table["side"] == "steps") & (table["cell"] == "c0")]
     largest = (
@@ -286,7 +282,6 @@ def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> N
     assert list(layers["layer"]) == ["embed", "blocks.2", "blocks.10"]
     end = curves[(curves["cell"] == "c1") & (curves["step"] == 800)]
     assert np.allclose(layers["mean"], [end[f"diag/grad_norm/{layer}"].mean() for layer in layers["layer"]])
-    figure = drawn("diagnostics", given)
     assert line(figure.axes[0], steps["step"], steps["mean"]) and line(figure.axes[1], range(3), layers["mean"])
     crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
     assert [each.get_xdata()[0] for each in crosses] == [400, 400]  # both diverged runs, where they ended
@@ -294,7 +289,7 @@ def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> N
 
 def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     given = with_placebos(tmp_path)
-    table, placebos = table_of("placebos", given), given.study.beside["placebos"]
+    (table, figure), placebos = fitting("placebos", given), given.study.beside["placebos"]
     runs = placebos.runs.pivot(index="seed", columns="cell", values="test/loss")
     difference = runs["c1"] - runs["c0"]
     own = table[(table["role"] == "placebo") & (table["name"] == "ffn drawn anew")].iloc[0]
@@ -311,14 +306,13 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     lost = with_placebos(tmp_path / "lost", status=failed)
     dots = table_of("placebos", lost).query("role == 'dot' and factor == 'norm'")
     assert dots["seed"].tolist() == [0, 1, 2, 3], "a seed without every run has no difference"
-    axis = drawn("placebos", given).axes[0]
-    boxes = [patch.get_width() for patch in axis.patches]
+    boxes = [patch.get_width() for patch in figure.axes[0].patches]
     assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
 
 
 def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"]}, seeds=range(5), claims={"theirs": CLAIMS["theirs"]})
-    table = table_of("proxy", given)
+    table, figure = fitting("proxy", given)
     for row, number in zip(table.itertuples(), PUBLISHED, strict=True):
         change = score(given, ffn=row.level) - score(given, ffn="mlp")
         assert np.isclose(row.mean, change.mean()) and np.isclose(row.published, number - PUBLISHED[0])
@@ -327,17 +321,16 @@ def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
     runs = given.study.runs.groupby(["seed", "ffn"])["test/loss"].mean().unstack()[FFN]
     rho = [stats.spearmanr(values, PUBLISHED).statistic for values in runs.to_numpy()]
     assert table["rho"].iloc[0].startswith(f"{np.mean(rho):.2f}")
-    assert line(drawn("proxy", given).axes[0], table["published"].iloc[3], table["mean"].iloc[3])
+    assert line(figure.axes[0], table["published"].iloc[3], table["mean"].iloc[3])
 
 
 def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=CLAIMS)
-    table, judged = table_of("claims", given), evidence.claims(given.study)
+    (table, figure), judged = fitting("claims", given), evidence.claims(given.study)
     assert np.allclose(table[["mean", "low", "high"]], judged[["mean", "low", "high"]], equal_nan=True)
     assert list(table["wanted"]) == [-1, 0, 1, -1, 1, 1, 1] and table["facet"].nunique() == 3
     change = score(given, ffn="swiglu") - score(given, ffn="mlp")
     assert np.isclose(table["mean"][0], change.mean())
-    figure = drawn("claims", given)
     axis = figure.axes[0]
     assert line(axis, [table["low"][0], table["high"][0]], [0, 0])
     grey = [each for each in axis.collections if not isinstance(each, LineCollection)]
@@ -350,7 +343,7 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
 
 
 def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
-    table = table_of("solved", with_solved(tmp_path))
+    table, _ = fitting("solved", with_solved(tmp_path))
     rope = table[table["cell"] == "c0"]
     assert list(rope["step"]) == [0, 200, 240, 280, 320, 360, 800]
     assert np.allclose(rope["share"], [0, 0.2, 0.4, 0.6, 0.8, 1, 1])
@@ -364,43 +357,41 @@ def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
     given = case(
         tmp_path, {"ffn": FFN}, status=lambda v, s: ["done", "diverged", "failed"][s] if v["ffn"] == "silu" else "done"
     )
-    table = table_of("divergence", given).set_index("name")
+    table, figure = fitting("divergence", given)
+    table = table.set_index("name")
     assert table.loc["silu", "share"] == 0.5 and table.loc["silu", "ended"] == 2  # a failed run counts on neither side
     for row in table.itertuples():
         low, high = proportion_confint(row.diverged, row.ended, method="wilson")
         assert np.isclose(row.low, low, atol=1e-9) and np.isclose(row.high, high)
-    assert line(drawn("divergence", given).axes[0], table.loc["silu", ["low", "high"]].astype(float), [2, 2])
+    assert line(figure.axes[0], table.loc["silu", ["low", "high"]].astype(float), [2, 2])
 
 
 def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
     factors = {"norm": [f"n{i}" for i in range(6)], "ffn": [f"f{i}" for i in range(6)]}
     given = case(tmp_path, factors, seeds=[0, 1], status=lambda v, s: "diverged" if v["ffn"] == "f5" and s else "done")
-    table = table_of("divergence", given)
+    table, figure = drawn("divergence", given)
     assert len(table) == 24 and table["diverged"].sum() == 6
-    assert "24 of 36 cells shown, those that diverged most" in texts(drawn("divergence", given))
+    assert "24 of 36 cells shown, those that diverged most" in texts(figure)
 
 
 def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
-    given = case(tmp_path / "now", seeds=range(8), sequential=AUTO)
-    then = case(tmp_path / "then", seeds=range(5), sequential=AUTO | {"at": 5})
-    table = table_of("looks", given)
+    given = case(tmp_path / "now", GLU, seeds=range(8), sequential=AUTO)
+    then = case(tmp_path / "then", GLU, seeds=range(5), sequential=AUTO | {"at": 5})
+    table, figure = fitting("looks", given)
     columns = ["mean", "low", "high"]
     assert np.allclose(table[table["seeds"] == 5][columns], then.effects[then.effects["family"]][columns])
     assert np.allclose(table[table["seeds"] == 8][columns], given.effects[given.effects["family"]][columns])
     first = table[table["facet"] == table["facet"].iloc[0]]
-    assert line(drawn("looks", given).axes[0], [5, 5], [first["low"].iloc[0], first["high"].iloc[0]])
-
-
-def test_a_figure_of_which_the_subset_leaves_nothing_says_so(tmp_path: Path) -> None:
-    looked = case(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(8), sequential=AUTO)
-    assert "nothing left by the subset" in texts(drawn("looks", looked, levels={"ffn": ["mlp"]}))
+    assert line(figure.axes[0], [5, 5], [first["low"].iloc[0], first["high"].iloc[0]])
+    assert "nothing left by the subset" in texts(drawn("looks", given, levels={"ffn": ["mlp"]})[1])
 
 
 def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) -> None:
     """The longer factor along x, whichever comes first; the squares are those of its labels."""
     for factors in ({"norm": ["ln", "rms"], "ffn": FFN}, {"ffn": FFN, "norm": ["ln", "rms"]}):
         given = case(tmp_path / next(iter(factors)), factors, seeds=range(6))
-        axis, table = drawn("interactions", given).axes[0], table_of("interactions", given)
+        table, figure = drawn("interactions", given)
+        axis = figure.axes[0]
         assert (axis.get_xlabel(), axis.get_ylabel()) == ("ffn", "norm")
         along, across = (
             [each.get_text() for each in ticks] for ticks in (axis.get_xticklabels(), axis.get_yticklabels())
@@ -418,6 +409,9 @@ MEASURED = TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}}
 SOLVED = TASK | {"metrics": {"solved": "max", "accuracy": "max"}, "shares": ["solved", "accuracy"], "solved_at": 0.9}
 
 
+RANKED = {"rank_correlates": [{"ffn": ["mlp", "swiglu"]}, [1.0, 2.0]]}
+
+
 def shared(folder: Path, **options: Any) -> Case:
     """Of norm × ffn, ln solves in 1 of 12 seeds, rms with mlp in 10 (two runs diverged), rms with swiglu in 12."""
 
@@ -428,16 +422,10 @@ def shared(folder: Path, **options: Any) -> Case:
         return "diverged" if levels == {"norm": "rms", "ffn": "mlp"} and seed in (3, 4) else "done"
 
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-    name = fabricate(folder, factors, range(N), score, status, tasks={"f0": MEASURED}, **options)
+    options = {"claims": {"theirs": claim(**RANKED), "beside": claim(**RANKED, metric="test/accuracy")}} | options
+    name = fabricate(folder, factors, range(N), score, status, tasks={"f0": MEASURED}, every=400, **options)
     edit_manifest(folder, name, lambda manifest: manifest.update(tasks={"f0": SOLVED}))
     return case_of(load_study(folder, name), folder)
-
-
-def drawn_shares(name: str, given: Case) -> tuple[Any, Any]:
-    wanted = Edits(figures=[name])
-    table = figures.tables(given, wanted)[name]
-    with matplotlib.rc_context(style.RC):
-        return table, figures.KINDS[name].draw(table, page_of(given.study.manifest, wanted))
 
 
 def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
@@ -445,10 +433,15 @@ def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
+@pytest.fixture(scope="module")
+def shares(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return shared(tmp_path_factory.mktemp("shares"))
+
+
 @pytest.mark.parametrize("unpaired", [False, True])
-def test_a_marginal_share_has_its_exact_interval(tmp_path: Path, unpaired: bool) -> None:
-    given = shared(tmp_path, **({"batches": lambda levels: str(levels)} if unpaired else {}))
-    table, figure = drawn_shares("main_effects", given)
+def test_a_marginal_share_has_its_exact_interval(tmp_path: Path, shares: Case, unpaired: bool) -> None:
+    given = shared(tmp_path, batches=lambda levels: str(levels), claims={}) if unpaired else shares
+    table, figure = drawn("main_effects", given)
     rows = table[table["factor"] == "norm"].set_index("level")
     assert np.allclose(rows.loc[["ln", "rms"], "mean"], [1 / 12, 22 / 24])
     # Of two cells a share takes the values 0, 1/2, 1: two bounds at each end, of both cells where they are independent.
@@ -463,8 +456,8 @@ def test_a_marginal_share_has_its_exact_interval(tmp_path: Path, unpaired: bool)
     assert figure.axes[0].get_ylim() == pytest.approx((-0.03, 1.03))
 
 
-def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(tmp_path: Path) -> None:
-    table, _ = drawn_shares("interactions", shared(tmp_path))
+def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(shares: Case) -> None:
+    table = table_of("interactions", shares)
     cells = table[table["one"].notna()].set_index("level")
     low = clopper_pearson(9, N, 0.05 / 4)[0] - clopper_pearson(0, N, 0.05 / 4)[1]
     found = cells.loc["rms, mlp"]
@@ -474,11 +467,12 @@ def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(t
     assert "the side of its exact 95 % interval towards zero" in table.attrs["caption"][0]
 
 
-def test_a_share_beside_a_published_number_has_its_exact_interval(tmp_path: Path) -> None:
-    ranked = {"rank_correlates": [{"ffn": ["mlp", "swiglu"]}, [1.0, 2.0]]}
-    entry = {"claim": ranked, "written": "2026-01-01", "registered": True}
-    given = shared(tmp_path, claims={"theirs": entry})
-    table, _ = drawn_shares("proxy", given)
+def test_a_share_beside_a_published_number_has_its_exact_interval(shares: Case) -> None:
+    def alone(name: str) -> pandas.DataFrame:
+        claims = {name: shares.study.manifest.claims[name]}
+        return table_of("proxy", case_of(with_manifest(shares.study, claims=claims), shares.folder))
+
+    table = alone("theirs")
     # Of norm × ffn the difference of two means takes −1, −1/2, … 1: a bound for each of four steps, at each end.
     bounds = [clopper_pearson(count, N, 0.05 / 8) for count in (0, 2, 12, 12)]
     low, high = np.sum(bounds, axis=0) / 2 - 1
@@ -486,6 +480,5 @@ def test_a_share_beside_a_published_number_has_its_exact_interval(tmp_path: Path
     assert found["mean"] == pytest.approx(1 / 12), "a run that diverged did not solve it"
     assert (found["low"], found["high"]) == pytest.approx((low, high))
     assert "bars: exact 95 % intervals within seeds, 12 seeds" in table.attrs["caption"][0]
-    beside = {"theirs": entry | {"claim": ranked | {"metric": "test/accuracy"}}}
-    table, _ = drawn_shares("proxy", shared(tmp_path / "beside", claims=beside))
+    table = alone("beside")
     assert table["low"].isna().all() and "no interval" in table.attrs["caption"][0]

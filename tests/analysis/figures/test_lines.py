@@ -18,7 +18,7 @@ from ablate import evidence, formatting
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
@@ -30,7 +30,6 @@ from analysis.figures.kinds.extrapolation import trained_at
 from analysis.webpage.curve_data import series
 
 RATES = [1e-4, 1e-3, 1e-2]
-KINDS = figures.KINDS
 
 
 def valley(levels: dict[str, Any], seed: int) -> float:
@@ -44,8 +43,10 @@ def table_of(name: str, case: Case) -> pandas.DataFrame:
     return figures.tables(case, figures.Edits(figures=[name]))[name]
 
 
-def draw(name: str, case: Case) -> Figure:
-    return KINDS[name].draw(table_of(name, case), page_of(case.study.manifest, figures.Edits()))
+def both(name: str, case: Case) -> tuple[pandas.DataFrame, Figure]:
+    """One figure and its table."""
+    table = table_of(name, case)
+    return table, figures.KINDS[name].draw(table, page_of(case.study.manifest, figures.Edits()))
 
 
 def points(axis: Axes) -> list[list[tuple[float, float]]]:
@@ -56,7 +57,7 @@ def points(axis: Axes) -> list[list[tuple[float, float]]]:
 
 def test_a_sweep_of_rates_is_a_line_per_variant_with_its_best_and_its_sensitivity(tmp_path: Path) -> None:
     case = made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley)
-    table, drawn = table_of("sensitivity", case), draw("sensitivity", case)
+    table, drawn = both("sensitivity", case)
     ln = table[table["label"].str.startswith("ln")]
     assert list(ln["x"]) == RATES and ln["mean"].tolist() == pytest.approx([2.31, 2.01, 2.31])
     assert (ln["high"] - ln["mean"]).tolist() == pytest.approx([0.01] * 3)
@@ -74,7 +75,7 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
         score=valley,
         status=lambda v, s: "diverged" if v["optim.lr"] == 1e-2 and v["norm"] == "rms" and s < 2 else "done",
     )
-    table, drawn = table_of("sensitivity", case), draw("sensitivity", case)
+    table, drawn = both("sensitivity", case)
     rms = table[table["label"].str.startswith("rms")]
     first = case.study.curves.query("step == 0").groupby("cell")["val/loss"].mean()[rms["cell"].iloc[-1]]
     expected = np.mean([0.3, 0, (2 * first + 2.42) / 3 - 2.11])
@@ -94,7 +95,7 @@ def test_of_several_numbers_the_learning_rate_is_the_axis(tmp_path: Path) -> Non
 
 def test_a_rate_without_an_ended_run_has_no_sensitivity(tmp_path: Path) -> None:
     failed = lambda levels, seed: "failed" if levels["optim.lr"] == 1e-2 else "done"  # noqa: E731
-    table = figures.tables(made(tmp_path, {"optim.lr": RATES}, score=valley, status=failed))["sensitivity"]
+    table = table_of("sensitivity", made(tmp_path, {"optim.lr": RATES}, score=valley, status=failed))
     assert not table["label"].str.contains("sensitivity").any() and table["n"].tolist() == [3, 3, 0]
 
 
@@ -107,14 +108,17 @@ def test_a_best_rate_at_the_edge_is_flagged(tmp_path: Path) -> None:
 
 
 def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:
+    def kinds(case: Case) -> set[str]:
+        return {name for name in ("sensitivity", "depth", "width") if figures.KINDS[name].table(case) is not None}
+
     factors = {"residual": ["pre", "post"], "model.layers": [2, 4, 8]}
     deep = made(tmp_path / "deep", factors, status=lambda v, s: "diverged" if v["model.layers"] == 8 else "done")
-    assert set(figures.tables(deep)) >= {"depth"} and "sensitivity" not in figures.tables(deep)
-    assert [text.get_text() for text in draw("depth", deep).axes[0].texts] == ["× 3 of 3"] * 2
+    assert kinds(deep) == {"depth"}
+    assert [text.get_text() for text in both("depth", deep)[1].axes[0].texts] == ["× 3 of 3"] * 2
     wide = made(tmp_path / "wide", {"ffn": ["mlp", "swiglu"], "model.dim": [32, 64], "data.context": [16, 32]})
-    table = table_of("width", wide)
+    table, drawn = both("width", wide)
     assert set(table["facet"]) == {"data.context=16", "data.context=32"} and set(table["label"]) == {"mlp", "swiglu"}
-    assert "sensitivity" not in figures.tables(wide) and len(draw("width", wide).axes) == 2
+    assert kinds(wide) == {"width"} and len(drawn.axes) == 2
 
 
 def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> None:
@@ -124,7 +128,8 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
         metrics = {f"test/loss@{n}": 2 + far * (n > 64) + 0.01 * run.seed for n in (32, 64, 128, 256)}
         write_json(Run(tmp_path, run.path).evaluation_file, {"metrics": metrics})
     case = case_of(load_study(tmp_path, name), tmp_path)
-    table, axis = table_of("extrapolation", case), draw("extrapolation", case).axes[0]
+    table, drawn = both("extrapolation", case)
+    axis = drawn.axes[0]
     rope = table[table["label"].str.startswith("rope")]
     assert rope["x"].tolist() == [32, 64, 128, 256]
     assert rope["mean"].tolist() == pytest.approx([2.01, 2.01, 2.51, 2.51])
@@ -139,25 +144,19 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
     """More accuracy is better, more loss is worse: at the same rates the best of one is the worst of the other."""
     tasks = {"f0": TASK, "f1": TASK | {"title": "dates", "metrics": {"accuracy": "max", "loss": "min"}}}
     task = lambda levels: {"stdlib": "f0", "dates": "f1"}[levels["data"]]  # noqa: E731
-    for number, name in (("optim.lr", "sensitivity"), ("model.layers", "depth")):
-        factors = {
-            "norm": ["ln", "rms"],
-            number: RATES if number == "optim.lr" else [2, 4, 8],
-            "data": ["stdlib", "dates"],
-        }
-        case = made(tmp_path / name, factors, score=valley, tasks=tasks, task=task)
-        table, drawn = table_of(name, case), draw(name, case)
-        panels = [axis for axis in drawn.axes if axis.get_visible()]
-        assert [axis.get_title() for axis in panels] == ["data=stdlib", "data=dates"]
-        assert [axis.get_ylabel() for axis in panels] == ["test/loss, nats per byte", "test/accuracy"]
-        assert "test/loss or test/accuracy: mean over 3 seeds" in table.attrs["caption"][0]
-        scored = evidence.scores(case.study)
-        assert table["mean"].tolist() == pytest.approx([scored[cell].mean() for cell in table["cell"]])
-        assert {label.split(" (")[0] for label in table["label"]} == {"ln", "rms"}
-        if name == "sensitivity":
-            best = table[table["best"]].set_index("facet")["x"]
-            assert set(best["data=stdlib"]) == {1e-3} and set(best["data=dates"]) <= {1e-4, 1e-2}
-            assert table["label"].str.contains("best at the edge at data=dates").all()
+    factors = {"norm": ["ln", "rms"], "optim.lr": RATES, "data": ["stdlib", "dates"]}
+    case = made(tmp_path, factors, score=valley, tasks=tasks, task=task)
+    table, drawn = both("sensitivity", case)
+    panels = [axis for axis in drawn.axes if axis.get_visible()]
+    assert [axis.get_title() for axis in panels] == ["data=stdlib", "data=dates"]
+    assert [axis.get_ylabel() for axis in panels] == ["test/loss, nats per byte", "test/accuracy"]
+    assert "test/loss or test/accuracy: mean over 3 seeds" in table.attrs["caption"][0]
+    scored = evidence.scores(case.study)
+    assert table["mean"].tolist() == pytest.approx([scored[cell].mean() for cell in table["cell"]])
+    assert {label.split(" (")[0] for label in table["label"]} == {"ln", "rms"}
+    best = table[table["best"]].set_index("facet")["x"]
+    assert set(best["data=stdlib"]) == {1e-3} and set(best["data=dates"]) <= {1e-4, 1e-2}
+    assert table["label"].str.contains("best at the edge at data=dates").all()
 
 
 def test_settings_are_written_in_one_form() -> None:
@@ -170,13 +169,18 @@ def test_settings_are_written_in_one_form() -> None:
 SECONDS = "SD over seeds; seconds"
 
 
-def evaluated(folder: Path, steps: list[int], tokens: int | None = 1024) -> Case:
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    folder = tmp_path_factory.mktemp("timed")
+    return load_study(folder, fabricate(folder, {"ffn": ["mlp", "swiglu"]}, range(2), timing="isolated"))
+
+
+def evaluated(study: Study, steps: list[int], tokens: int | None = 1024) -> Case:
     """A study that was evaluated at these steps alone."""
-    study = load_study(folder, fabricate(folder, {"ffn": ["mlp", "swiglu"]}, timing="isolated"))
     place = study.curves["step"].rank(method="dense").astype(int) - 1
     rows = study.curves[place < len(steps)].assign(step=[steps[i] for i in place if i < len(steps)])
     rows = rows.assign(tokens=rows["step"] * tokens) if tokens else rows.drop(columns="tokens")
-    return case_of(dataclasses.replace(study, curves=rows), folder)
+    return case_of(dataclasses.replace(study, curves=rows), Path("nowhere"))
 
 
 def drawn(case: Case) -> Figure:
@@ -202,8 +206,8 @@ def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path) -> None:
     assert table is not None and table["high"].min() > 100, "in per cent"
 
 
-def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
-    first = drawn(evaluated(tmp_path, [0, 50, 100, 200, 400])).axes[0]
+def test_a_log_axis_says_so_and_has_ticks_with_numbers(timed: Study) -> None:
+    first = drawn(evaluated(timed, [0, 50, 100, 200, 400])).axes[0]
     assert first.get_xscale() == "log" and first.get_xlabel().endswith("log scale")
     low, high = first.get_xlim()
     shown = zip(first.get_xticklabels(), first.get_xticks(), strict=True)
@@ -227,8 +231,8 @@ def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
         ([0, 25, 50, 100], 3, [25, 50, 100], "enlarged: the end"),
     ],
 )
-def test_the_end_is_enlarged_only_where_it_is_not_the_whole(tmp_path, steps, panels, shown, said):
-    figure = drawn(evaluated(tmp_path, steps))
+def test_the_end_is_enlarged_only_where_it_is_not_the_whole(timed, steps, panels, shown, said):
+    figure = drawn(evaluated(timed, steps))
     assert len(figure.axes) == panels and any(said in text for text in texts(figure))
     assert any(text.endswith("the end") for text in texts(figure)) == (panels == 3)
     first = figure.axes[0]
@@ -239,6 +243,6 @@ def test_the_end_is_enlarged_only_where_it_is_not_the_whole(tmp_path, steps, pan
 
 
 @pytest.mark.parametrize(("most", "name"), [(2_000, "training steps"), (20_000, "training steps (thousands)")])
-def test_a_few_thousand_steps_are_written_out(tmp_path: Path, most: int, name: str) -> None:
-    case = evaluated(tmp_path, [0, most // 4, most // 2, most], tokens=None)
+def test_a_few_thousand_steps_are_written_out(timed: Study, most: int, name: str) -> None:
+    case = evaluated(timed, [0, most // 4, most // 2, most], tokens=None)
     assert f"{name}, log scale" in texts(drawn(case))
