@@ -10,16 +10,20 @@ from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
+import matplotlib
 import pytest
-from conftest import ROOT, SHAPE, STEPS, latest, run_fresh
+from conftest import ROOT, SHAPE, STEPS, importing, latest, run_fresh
 from fake_studies import a_cell, draw_effects_alone
 from omegaconf import OmegaConf
+from warm_python import run_warm
 
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import fork, launcher
 from ablate.execution.pool import Order, line
 from ablate.planning.checks.user_code import run_in_subprocess
+from analysis.figures.draw import style
 
+# Several command lines in one process, as the console script of an installation has one.
 SCRIPT = """
 import sys
 from ablate.cli.main import main
@@ -30,7 +34,7 @@ for line in sys.argv[1:]:
         main()
     except SystemExit as end:
         print("exit code", end.code)
-"""  # the console script of an installation, for several command lines in one process
+"""
 # What libraries look for in a sweep, an analysis and an evaluation, and go on without where they do not find it.
 PROBED = """
 attr bottleneck cloudpickle colorama cuda cupy cython envwrap flint fx2trt_oss gmpy gmpy2 hypothesis ipywidgets lxml
@@ -40,7 +44,9 @@ random types typing sitecustomize usercustomize ablate analysis wandb yaml
 """
 TINY = latest(*SHAPE, *STEPS, "data.context=48", "data=copy", "seeds=1", "train.parallel=1")
 NORM = """
-    import torch
+    import importlib.util, torch
+
+    assert not importlib.util.find_spec("tabulate"), "the folder is on the path"
 
     class Mine(torch.nn.Module):
         def __init__(self, dim: int):
@@ -63,8 +69,6 @@ def folder(tmp_path: Path) -> Path:
         file.write_text(f"open({str(executed / name)!r}, 'w')\n")
     (work / "evil.dist-info" / "METADATA").write_text("Name: evil\nVersion: 1\n")
     (work / "evil.dist-info" / "entry_points.txt").write_text("[torch.backends]\nevil = random:evil\n")
-    (work / "matplotlibrc").write_text("text.usetex: True\n")  # figures would need a LaTeX
-    (tmp_path / "ablate").write_text(SCRIPT)
     return work
 
 
@@ -78,28 +82,33 @@ def test_no_command_and_no_worker_executes_the_folder_but_what_user_names(folder
     own = ["--config-dir=conf", "-m", "norm=ln,mine", "study=here", *latest(*TINY, "track=wandb")]
     both = "user=[mine,theirs]"
     lines = [[*own, "user=[mine]", "dry_run=true"], [*own, both], ["analyse"], ["evaluate", both], ["status"], ["sync"]]
-    variables = os.environ | {
-        "PYTHONPATH": f"{ROOT}{os.pathsep}",
-        "WANDB_MODE": "offline",
-    }  # its empty entry: the folder
-    for name in ("sitecustomize", "usercustomize", "nt", "_winapi", "types", "typing"):  # Python asks first for these
+    installed = folder.parent / "installed"
+    installed.mkdir()
+    (installed / "ablate_lines.py").write_text(SCRIPT)
+    for name in ("ablate", "analysis"):  # the folder comes first until the command leaves it
         (folder / f"{name}.py").unlink()
-    command = [sys.executable, str(folder.parent / "ablate"), *map(repr, [*lines, ["diff", "ln", "mine"]])]
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    path = os.pathsep.join([str(ROOT), str(installed)])
+    words = map(repr, [*lines, ["diff", "ln", "mine"]])
+    done = run_warm(["ablate_lines", *words], folder, importing(WANDB_MODE="offline") | {"PYTHONPATH": path})
     assert done.returncode == 0 and [*(folder.parent / "executed").iterdir()] == [], done.stderr
     codes = re.findall(r"^exit code (\w+)$", done.stdout, re.MULTILINE)
     assert codes == ["2", *["0"] * 6] and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
     assert "theirs lies in the current folder, of which user=[...] has to name it, too" in done.stderr
-    assert (folder / "results/figures/here/effects.pdf").exists()
 
 
 @pytest.mark.parametrize("module", ["ablate", "analysis"])
 def test_python_m_leaves_the_folder_before_it_loads_anything(module: str, folder: Path) -> None:
-    for name in ("ablate", "analysis", "types"):  # Python takes two for the installed packages, and needs the third
+    """Nor has it an empty entry of PYTHONPATH."""
+    asked_first = ("sitecustomize", "usercustomize", "nt", "_winapi", "types", "typing")  # by Python itself
+    for name in ("ablate", "analysis", *asked_first):
         (folder / f"{name}.py").unlink()
-    done = run_fresh(module, *["status"] * (module == "ablate"), cwd=folder)
+    done = run_fresh(module, *["status"] * (module == "ablate"), cwd=folder, PYTHONPATH=os.pathsep)
     assert done.returncode == 2 and done.stderr.startswith("ablate"), done.stderr
     assert [*(folder.parent / "executed").iterdir()] == []
+
+
+def test_a_matplotlibrc_of_the_folder_changes_no_figure() -> None:
+    assert {name for name in matplotlib.rcParams if not name.startswith("backend")} <= style.RC.keys()
 
 
 @pytest.fixture

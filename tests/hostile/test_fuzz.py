@@ -10,7 +10,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 import fuzz
 
 # Study file 72 was a traceback.
-SLICES = {"command_lines": range(2), "study_files": range(72, 73), "figures_yaml": range(8), "stamps": range(8)}
+SLICES = {"command_lines": range(2), "study_files": range(72, 73), "figures_yaml": range(4), "stamps": range(4)}
 
 
 @pytest.mark.parametrize("part", fuzz.PARTS)

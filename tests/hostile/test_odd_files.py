@@ -13,13 +13,11 @@ import torch
 from one_run import train, write_plan
 
 from ablate.cli.main import command
-from ablate.config.errors import Corrupt, PlanError
+from ablate.config.errors import Corrupt
 from ablate.config.files import parse_plain, read_regular
 from ablate.execution.worker import handle_order
-from ablate.planning.plan import plan_study
 from ablate.results import lease as leases
 from ablate.results.atomic import sealed_archive
-from ablate.results.lease import Lease
 from ablate.results.run import Run
 from ablate.training.checkpoint import DamagedCheckpoint, Progress, restore
 from ablate.training.vectors import kept
@@ -46,18 +44,14 @@ def pipe_at(file: Path) -> None:
     os.mkfifo(file)
 
 
-@pytest.mark.parametrize("names", [("result.json", "evaluation.json"), ("metrics.jsonl", "config.yaml")])
-def test_a_pipe_in_place_of_a_runs_file_keeps_nobody_waiting(
-    names: tuple[str, str], place: Path, folders: list[Path], tried: Tried
-) -> None:
-    """In one run these, in the other what holds it."""
-    for name, held in zip(names, ("lease.json", "lock"), strict=True):
-        pipe_at(folders[0] / name)
-        pipe_at(folders[1] / held)
+def test_a_pipe_in_place_of_a_runs_file_keeps_nobody_waiting(place: Path, folders: list[Path], tried: Tried) -> None:
+    """In each run of some of what it wrote, and of one file that holds it."""
+    for folder, names in zip(folders, (("result.json", "lock"), ("metrics.jsonl", "lease.json")), strict=True):
+        for name in (*names, "evaluation.json", "config.yaml"):
+            pipe_at(folder / name)
     found = tried()
-    reader = {"result.json": "analysis export", "metrics.jsonl": "analysis export", "config.yaml": "evaluate a run"}
-    for name in names:
-        assert name not in reader or name in found[reader[name]][1], found
+    assert "result.json" in found["analysis export"][1] and "metrics.jsonl" in found["analysis export"][1], found
+    assert any("config.yaml is gone or damaged" in said for _, said in found.values()), found
 
 
 def test_a_run_with_pipes_in_it_is_trained(place: Path, plan: Any, capfd: pytest.CaptureFixture[str]) -> None:
@@ -91,16 +85,6 @@ def test_a_run_that_cannot_be_locked_is_a_line(name, put, why, place, plan, capf
     os.utime(folder / name, (0, 0))
     answer = handle_order(planned.orders()[0], lambda: False)
     assert answer.status == "failed" and capfd.readouterr().err == f"ablate: {folder / name} cannot be used: {why}\n"
-
-
-def test_a_pipe_in_place_of_a_lease_is_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(tmp_path, "cell/s0")
-    run.folder.mkdir(parents=True)
-    pipe_at(run.lease_file)
-    assert run.holder() is not None  # until it has not been touched for a while
-    os.utime(run.lease_file, (0, 0))
-    lease = Lease(run.lease_file, "cpu")
-    assert run.holder() is None and lease.take(alone=False) and run.lease_file.is_file()
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl"])
@@ -142,9 +126,6 @@ def test_devices_and_pipes_are_not_read(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("a: !!pairs [16: x]", "!!pairs is more than plain data"),
-        ("a: !!omap [16: x]", "!!omap is more than plain data"),
-        ("a: !!set {a, b}", "!!set is more than plain data"),
-        ("a: !!binary aGk=", "!!binary is more than plain data"),
         ("a: !!timestamp 2020-01-01", "!!timestamp is more than plain data"),
         ("a: !mine 1", "!mine is more than plain data"),
         (f"a: {'[' * 900}{']' * 900}", "more than 50 levels deep"),
@@ -159,11 +140,3 @@ def test_yaml_is_plain_data(text: str, why: str) -> None:
 
 def test_a_date_is_a_text_as_hydra_reads_it() -> None:
     assert parse_plain("question: 2020-01-01", "f.yaml") == {"question": "2020-01-01"}
-
-
-def test_a_study_file_holds_plain_data(place: Path) -> None:
-    (place / "conf" / "experiment").mkdir(parents=True)
-    (place / "conf" / "experiment" / "odd.yaml").write_text("study: odd\nfactors: !!omap [norm: [ln, rms]]\n")
-    with pytest.raises(PlanError) as refused:
-        plan_study(("+experiment=odd", "dry_run=true"), str(place / "conf"))
-    assert len(refused.value.problems) == 1 and "more than plain data" in str(refused.value.problems[0])

@@ -28,7 +28,7 @@ RANGES |= {"shuffle(range(0,1e9,2))": "500,000,000 values", "range(1,inf)": "val
 RANGES |= {"range(0,1,1e-300)": "values without end"}
 
 
-@pytest.mark.parametrize("key", ["train.batch_size", "optim.lr", "model.nothing", "norm"])
+@pytest.mark.parametrize("key", ["train.batch_size", "model.nothing", "norm"])
 def test_a_range_is_counted_before_it_is_written_out(key: str) -> None:
     began, groups = time.process_time(), read_groups()
     for value, count in RANGES.items():
@@ -94,8 +94,7 @@ def test_the_level_whose_constructor_fails_is_named(tmp_path: Path, monkeypatch:
     (tmp_path / "conf" / "norm").mkdir(parents=True)
     (tmp_path / "conf" / "norm" / "odd.yaml").write_text("# Odd.\n_target_: mine_odd.Norm\n_partial_: true\nat: 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    levels = ",".join(map(str, range(4, 9)))
-    found = problems("norm=odd", f"norm.at={levels}", "user=[mine_odd]", folder=tmp_path / "conf")
+    found = problems("norm=odd", "norm.at=6,7,8", "user=[mine_odd]", folder=tmp_path / "conf")
     assert len(found) == 1 and found[0].startswith("norm.at=7: ") and "not seven" in found[0]
 
 

@@ -5,6 +5,7 @@ import functools
 import inspect
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +52,30 @@ def of(sources: Sources) -> dict[str, set[str]]:
 
 
 @functools.cache
-def before() -> dict[str, set[str]]:
-    """The same, as it is."""
-    return of(with_edits())
+def before() -> Sources:
+    """The sources as they are."""
+    return with_edits()
 
 
 def changed(*edits: tuple[Path, str]) -> set[tuple[str, str]]:
     """The cells whose code is another one with files edited: all where the loop's is."""
-    other = {target for target, digests in of(with_edits(*edits)).items() if digests != before()[target]}
+    was = of(before())
+    other = {target for target, digests in of(with_edits(*edits)).items() if digests != was[target]}
     return CELLS if "loop" in other else {cell for cell, target in VARIANTS.items() if target in other}
+
+
+def named(*names: str) -> dict[str, tuple[str, str]]:
+    """The definitions of ours with these names, one for each: module and name."""
+    found = before().definitions_named(names)
+    assert sorted(name for _, name in found) == sorted(names)
+    return {name: (module, name) for module, name in found}
+
+
+def needing(node: tuple[str, str]) -> set[tuple[str, str]]:
+    """The cells that need a definition, whose code an edit of it changes: all where the loop does."""
+    needs = {root: node in before().needed_by(root).nodes for root in {*VARIANTS.values(), *before().loop}}
+    in_loop = any(needs[root] for root in before().loop)
+    return CELLS if in_loop else {cell for cell, target in VARIANTS.items() if needs[target]}
 
 
 def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
@@ -83,13 +99,6 @@ def with_statement(path: Path, name: str, statement: str = "harmless = 0", text:
     return "\n".join(lines)
 
 
-def file_of(name: str) -> Path:
-    """Where the one definition of ours with a name stands."""
-    sources = Sources({"ablate": [PACKAGE]})
-    [(module, _)] = sources.definitions_named([name])
-    return dict(sources.files_below("ablate"))[module]
-
-
 def users(target: Any) -> set[tuple[str, str]]:
     """The cells that use a class or function, by what Python says that derives from it."""
     found = {cell: resolve(cell[0], name) for cell, name in VARIANTS.items()}
@@ -97,33 +106,32 @@ def users(target: Any) -> set[tuple[str, str]]:
     return using | USERS.get(target.__name__, set())
 
 
-@pytest.mark.parametrize("number", range(max(map(len, TARGETS.values()))))
-def test_changed_variants_change_the_cells_that_use_them_and_no_others(number):
-    """One of each group at once: whom else an edit reached would be of another number."""
+def test_each_variant_counts_for_the_cells_that_use_it_and_for_no_others():
+    for target in chain(*TARGETS.values()):
+        assert needing((target.__module__, target.__name__)) == users(target), target
+
+
+def test_edited_variants_change_the_cells_that_use_them_and_no_others():
+    """One of each group at once."""
     texts: dict[Path, str] = {}
-    targets = [of_group[number] for of_group in TARGETS.values() if number < len(of_group)]
-    alone = [target for target in targets if users(target) == CELLS]
-    for target in alone:
-        path = Path(inspect.getfile(target))
-        assert changed((path, with_statement(path, target.__name__))) == CELLS, target
+    targets = [of_group[-1] for of_group in TARGETS.values() if users(of_group[-1]) != CELLS]
     for target in targets:
-        if target not in alone:
-            path = Path(inspect.getfile(target))
-            texts[path] = with_statement(path, target.__name__, text=texts.get(path))
-    assert changed(*texts.items()) == set().union(*(users(target) for target in targets if target not in alone))
+        path = Path(inspect.getfile(target))
+        texts[path] = with_statement(path, target.__name__, text=texts.get(path))
+    assert changed(*texts.items()) == set().union(*map(users, targets)) != CELLS
 
 
 @pytest.mark.parametrize(
     ("group", "key", "word"),
     [(group, key, word) for group in CHOSEN for key in CHOSEN[group] for word in CHOSEN[group][key]],
 )
-def test_a_class_that_a_setting_chooses_changes_the_cells_that_have_the_setting_and_no_others(group, key, word):
-    path, name = file_of(target := CHOSEN[group][key][word].rpartition(".")[2]), {"False": False}.get(word, word)
+def test_a_class_that_a_setting_chooses_counts_for_the_cells_that_have_the_setting_and_no_others(group, key, word):
+    class_name, name = CHOSEN[group][key][word].rpartition(".")[2], {"False": False}.get(word, word)
+    [node] = named(class_name).values()
     others = [{key: {"False": False}.get(each, each)} for each in CHOSEN[group][key] if each != word]
     plain = component(group, {"residual": "pre"}.get(group, "mha"))
     cells = [typed(CONFIG | {group: plain | settings}) for settings in ({key: name}, {}, {key: None}, *others)]
-    edited = with_edits((path, with_statement(path, target)))
-    told = [edited.code(code_parts(cell)).content != with_edits().code(code_parts(cell)).content for cell in cells]
+    told = [".".join(node) in before().code(code_parts(cell)).definitions for cell in cells]
     assert told == [True, CONFIG["norm"]["_target_"] == CHOSEN[group][key][word]] + told[1:2] * (len(told) - 2)
 
 
@@ -150,40 +158,22 @@ def test_comments_docstrings_and_formatting_change_nothing():
         assert [path for path, text in edits if changed((path, text))] == []
 
 
-TEXTS = {("data", name) for name in ("stdlib", "text", "hf", "mlm")}
-SYNTHETIC = users(Synthetic)
+SHARED = dict.fromkeys(("Trainer", "learning_rate", "score", "Dropout", "backward", "initialise_as"), CELLS) | {
+    "RunningNorm": users(RunningNorm),
+    "QuadraticMean": {("norm", "powernorm")},
+    "Pretrained": {("embedding", "elmo"), ("embedding", "word2vec")},
+    "angles": {("position", name) for name in ("sinusoidal", "rope", "partial_rope", "xpos")},
+    "LanguageModelling": {("data", name) for name in ("stdlib", "text", "hf", "mlm")},
+    "Synthetic": users(Synthetic),
+}
+# What no number depends on; the last two are what a study says and what of it is on disk.
+UNUSED = ("MetricsWriter", "write_atomic", "Lease", "clean", "attempt", "resolve_auto", "check_study")
+UNUSED += ("Claim", "Manifest")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("Trainer", CELLS),
-        ("learning_rate", CELLS),
-        ("score", CELLS),
-        ("Dropout", CELLS),
-        ("RunningNorm", users(RunningNorm)),
-        ("QuadraticMean", {("norm", "powernorm")}),
-        ("Pretrained", {("embedding", "elmo"), ("embedding", "word2vec")}),
-        ("angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope", "xpos")}),
-        ("LanguageModelling", TEXTS),
-        ("Synthetic", SYNTHETIC),
-        ("backward", CELLS),
-        ("initialise_as", CELLS),
-    ],
-)
-def test_what_is_shared_changes_all_that_share_it(name, expected):
-    path = file_of(name)
-    assert changed((path, with_statement(path, name))) == expected
-
-
-def test_what_no_number_depends_on_changes_nothing():
-    names = ["MetricsWriter", "write_atomic", "Lease", "clean", "attempt", "resolve_auto", "check_study"]
-    names += ["Claim", "Manifest"]  # what a study says and what of it is on disk
-    paths = {name: file_of(name) for name in names}
-    edits = [(path, with_statement(path, name)) for name, path in paths.items()]
-    assert len({*paths.values()}) == len(names), "of two edits of one file one is lost"
-    if changed(*edits):
-        assert [name for name, edit in zip(names, edits, strict=True) if changed(edit)] == []
+def test_what_is_shared_counts_for_all_that_share_it_and_what_is_not_used_for_none():
+    for name, node in named(*SHARED, *UNUSED).items():
+        assert needing(node) == SHARED.get(name, set()), name
 
 
 def test_what_the_hash_names_by_name_is_one_definition_each():
