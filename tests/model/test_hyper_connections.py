@@ -6,7 +6,7 @@ import pytest
 import torch
 from empty_task import Blank, some_shape
 from test_residual import DIM, WIRED, Mix, passed, some, sublayers
-from test_variants import CONTEXT, VOCAB, built, check_side_by_side, configuration, jitter, loss_of, some_inputs
+from test_variants import CONTEXT, VOCAB, built, check_side_by_side, configuration, jitter, some_inputs
 from torch import nn
 
 from ablate.config.errors import BadComponent
@@ -27,8 +27,7 @@ def chosen(weights: str, streams: int = 4, form: str = "decoder", norm: str = "l
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("form", KINDS)
-@pytest.mark.parametrize(("norm", "streams"), [("ln", 4), ("none", 3), ("bn", 1)])
+@pytest.mark.parametrize(("form", "norm", "streams"), [*zip(KINDS, ("ln", "none", "bn"), (4, 3, 1), strict=True)])
 def test_they_start_as_pre_norm(weights: str, form: str, norm: str, streams: int) -> None:
     """With the same draws, in training, whatever the norm makes of scales."""
     task = Blank(VOCAB, CONTEXT, KINDS[form])
@@ -69,24 +68,18 @@ def test_parameters_and_flops_are_counted(weights: str) -> None:
     assert hyper.flops_per_token - pre.flops_per_token == expected
 
 
-def test_static_weights_train_side_by_side_as_alone_and_compile() -> None:
-    task, inputs = Blank(VOCAB, CONTEXT), some_inputs(("decoder", "lm"))
+def test_static_weights_train_side_by_side_as_alone() -> None:
     config = chosen("static", share_layers=True)
-    models = [jitter(initialised_model(config, task, seed), 0.1) for seed in (0, 1)]
-    check_side_by_side(models, inputs)
-    eager = loss_of(models[0], inputs)
-    torch._dynamo.reset()
-    models[0].compile(backend="eager", fullgraph=True)
-    torch.testing.assert_close(loss_of(models[0], inputs), eager, rtol=1e-5, atol=1e-6)
+    models = [jitter(initialised_model(config, Blank(VOCAB, CONTEXT), seed), 0.1) for seed in (0, 1)]
+    check_side_by_side(models, some_inputs(("decoder", "lm")))
 
 
 def test_streams_are_not_rounded_in_bf16() -> None:
     made, x = HyperConnections(some_shape(DIM), sublayers(), 0, 4, "dynamic"), some(2, 4, DIM).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         stream = made(made.enter(x), Places(), True)
-    assert stream.x.dtype == torch.float32
-    with torch.autocast("cpu", dtype=torch.bfloat16):
         added = made.attention(made.norms[0](x), Places(), True)
+    assert stream.x.dtype == torch.float32
     torch.testing.assert_close(made.leave(stream), x + added, rtol=1e-6, atol=1e-6)
 
 

@@ -5,9 +5,11 @@ import copy
 import numpy as np
 import pytest
 import torch
-from test_norm import DIM, EPS, some, some_mask, trained
+from test_norm import DIM, EPS, OFFERED, some, some_mask, trained
+from test_variants import read, variants
 from torch import Tensor, nn
 
+from ablate.config.components import bind
 from ablate.model.norm import PowerNorm
 
 MOMENTUM, STEPS = 0.3, 6
@@ -40,14 +42,10 @@ class Paper:
         return gradient, (upstream * self.normal).sum(0), upstream.sum(0)
 
 
-def norm_of(warmup: int) -> PowerNorm:
-    return trained(PowerNorm(DIM, EPS, MOMENTUM, warmup))
-
-
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("warmup", [0, 2, 100])
 def test_the_paper_s_algorithm(masked: bool, warmup: int) -> None:
-    norm, mask = norm_of(warmup), some_mask() if masked else None
+    norm, mask = trained(PowerNorm(DIM, EPS, MOMENTUM, warmup)), some_mask() if masked else None
     real = torch.ones(4, 5, dtype=torch.bool) if mask is None else mask.bool()
     paper = Paper(norm.weight.detach().numpy().copy(), norm.bias.detach().numpy().copy(), warmup)
     for step in range(STEPS):
@@ -64,17 +62,13 @@ def test_the_paper_s_algorithm(masked: bool, warmup: int) -> None:
         np.testing.assert_allclose(norm.nu.numpy(), paper.nu, rtol=1e-9, atol=1e-12)
         assert not x.grad[~real].any()  # padded positions were given no gradient and get none
     assert norm.updates == STEPS
-    np.testing.assert_allclose(norm.eval()(x).detach().numpy(), evaluated(x, paper), rtol=1e-12)
-
-
-def evaluated(x: Tensor, paper: Paper) -> np.ndarray:
-    return x.detach().numpy() / np.sqrt(paper.square + EPS) * paper.gain + paper.shift
+    evaluated = x.detach().numpy() / np.sqrt(paper.square + EPS) * paper.gain + paper.shift
+    np.testing.assert_allclose(norm.eval()(x).detach().numpy(), evaluated, rtol=1e-12)
 
 
 def test_one_backward_pass_per_forward_pass() -> None:
     """Two forward passes before a backward pass would use a ν that is not theirs: torch refuses."""
-    norm = norm_of(0)
-    x = some(4, 5, DIM).requires_grad_()
+    norm, x = trained(PowerNorm(DIM, EPS, MOMENTUM, 0)), some(4, 5, DIM).requires_grad_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         (norm(x).sum() + norm(x).sum()).backward()
 
@@ -93,26 +87,24 @@ def losses(norm: nn.Module, steps: int = 4) -> list[Tensor]:
     return found
 
 
-def network(warmup: int, seed: int = 0) -> nn.Sequential:
+def network(warmup: int, seed: int = 0, *more: nn.Module) -> nn.Sequential:
     torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Linear(DIM, DIM), PowerNorm(DIM, EPS, MOMENTUM, warmup), nn.Linear(DIM, DIM), PowerNorm(DIM, EPS, 0.1, 1)
-    )
-
-
-def same(first: nn.Module, second: nn.Module) -> None:
-    for (name, mine), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6, msg=name)
+    first, second = PowerNorm(DIM, EPS, MOMENTUM, warmup), PowerNorm(DIM, EPS, 0.1, 1)
+    return nn.Sequential(nn.Linear(DIM, DIM), first, *more, nn.Linear(DIM, DIM), second)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_compiled_it_computes_the_same(backend: str) -> None:
-    eager = network(2)
+def test_compiled_norms_that_write_into_buffers_compute_the_same(backend: str) -> None:
+    """Every one on disk: losses, and what they leave in parameters and buffers."""
+    norms = [bind("norm", read("norm", name), OFFERED)() for name in variants("norm") if name != "powernorm"]
+    eager = network(2, 0, *(norm for norm in norms if hasattr(norm, "drift")))
+    assert len(eager) == 6
     compiled = copy.deepcopy(eager)
     torch._dynamo.reset()
     compiled.compile(backend=backend, fullgraph=True)
     torch.testing.assert_close(losses(compiled), losses(eager), rtol=1e-5, atol=1e-6)
-    same(compiled, eager)
+    for (name, mine), theirs in zip(compiled.state_dict().items(), eager.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6, msg=name)
 
 
 def test_a_stack_of_replicas_trains_as_each_does_alone() -> None:
@@ -121,22 +113,18 @@ def test_a_stack_of_replicas_trains_as_each_does_alone() -> None:
     for i, model in enumerate(models):
         losses(model, i)
     parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+
+    def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(models[0], (parameters, buffers), (x,)).sin().mean()
+
     for step in range(3):
         x = torch.stack([some(4, 5, DIM, seed=10 * i + step).float() for i in range(3)])
-
-        def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-            return torch.func.functional_call(models[0], (parameters, buffers), (x,)).sin().mean()
-
         packed = torch.func.vmap(forward)(parameters, buffers, x)
-        for parameter in parameters.values():
-            parameter.grad = None
-        packed.sum().backward()
+        gradients = torch.autograd.grad(packed.sum(), list(parameters.values()))
         for i, model in enumerate(models):
-            model.zero_grad()
             loss = model(x[i]).sin().mean()
-            loss.backward()
+            alone = torch.autograd.grad(loss, list(model.parameters()))
             torch.testing.assert_close(packed[i], loss, rtol=1e-5, atol=1e-6)
-            for name, parameter in model.named_parameters():
-                torch.testing.assert_close(parameters[name].grad[i], parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
+            torch.testing.assert_close([each[i] for each in gradients], list(alone), rtol=1e-4, atol=1e-6)
             for name, buffer in model.named_buffers():
                 torch.testing.assert_close(buffers[name][i], buffer, rtol=1e-5, atol=1e-6, msg=name)
