@@ -1,6 +1,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+# pip would compile every module of torch, which takes two minutes; Python compiles those that are imported.
+PIP = --quiet --disable-pip-version-check --no-compile
 
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
@@ -33,7 +35,7 @@ check: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test]'
 	touch $@
 
 # What tests need that pip does not have: how it is found, its packages of Debian, whose tests skip without.
@@ -45,10 +47,10 @@ define installed
 endef
 
 $(VENV)/.all: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,browser,wheel]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[joblib,slurm,ray]' || \
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test,browser,wheel]'
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[joblib,slurm,ray]' || \
 		echo "the tests of launchers will skip: there is no joblib, submitit or Ray for this Python"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fla]' || \
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[fla]' || \
 		echo "the tests of flash-linear-attention will skip: there is no fla-core or Triton for this Python"
 	$(call installed,command -v chromedriver && { command -v chromium || command -v google-chrome; },chromium chromium-driver,report.html)
 	$(call installed,command -v pdflatex,texlive-latex-recommended lmodern,LaTeX)
