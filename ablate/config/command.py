@@ -51,10 +51,7 @@ class Command:
 
 
 def read_command(words: Sequence[str], config_dir: str | None) -> Command:
-    """Parse a command line; its mistakes are in `problems`, next to what could be parsed.
-
-    Raises PlanError if the user's folder does not exist or holds files that are not allowed.
-    """
+    """Parse a command line; its mistakes are in `problems`.  Raises PlanError for a wrong folder of the user's."""
     if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
         raise PlanError([Problem("--config-dir", f"{config_dir!r} is not a folder")])
     groups = read_groups(config_dir)
@@ -67,10 +64,8 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
     own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in groups.own}
     same = [file for file, folder in own.items() if (folder / file.name).exists()]
     message = "has the name of a variant or a study of ablate's; give it another"
-    taken = [Problem("--config-dir", f"{file} {message}") for file in same]
-    return Command(
-        tuple(words), groups, request, parsed.fixed, parsed.swept, request.problems + parsed.problems + taken
-    )
+    problems = [*request.problems, *parsed.problems, *(Problem("--config-dir", f"{file} {message}") for file in same)]
+    return Command(tuple(words), groups, request, parsed.fixed, parsed.swept, problems)
 
 
 def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
@@ -93,7 +88,7 @@ def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]
             yield Problem(str(file), "must be a mapping; write settings and their values, as in eps: 1.0e-5")
         if call := calls(found):
             yield Problem(str(file), f"{call!r} calls a resolver; write the value")
-        if isinstance(found, dict) and "hydra" in found and file.parent.name != "experiment":
+        if isinstance(found, dict) and "hydra" in found:
             yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
         if isinstance(found, dict) and (entry := _unchecked_default(found.get("defaults"))):
             yield Problem(str(file), f"takes {entry!r} from where no variants lie; name a file of its own folder")

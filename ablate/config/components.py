@@ -23,9 +23,9 @@ NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the
 SHAPE = ("shape", *NUMBERS)
 PLACE = ("layer",)  # additionally for groups whose modules are part of each layer
 BESIDE = ("attention",)  # additionally for cross-attention, which may wrap another attention
-TABLE = ("vocab",)  # additionally for an embedding
 WIRING = ("sublayers",)  # additionally for a residual style
 STEPPED = ("model", "optimiser", "grad_clip")  # for a training step
+MORE = {"data": ("kind",), "embedding": ("vocab",), "step": STEPPED, "residual": WIRING, "cross_attention": BESIDE}
 BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # arguments that subclasses must pass on to base classes
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
@@ -42,10 +42,7 @@ FUNCTIONS = (*PLACED, "position", "optim")  # groups whose targets may be functi
 
 
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
-    """The class or function that a `_target_` names, from the group's or a user package, and of the group's type.
-
-    Raises BadComponent.
-    """
+    """The class or function that a `_target_` names, of a package and a type of the group.  Raises BadComponent."""
     key, packages = f"{group}._target_", allowed(PACKAGES.get(group, "ablate.model"), user)
     packages += ("torch.optim",) * (group == "optim")
     try:
@@ -104,13 +101,8 @@ def _makes(function: Callable[..., Any], kind: type) -> bool:
 
 def offered_names(group: str) -> tuple[str, ...]:
     """The arguments that constructors of a group can request by name."""
-    if group == "data":
-        return ("kind",)
-    if group == "step":
-        return STEPPED
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
-    also = {"residual": WIRING, "cross_attention": BESIDE, "embedding": TABLE}.get(group, ())
-    return (*shape, *PLACE * (group in PLACED), *also)
+    return (*shape, *PLACE * (group in PLACED), *MORE.get(group, ()))
 
 
 def own_of(config: Config, section: str) -> dict[str, Any]:
@@ -120,16 +112,11 @@ def own_of(config: Config, section: str) -> dict[str, Any]:
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> partial[Any]:
-    """A component's constructor with the YAML's arguments and the offered ones that it has parameters for.
-
-    Raises BadComponent with the first of `argument_problems`.
-    """
+    """A constructor with the YAML's arguments and the offered ones that it has parameters for.  Raises BadComponent."""
     target = resolve(group, node.get("_target_", ""), user)
-    problems = argument_problems(group, node, offered, user)
-    if problems:
+    if problems := argument_problems(group, node, offered, user):
         raise BadComponent(*problems[0])
-    parameters = parameters_of(target)
-    wanted = {name: value for name, value in offered.items() if name in parameters}
+    wanted = {name: value for name, value in offered.items() if name in parameters_of(target)}
     return partial(target, **wanted, **_given(group, node))
 
 
@@ -180,10 +167,7 @@ def argument_problems(
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
-    """The default values of constructor arguments that a component's YAML leaves out.
-
-    Only bool, int, float and str: None leaves a choice to the variant.
-    """
+    """The defaults of arguments that a component's YAML leaves out; not None, which leaves a choice to the variant."""
     parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
     taken = {*node, *offered_names(group)}
     values = {name: each.default for name, each in parameters.items() if name not in taken}

@@ -104,19 +104,14 @@ class Composer:
     def __enter__(self) -> Composer:
         ConfigStore.instance().store(name="schema", node=blank())  # `conf/config.yaml` refers to it
         GlobalHydra.instance().clear()
-        self.context = initialize_config_dir(str(CONF), version_base="1.3")
-        self.context.__enter__()
+        initialize_config_dir(str(CONF), version_base="1.3")
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.context.__exit__(*error)
         GlobalHydra.instance().clear()
 
     def compose(self, overrides: list[str]) -> Composed:
-        """One configuration.  Raises what Hydra and OmegaConf raise.
-
-        Choosing groups takes most of Hydra's time, so each choice is composed once and keys are set on a copy.
-        """
+        """One configuration: each choice of groups is composed once, and keys are set on a copy.  Raises `COMPOSING`."""
         overrides = [*overrides, *self.patterns_of_preset(overrides)]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
@@ -144,8 +139,7 @@ class Composer:
 
     def each_variant(self, groups: Iterable[str]) -> Iterator[tuple[str, ...]]:
         """These choices of groups, once with each variant of a pattern in place of the pattern."""
-        heads = {text: text.partition("=")[0] for text in groups}
-        named = [[f"{heads[text]}={name}" for name in self.pattern_of(text)] or [text] for text in groups]
+        named = [[f"{text.partition('=')[0]}={name}" for name in self.pattern_of(text)] or [text] for text in groups]
         return itertools.product(*named)
 
     def over_depth(self, overrides: list[str]) -> Composed:
@@ -217,10 +211,7 @@ class Composer:
         return config, choices
 
     def refuse_keys_of_studies(self, config: DictConfig, groups: tuple[str, ...]) -> None:
-        """Raise ValueError if a variant's file sets a key of a whole study, such as results_dir or user.
-
-        Only variants of `track` may set `track`.
-        """
+        """Raise ValueError if a variant's file sets a key of a whole study (but `track`, which variants of it may)."""
         track = tuple(text for text in groups if self.group_of(text) == "track")
         for choice, keys in ((), [key for key in WHOLE if key != "track"]), (track, ["track"]):
             plain = self.chosen(choice)[0] if choice != groups else config
@@ -229,8 +220,7 @@ class Composer:
                 raise ValueError(f"sets {other[0]}, a key of a whole study; write it on the command line")
 
     def joined(self, groups: tuple[str, ...], rest: tuple[str, ...] = ()) -> tuple[DictConfig, dict[str, str]]:
-        """`chosen` for choices that, except for the `rest`, set only their own groups: Hydra composes the rest, then
-        the sections of the others are replaced."""
+        """`chosen` for choices of which only the `rest` needs Hydra: the sections of the others are replaced."""
         base, choices = self.chosen(rest)
         config, chosen = copied(base), dict(choices)
         try:
@@ -286,10 +276,7 @@ class Composer:
         return self.texts[text]
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
-        """Remove a preset's settings for its own variants from groups with another variant that lacks these keys.
-
-        A variant of the preset's own pattern over the layers loses only the keys that other variants of it have.
-        """
+        """Remove a preset's settings for its own variants from groups with another variant that lacks these keys."""
         preset = tuple(text for text in groups if self.group_of(text) == "preset")
         if not preset or preset == groups:
             return
@@ -300,7 +287,7 @@ class Composer:
                 continue
             others = names_of(patterns.get(group, ""), self.known[group])
             lacking = (config[group] or {}).keys() - (plain[group] or {}).keys()
-            if choice in others:
+            if choice in others:  # a variant of the preset's own pattern loses only the keys of its other variants
                 lacking &= {LAYERS, *(key for name in others for key in self.file(f"{group}={name}"))}
             if lacking:
                 rest = OmegaConf.masked_copy(config[group], [*(config[group].keys() - lacking)])

@@ -1,13 +1,11 @@
-"""Designs: which combinations of levels are cells, and what each design can and cannot estimate.  Needs no torch.
-
-A cell is a tuple of indices, one per factor, in the order of the factors.
-"""
+"""Designs: which combinations of levels are cells, and what each design can and cannot estimate.  Needs no torch."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -16,7 +14,7 @@ from ablate.formatting import counted
 if TYPE_CHECKING:
     import numpy as np
 
-Cell = tuple[int, ...]
+Cell = tuple[int, ...]  # the index of its level of each factor, in the order of the factors
 
 
 class Aliases(TypedDict, total=False):
@@ -54,23 +52,13 @@ def grid(counts: dict[str, int], base: Cell) -> Arranged:
     return Arranged(list(itertools.product(*map(range, counts.values()))), [], {})
 
 
-def one_at_a_time(counts: dict[str, int], base: Cell) -> Arranged:
+def _changes(name: str, change: str, counts: dict[str, int], base: Cell) -> Arranged:
     """The reference, then each other level of each factor with the reference's levels of all others."""
-    note = "one at a time: each cell is the reference with one factor changed; interactions are not measured"
-    return Arranged(_changes(counts, base), [note], {})
-
-
-def leave_one_out(counts: dict[str, int], base: Cell) -> Arranged:
-    """Like one_at_a_time, around a reference with every factor at its last value unless `reference` changes it."""
-    note = "leave one out: each cell is the reference with one factor reverted; interactions are not measured"
-    return Arranged(_changes(counts, base), [note], {})
-
-
-def _changes(counts: dict[str, int], base: Cell) -> list[Cell]:
     found = [base]
     for place, count in enumerate(counts.values()):
         found += [(*base[:place], level, *base[place + 1 :]) for level in range(count) if level != base[place]]
-    return found
+    note = f"{name}: each cell is the reference with one factor {change}; interactions are not measured"
+    return Arranged(found, [note], {})
 
 
 def cumulative(counts: dict[str, int], base: Cell) -> Arranged:
@@ -89,10 +77,9 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
     """
     twos = [place for place, count in enumerate(counts.values()) if count == 2]
     if base_factors(len(twos)) == len(twos):
-        factors = counted(len(twos), "factor")
-        smaller = f"no fraction of resolution IV is smaller than the grid of {factors} of two levels"
-        note = f"fractional: {smaller}, so all combinations are trained"
-        return Arranged(grid(counts, base).cells, [note], {})
+        smaller = f"smaller than the grid of {counted(len(twos), 'factor')} of two levels"
+        note = f"fractional: no fraction of resolution IV is {smaller}, so all combinations are trained"
+        return grid(counts, base)._replace(notes=[note])
     from pyDOE3 import fracfact
 
     words = generators(len(twos))
@@ -101,24 +88,21 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
     others = [range(count) if count != 2 else [0] for count in counts.values()]
     cells = []
     for row, rest in itertools.product(signs, itertools.product(*others)):
-        cell = list(rest)
-        for place, sign in zip(twos, row, strict=True):
-            cell[place] = 1 - base[place] if sign < 0 else base[place]
-        cells.append(tuple(cell))
+        two = {place: 1 - base[place] if sign < 0 else base[place] for place, sign in zip(twos, row, strict=True)}
+        cells.append(tuple(two.get(place, level) for place, level in enumerate(rest)))
     aliases = _aliases([list(counts)[place] for place in twos], words, signs)
     share = f"{len(cells)} of {math.prod(counts.values())} combinations, resolution {aliases['resolution']}"
     chains = "; ".join(" = ".join(pairs) for pairs in aliases["together"])
     notes = [f"fractional: {share}: main effects are clear of two-way interactions"]
-    notes.append(f"generators: {'; '.join(aliases['generators'])}")
     clear = "no two-way interaction is aliased with another"
-    notes.append(f"aliased two-way interactions: {chains}" if chains else clear)
-    return Arranged(sorted(cells), notes, aliases)
+    aliased = f"aliased two-way interactions: {chains}" if chains else clear
+    return Arranged(sorted(cells), [*notes, f"generators: {'; '.join(aliases['generators'])}", aliased], aliases)
 
 
 DESIGNS: dict[str, Callable[[dict[str, int], Cell], Arranged]] = {
     "grid": grid,
-    "one_at_a_time": one_at_a_time,
-    "leave_one_out": leave_one_out,
+    "one_at_a_time": partial(_changes, "one at a time", "changed"),
+    "leave_one_out": partial(_changes, "leave one out", "reverted"),  # of a reference with each factor's last value
     "cumulative": cumulative,
     "fractional": fractional,
 }

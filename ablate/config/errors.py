@@ -26,10 +26,7 @@ class PlanError(Exception):
 
 
 class Corrupt(Exception):
-    """A file of results cannot be read; the message names it and says why.
-
-    `file` is the damaged file if it is another than the requested one.
-    """
+    """A file of results cannot be read; the message says why.  `file`: the damaged one if none that was requested."""
 
     def __init__(self, message: str, file: Path | None = None):
         super().__init__(message)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.claim_relations import Level, Levels
-from ablate.config.command import Command
+from ablate.config.command import Command, key_of
 from ablate.config.compose import Composed
 from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
@@ -65,7 +65,7 @@ def arrange(command: Command) -> Design:
 
 def given(command: Command, key: str) -> Any:
     """The value of a fixed key on the command line, or None."""
-    return next((parsed(text).value() for text in command.fixed if text.partition("=")[0].lstrip("+") == key), None)
+    return next((parsed(text).value() for text in command.fixed if key_of(text) == key), None)
 
 
 def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
@@ -73,11 +73,11 @@ def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
     zip_keys, swept = given(command, "zip") or [], command.swept
     zip_keys = [str(key) for key in zip_keys] if isinstance(zip_keys, list) else []  # the schema reports other values
     counts = {key: len(swept[key]) for key in zip_keys if key in swept}
-    misread = {problem.key.partition("=")[0].lstrip("+") for problem in command.problems}
+    misread = {key_of(problem.key) for problem in command.problems}
     unswept = [key for key in zip_keys if key not in swept and key not in misread]
     there = f"choose from {', '.join(swept)}" if swept else "give each several values"
     verb = "is" if len(unswept) == 1 else "are"
-    problems = [Problem("zip", f"{', '.join(unswept)} {verb} not swept; {there}")] if unswept else []
+    problems = [Problem("zip", f"{', '.join(unswept)} {verb} not swept; {there}")] * bool(unswept)
     if len(zip_keys) == 1 or len(set(zip_keys)) < len(zip_keys):
         problems.append(Problem("zip", f"[{','.join(zip_keys)}] must name two different keys or more"))
     if len(set(counts.values())) > 1:
@@ -94,10 +94,8 @@ def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
 def _choose_base(
     design: str, typed: dict[str, list[tuple[Any, ...]]], keys: dict[str, list[str]], reference: Any
 ) -> tuple[dict[str, int], list[Problem]]:
-    """The reference's level of each compared factor, and the problems of `reference`.
-
-    In a grid, component factors are compared (all factors if no component varies), in other designs all factors.
-    """
+    """The reference's level of each compared factor, and the problems of `reference`."""
+    # In a grid, component factors are compared (all factors if no component varies), in other designs all factors.
     compared = [name for name in keys if is_component(keys[name])] if design == "grid" else []
     base = {name: len(typed[name]) - 1 if design == "leave_one_out" else 0 for name in compared or keys}
     if reference is None:
@@ -110,8 +108,8 @@ def _choose_base(
     for key, level in reference.items():
         name = next((name for name in base if key == name or key in keys[name]), None)
         if name is None:
-            message = f"{key} is not compared here; choose from {', '.join(base) or 'none'}"
-            problems.append(Problem("reference", message))
+            choices = ", ".join(base) or "none"
+            problems.append(Problem("reference", f"{key} is not compared here; choose from {choices}"))
             continue
         shown = [join(values) if key == name else values[keys[name].index(key)] for values in typed[name]]
         if shown.count(level) == 1:
@@ -149,25 +147,20 @@ def levels_of(cell: Composed, design: Design) -> Levels:
 
 def factors_of(levels: list[Levels], design: Design) -> tuple[dict[str, list[Level]], Levels]:
     """Each factor's distinct levels in the order given, and the levels of the reference."""
-    names = list(design.keys)
     found = {
         name: {cell[i]: level[name] for cell, level in zip(design.cells, levels, strict=True)}
-        for i, name in enumerate(names)
+        for i, name in enumerate(design.keys)
     }
-    factors = {name: list(dict.fromkeys(found[name][i] for i in sorted(found[name]))) for name in names}
+    factors = {name: list(dict.fromkeys(known[i] for i in sorted(known))) for name, known in found.items()}
     return factors, {name: found[name][at] for name, at in design.base.items()}
 
 
 def labels_of(cells: list[Composed], design: Design) -> list[str]:
-    """Labels of cells, from their levels of the factors.
-
-    In designs that change one factor at a time, a cell's label is its change, the reference's label all levels.
-    """
+    """Labels of cells: their levels of all factors, or their change (but of the first cell) if one factor changes."""
     if design.kind in ("grid", "fractional") or len(design.keys) < 2:
         return [name_cell(cell, design.keys) for cell in cells]
-    start = design.cells[0]
     first = name_cell(cells[0], design.keys) if len(design.keys) <= FEW else BASE
-    labels, before = [first], start
+    labels, before = [first], design.cells[0]
     for cell, at in zip(cells[1:], design.cells[1:], strict=True):
         (name,) = (name for name, one, other in zip(design.keys, before, at, strict=True) if one != other)
         if design.kind == "cumulative":

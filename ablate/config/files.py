@@ -1,7 +1,4 @@
-"""Reading untrusted files: regular files only, and YAML only as plain data of bounded size.
-
-Reading a pipe or a device instead could block or never end.
-"""
+"""Reading untrusted files: regular ones only, as pipes and devices could block; YAML as plain data of bounded size."""
 
 import errno
 import functools
@@ -13,7 +10,7 @@ from typing import Any
 
 from ablate.config.errors import Corrupt
 
-CALL = re.compile(r"\$\{.*:", re.DOTALL)
+CALL = re.compile(r"\$\{.*:", re.DOTALL)  # ${model.dim} calls no resolver: it refers to another setting
 YAMLS = "tag:yaml.org,2002:"
 PLAIN = {f"{YAMLS}{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
 DEEPEST = 50  # the most nested levels of lists and mappings
@@ -58,10 +55,7 @@ def _loader() -> Any:
 
 
 def calls(value: Any) -> str | None:
-    """The first string in plain data that calls a resolver of OmegaConf, as ${oc.env:HOME} does, or None.
-
-    Resolvers can read the machine's environment; ${model.dim} only refers to another setting.
-    """
+    """The first string in plain data that calls a resolver, which can read the environment: ${oc.env:HOME}; or None."""
     if isinstance(value, str):
         return value if CALL.search(value) else None
     inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -77,8 +71,7 @@ def unread(error: Corrupt, file: Path) -> str:
 def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
     """The number of values below a node, aliases followed.
 
-    Raises ValueError for nodes that contain themselves, too many or too deep ones, and for tags other than plain data,
-    such as !!pairs.
+    Raises ValueError for nodes that contain themselves, too many or too deep ones, and tags such as !!pairs.
     """
     if node.tag not in PLAIN:
         raise ValueError(f"{node.tag.replace(YAMLS, '!!')} is more than plain data; write the value")

@@ -1,7 +1,4 @@
-"""Restricts imports from the current folder to the packages that `user=` names on the command line.
-
-The current folder may be a cloned study or somebody's results, whose modules must not be imported by accident.
-"""
+"""Restricts imports from the current folder, which may be somebody's results, to the packages that `user=` names."""
 
 import os
 import sys
@@ -23,15 +20,13 @@ class UserPackages:
 
 
 def leave_current_folder() -> None:
-    """Remove the current folder from `sys.path`, where `python -m` or an empty entry of PYTHONPATH put it.
-
-    It stays if PYTHONPATH names it or this package is in it.
-    """
+    """Remove the current folder from `sys.path` unless PYTHONPATH names it or this package is in it."""
     os.environ["PYTHONSAFEPATH"] = "1"  # for child processes, such as those of launchers
     here, library = current_folder(), os.path.dirname(os.__file__)
     named = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     if here and here not in (HOME, *named):
         ahead = sys.path.index(library) if library in sys.path else len(sys.path)  # installed packages come after it
+        # `python -m` or an empty entry of PYTHONPATH put it there.
         sys.path[:ahead] = [entry for entry in sys.path[:ahead] if os.path.abspath(entry) != here]
 
 

@@ -1,12 +1,8 @@
-"""The base schema of configurations: the keys of every study, their types and ranges.  Needs no torch.
-
-Components (`norm`, `ffn`, ...) are not part of it: a component's constructor is its schema.
-"""
+"""The base schema of configurations: keys, types and ranges but those of components, whose schema is a constructor."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +16,7 @@ VARIED = (*BUILT, "schedule")  # all groups of components that a study can compa
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # groups whose modules are part of each layer
 LAYERS = "_layers_"  # key of a group's pattern over the layers, or of the list of each layer's variant
 OWNED = ("model", "optim")  # sections that also hold the constructor arguments of their `_target_`
-PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo redraws; init redraws all parameters
+PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo redraws; init redraws all parameters, chaos nothing
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # seeds of tuning runs, which are never scored
 MOST_SEEDS = 1000
 LARGEST = 10**9  # the largest size or number of steps
@@ -111,10 +107,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class Seed:
-    """Fixed seeds of initialisation or data; null follows the run's seed.
-
-    `placebo` says what a placebo run redraws: a component (norm, ffn, ...), init, data, or chaos (nothing).
-    """
+    """Fixed seeds of initialisation or data, where null follows the run's seed; what a placebo run redraws."""
 
     init: int | None = None
     data: int | None = None
@@ -123,16 +116,13 @@ class Seed:
 
 @dataclass(frozen=True)
 class Tune:
-    """A key that is tuned for each cell with the same budget: its values, and the number of seeds per value.
-
-    `per_seed` tunes separately for each scored seed, on different tuning seeds, so that intervals include the choice.
-    """
+    """A key that is tuned for each cell with the same budget: its values, and the number of seeds per value."""
 
     key: str | None = None
     values: list[Any] = dataclasses.field(default_factory=list)
     seeds: int = at_least(1, MOST_SEEDS)
     extend: bool = False
-    per_seed: bool = False
+    per_seed: bool = False  # tune for each scored seed, on other tuning seeds, so that intervals include the choice
 
 
 @dataclass(frozen=True)
@@ -193,7 +183,7 @@ class Config:
     @property
     def known(self) -> bool:
         """Whether it is not empty: runs of other programs have no configuration."""
-        return self != nothing()
+        return self != NOTHING
 
     def as_json(self) -> dict[str, Any]:
         """The configuration as files hold it, without `user`: who reads a file has to allow packages again."""
@@ -217,12 +207,7 @@ class Config:
         return changed
 
 
-@functools.cache
-def nothing() -> Config:
-    """The empty configuration."""
-    return Config()
-
-
+NOTHING = Config()  # the empty configuration
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
 # Keys that determine which runs there are and how they are carried out, but not their numbers.
@@ -247,12 +232,9 @@ def typed(plain: dict[str, Any]) -> Config:
 
 
 def with_value(node: Any, path: list[str], value: Any) -> Any:
-    """A copy of a configuration, or of its plain data, with a value set at a path; missing sections are created.
-
-    In a pattern over the layers, every variant that has the setting gets the value.
-    """
+    """A copy of a configuration, or of its plain data, with a value set at a path; missing sections are created."""
     name, *rest = path
-    if isinstance(node, dict) and LAYERS in node:
+    if isinstance(node, dict) and LAYERS in node:  # every variant that has the setting gets the value
         return {
             key: with_value(each, path, value) if isinstance(each, dict) and name in each else each
             for key, each in node.items()

@@ -1,7 +1,4 @@
-"""Records: the typed content of JSON files, parsed and checked when read, and immutable.
-
-A record's fields, in their order, are the keys of its JSON.
-"""
+"""Records, the typed content of JSON files: checked when read, immutable; fields, in order, are the JSON's keys."""
 
 import copy
 import dataclasses
@@ -62,13 +59,10 @@ def parse(kind: type[T], value: object) -> T:
 
 
 def stored(value: object) -> Config:
-    """The configuration in a file, without `user`: a file may not allow packages to be imported.
-
-    Raises ValueError with the error, such as "has no train.steps in a configuration".
-    """
+    """The configuration in a file.  Raises ValueError with the error, as in "has no train.steps in a configuration"."""
     try:
         plain = msgspec.convert(value, dict[str, Any])
-        plain = plain | {"user": []} if plain else plain
+        plain = plain | {"user": []} if plain else plain  # a file may not allow packages to be imported
         msgspec.convert(plain, Config)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
         raise ValueError(f"has a configuration that cannot be read ({error})") from None
