@@ -1,7 +1,4 @@
-"""Explains mistakes of a command line: overrides that cannot be composed, and settings that a variant does not have.
-
-Each override is tried separately, so that all bad ones are reported together, with what to write instead.
-"""
+"""Explains overrides that cannot be composed, each tried by itself, and settings that a variant does not have."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,10 +8,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ablate.config.command import Command
-from ablate.config.components import offered_names, parameters_of, resolve
+from ablate.config.components import offered_names, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import named_variants, patterned
-from ablate.config.errors import BadComponent, Problem, first_line
+from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.overrides import Overrides, parsed
 from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, Config
@@ -127,10 +124,7 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
 
 def _options(group: str, node: Any, user: Iterable[str]) -> list[str]:
     """The optional arguments of a variant's class: those whose default is None."""
-    try:
-        taken = parameters_of(resolve(group, node["_target_"], user)) if "_target_" in (node or ()) else {}
-    except BadComponent:
-        return []
+    taken = taken_by(group, node, user) if isinstance(node, DictConfig) else {}
     return [name for name, each in taken.items() if each.default is None and name not in offered_names(group)]
 
 
@@ -164,8 +158,8 @@ def _missing_in_pattern(config: Config, overrides: list[str]) -> Iterator[str]:
     """Keys that some variants of a pattern over the layers have and others lack."""
     written = [parsed(text).key_or_group for text in overrides if "=" in text]
     keys = [key.split(".") for key in (*written, config.tune.key or "")]
-    for group in patterned(config):
-        variants = named_variants(getattr(config, group), "")
+    for group, settings in patterned(config):
+        variants = named_variants(settings, "")
         for key in (path[1] for path in keys if path[0] == group and len(path) > 1):
             lacking = [name for name, node in variants.items() if key not in node]
             if lacking:

@@ -1,7 +1,4 @@
-"""The papers that variants cite: keys in their YAMLs, `# cite: zhang2019root`, and entries in `papers.bib`.
-
-`papers.bib` is in the same folder as the groups; the user's folder may have another one.  Citing is optional.
-"""
+"""The papers that variants may cite: keys in their YAMLs, `# cite: zhang2019root`, and entries in `papers.bib`."""
 
 import functools
 import re
@@ -13,7 +10,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups
 from ablate.formatting import nearest, visible
 
-FILE = "papers.bib"
+FILE = "papers.bib"  # in the same folder as the groups; the user's folder may have another one
 CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)
 
 Entry = dict[str, str]  # BibTeX fields by name; `ENTRYTYPE` is article, misc, …
@@ -43,10 +40,7 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 
 def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[str, Entry]]:
-    """The entries that the variants of these choices cite, by group=variant; without variants that cite none.
-
-    Raises `PlanError` if a key is in no `papers.bib`.
-    """
+    """The entries that the variants of these choices cite, by group=variant.  Raises `PlanError` for unknown keys."""
     found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
     chosen = {(group, choice) for each in choices for group, choice in each.items()}
     used = sorted({(group, name) for group, choice in chosen for name in names_of(choice, found.get(group, ()))})

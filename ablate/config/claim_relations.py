@@ -142,11 +142,8 @@ def holds(levels: dict[str, Level], side: Side) -> bool:
 
 
 def _is_among(level: Any, wanted: list[Any], own: bool) -> bool:
-    """Whether a level is among those listed, compared also as text, since levels of zipped keys (not `own`) are texts.
-
-    None is not compared as text, since "None" can be the name of another level.
-    """
-    texts = {str(each) for each in wanted if each is not None or not own}
+    """Whether a level is among those listed, compared also as text, as levels of zipped keys (not `own`) are texts."""
+    texts = {str(each) for each in wanted if each is not None or not own}  # "None" can be the name of another level
     return level in wanted or (level is not None and str(level) in texts)
 
 

@@ -1,7 +1,4 @@
-"""The grammar of claims: one relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
-
-`ablate.evidence.claims` tests them on results.
-"""
+"""The grammar of claims, such as {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}; `evidence.claims` tests them."""
 
 import dataclasses
 import itertools
@@ -34,10 +31,7 @@ NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be convert
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
-    """Parse the claims of a file over these factors; returns them and all problems.
-
-    `at` fixes levels for all claims: each factor in it is added to every claim that does not compare it.
-    """
+    """Parse claims over these factors, and all problems; `at` is added to each claim, but for factors it compares."""
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
     found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
@@ -55,19 +49,18 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
     return kept, found
 
 
-def read_criterion(given: Any, claims: Iterable[str]) -> tuple[Criterion | None, list[Problem]]:
+def read_criterion(given: Any, claims: Iterable[object]) -> tuple[Criterion | None, list[Problem]]:
     """Parse a file's criterion of replication over these claims; returns it and all problems."""
-    wrong = [Problem("replicated", message) for message in _criterion(given, list(claims))]
-    if given is None or wrong:
-        return None, wrong
-    return parse(Criterion, given if isinstance(given, dict) else {"of": given}), []
-
-
-def _criterion(given: Any, claims: list[str]) -> Iterator[str]:
-    of, least = (given.get("of"), given.get("at_least", 1)) if isinstance(given, dict) else (given, 1)
     if given is None:
-        return
-    for key in sorted(map(str, given.keys() - {"of", "at_least"})) if isinstance(given, dict) else ():
+        return None, []
+    whole = given if isinstance(given, dict) else {"of": given}
+    wrong = [Problem("replicated", message) for message in _criterion(whole, list(map(str, claims)))]
+    return None if wrong else parse(Criterion, whole), wrong
+
+
+def _criterion(given: dict[str, Any], claims: list[str]) -> Iterator[str]:
+    of, least = given.get("of"), given.get("at_least", 1)
+    for key in sorted(map(str, given.keys() - {"of", "at_least"})):
         yield f"no such key: {key}; {instead(key, ['of', 'at_least'])}"
     if not isinstance(of, list) or not of or not all(isinstance(name, str) for name in of):
         yield "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
@@ -84,10 +77,7 @@ def _criterion(given: Any, claims: list[str]) -> Iterator[str]:
 def metric_problems(
     claims: dict[str, Claim], tasks: list[dict[str, str]], lengths: list[int], timed: bool = False
 ) -> list[Problem]:
-    """Problems of claims about metrics that no run has; `tasks` holds each task's metrics, `lengths` eval.lengths.
-
-    `timed`: whether runs are timed in isolation, so that their speed is a metric.
-    """
+    """Problems of claims about metrics that no run has: of these tasks, at these lengths, and of speed if `timed`."""
     known = {f"test/{name}" for metrics in tasks for name in metrics}
     known |= {"test/bpb", *(f"test/loss_{name}" for name in STATISTICS)} if "test/loss" in known else set()
     known |= SPEED.keys() if timed else set()
@@ -212,8 +202,7 @@ def applicable(
 ) -> tuple[dict[str, Claim], list[Problem]]:
     """The claims that these cells can test (all levels have cells, no cell is on two sides), and why not the others.
 
-    `running` says for each cell whether its norms keep running statistics (if known), `tasks` names each cell's task,
-    and `metrics` holds each task's metrics.
+    For each cell, if known: whether its norms keep running statistics, and its task; for each task: its metrics.
     """
     without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
     task_of = dict(zip((cell.id for cell in cells), tasks, strict=False))
@@ -252,12 +241,9 @@ def _missing_statistics(claim: Claim, sides: Sequence[set[str]], without: dict[s
 def _incomparable(
     claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str], metrics: Mapping[str, Iterable[str]]
 ) -> str | None:
-    """Why scores of the sides cannot be compared: the cells have several tasks, or their task lacks the metric.
-
-    Counts of diverged runs can always be compared.
-    """
+    """Why scores of the sides cannot be compared: the cells have several tasks, or their task lacks the metric."""
     tasks = {task_of.get(cell, "") for side in sides for cell in side}
-    if claim.relation == "diverges_more":
+    if claim.relation == "diverges_more":  # counts can always be compared
         return None
     if len(tasks) < 2:
         scored = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -166,20 +166,16 @@ def read_study(overrides: list[str], groups: Groups) -> StudyRequest:
         return StudyRequest(rest, problems=[Problem(named[0], f"no such study file; {instead(name, known)}")])
     file = str(known[name]) if known[name] in groups.own else f"experiments/{name}.yaml"
     try:
-        call = calls(read_plain(known[name]))
-        loaded = OmegaConf.load(known[name])
-        found = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
+        call, found = calls(read_plain(known[name])), OmegaConf.to_container(OmegaConf.load(known[name]))
     except Corrupt as error:
         return StudyRequest(rest, problems=[Problem(file, unread(error, known[name]))])
     except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        return StudyRequest(rest, problems=[Problem(file, f"cannot be read ({reason})")])
+        return StudyRequest(rest, problems=[Problem(file, f"cannot be read ({' '.join(str(error).split())})")])
     if call:
         return StudyRequest(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
     if not isinstance(found, dict):
-        return StudyRequest(
-            rest, problems=[Problem(file, "must be a mapping; write keys and values, as in study: NAME")]
-        )
+        wrong = Problem(file, "must be a mapping; write keys and values, as in study: NAME")
+        return StudyRequest(rest, problems=[wrong])
     content = {str(key): value for key, value in found.items()}
     return _merged(name, file, content, rest, Reader(file, groups))
 
@@ -199,12 +195,10 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     factors = content.get("factors", {})
     known = factors.items() if isinstance(factors, dict) else ()
     levels = {str(key): each for key, each in known if isinstance(each, list)}  # that claims may name
-    claims, wrong = read_claims(content.get("claims", {}), levels, content.get("at"))
-    named = content.get("claims")
-    replicated, criterion_problems = read_criterion(
-        content.get("replicated"), map(str, named) if isinstance(named, dict) else ()
-    )
-    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *criterion_problems]]
+    named = content.get("claims", {})
+    claims, wrong = read_claims(named, levels, content.get("at"))
+    replicated, unfit = read_criterion(content.get("replicated"), named if isinstance(named, dict) else ())
+    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unfit]]
     given: dict[str, list[str]] = {}
     for text in rest:
         given.setdefault(key_of(text), []).append(text)

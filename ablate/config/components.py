@@ -174,6 +174,14 @@ def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> d
     return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
 
 
+def taken_by(group: str, node: Mapping[str, Any], user: Iterable[str]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a component's constructor, also those that its YAML does not set; none if it is not found."""
+    try:
+        return parameters_of(resolve(group, node.get("_target_", ""), user))
+    except BadComponent:  # reported where it is built
+        return {}
+
+
 @functools.cache
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """A constructor's parameters by name; empty for a module without `__init__`."""

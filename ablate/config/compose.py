@@ -18,9 +18,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.components import parameters_of, resolve
+from ablate.config.components import taken_by
 from ablate.config.depth import is_pattern, names_of
-from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import chosen, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
@@ -111,7 +110,7 @@ class Composer:
         GlobalHydra.instance().clear()
 
     def compose(self, overrides: list[str]) -> Composed:
-        """One configuration: each choice of groups is composed once, and keys are set on a copy.  Raises `COMPOSING`."""
+        """One configuration: a choice of groups is composed once, and keys are set on a copy.  Raises `COMPOSING`."""
         overrides = [*overrides, *self.patterns_of_preset(overrides)]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
@@ -162,7 +161,7 @@ class Composer:
 
         def has(name: str, text: str) -> bool:
             key, node = parsed(text).key_or_group.split(".")[1], getattr(bare[name], group)
-            return key in node or (text.startswith("+") and takes(group, node, key, bare[name].user))
+            return key in node or (text.startswith("+") and key in taken_by(group, node, bare[name].user))
 
         lost = [text for text in own if not any(has(name, text) for name in names)]
         taken = {name: [text for text in own if text in lost or has(name, text)] for name in names}
@@ -312,11 +311,3 @@ def set_keys(config: DictConfig, texts: Iterable[str]) -> None:
         if single and OmegaConf.select(config, key, throw_on_missing=False) is not None:
             raise HydraException(f"an item is already at {key}")
         OmegaConf.update(config, key, value, merge=True, force_add=adds or override.is_force_add())
-
-
-def takes(group: str, node: dict[str, Any], key: str, user: Iterable[str]) -> bool:
-    """Whether a variant's constructor has this parameter, even if its YAML does not set it."""
-    try:
-        return key in parameters_of(resolve(group, node["_target_"], user))
-    except BadComponent:  # reported where it is built
-        return False

@@ -3,9 +3,6 @@
 Names joined by + are the variants of successive layers; a number before a name repeats it.  The pattern is repeated
 over all layers; if it ends in +... it may be cut at the last layer: attention=5window+mha+... .  Three dots after a
 name repeat that variant for all remaining layers instead: ffn=mlp+moe... .
-
-A configuration holds the settings of each variant by name, and under LAYERS the pattern as written or, once the number
-of layers is known, the variant of each layer.
 """
 
 import itertools
@@ -82,15 +79,12 @@ def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
 
 
 def _cut(items: list[Item], taken: int, layers: int) -> list[str]:
-    """The variant of each layer of a pattern that is repeated and cut at the last layer.
-
-    If the cut would drop a variant, the longest run is shortened.  Raises ValueError if there are too few layers.
-    """
+    """The variant of each layer of a repeated pattern, cut at the last layer.  Raises ValueError for too few layers."""
     period = itertools.chain.from_iterable(itertools.repeat(item.name, item.times or 0) for item in items)
     cut = list(itertools.islice(itertools.cycle(period), layers))
     if {*cut} == {item.name for item in items}:
         return cut
-    most = max(items, key=lambda item: item.times or 0)
+    most = max(items, key=lambda item: item.times or 0)  # the cut would drop a variant, so the longest run is shortened
     left, others = (most.times or 0) - (taken - layers), taken - (most.times or 0)
     if left < 1:
         starts = itertools.accumulate((item.times or 0 for item in items), initial=0)
@@ -140,7 +134,7 @@ def mapped(node: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, An
 def value_at(node: Any, path: list[str]) -> Any:
     """The value at a path in plain data, or None; in a pattern that of the first variant that has the key."""
     for name in path:
-        if isinstance(node, dict) and LAYERS in node:
+        if is_patterned(node):
             node = next((each for each in node.values() if isinstance(each, dict) and name in each), {})
         node = node.get(name) if isinstance(node, dict) else node[int(name)] if isinstance(node, list) else None
     return node
@@ -157,16 +151,15 @@ def chosen_at(node: Any, path: list[str]) -> Any:
     return ", ".join(f"{variant} {value}" for variant, value in found.items())
 
 
-def patterned(config: Config) -> Iterator[str]:
-    """The groups that change over the layers."""
-    return (group for group in COMPONENTS if is_patterned(getattr(config, group)))
+def patterned(config: Config) -> Iterator[tuple[str, Any]]:
+    """The groups that change over the layers, and their settings."""
+    return ((group, node) for group in COMPONENTS if is_patterned(node := getattr(config, group)))
 
 
 def over_layers(config: Config) -> tuple[Config, list[Problem]]:
     """The configuration with the variant of each layer in place of patterns, and problems of those that do not fit."""
     problems = []
-    for group in patterned(config):
-        node = getattr(config, group)
+    for group, node in patterned(config):
         text = node[LAYERS] if isinstance(node[LAYERS], str) else "+".join(node[LAYERS])
         if config.model.share_layers:
             message = f"layers that differ ({group}={text}) cannot share parameters"
@@ -182,20 +175,18 @@ def over_layers(config: Config) -> tuple[Config, list[Problem]]:
 
 def first_layers(config: Config, layers: int) -> Config:
     """The configuration cut to its first `layers` layers."""
-    for group in patterned(config):
-        node = getattr(config, group)
+    for group, node in patterned(config):
         config = config.with_value(group, node | {LAYERS: node[LAYERS][:layers]})
     return config.with_value("model.layers", layers)
 
 
 def fewest(config: Config, layers: int) -> int:
     """The least number of first layers, `layers` or more, that contain each variant of every pattern."""
-    for group in patterned(config):
-        names = getattr(config, group)[LAYERS]
-        layers = max(layers, *(names.index(name) + 1 for name in names))
+    for _, node in patterned(config):
+        layers = max(layers, *(node[LAYERS].index(name) + 1 for name in node[LAYERS]))
     return min(layers, config.model.layers)
 
 
 def folder_choice(config: Config, choices: dict[str, str]) -> dict[str, str]:
     """The choice of each group, with equal patterns spelled alike."""
-    return choices | {group: spelled(getattr(config, group)[LAYERS]) for group in patterned(config)}
+    return choices | {group: spelled(node[LAYERS]) for group, node in patterned(config)}

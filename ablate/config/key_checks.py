@@ -40,9 +40,8 @@ def study_problems(config: Config) -> list[Problem]:
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
     if wrong := wrong_margin(config.margin, config.step_equivalents):
         found.append(Problem("margin", wrong))
-    folder = Path(config.results_dir).absolute()
-    while not os.path.lexists(folder):
-        folder = folder.parent
+    path = Path(config.results_dir).absolute()
+    folder = next(each for each in (path, *path.parents) if os.path.lexists(each))
     if not folder.is_dir():
         found.append(Problem("results_dir", f"{folder} is not a folder; write another results_dir"))
     elif not config.dry_run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -66,13 +65,10 @@ def one_name(names: list[str]) -> str | None:
 
 
 def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
-    """Run `act` and return the exit code: that of its outcome, 2 (with a message) if refused, 130 after Ctrl-C.
-
-    With `as_json`, standard output is the JSON of the outcome, and the output of `act` is dropped.
-    """
+    """Run `act` and return the exit code: that of its outcome, 2 (with a message) if refused, 130 after Ctrl-C."""
     if not as_json:
         return _outcome_of(prog, act).code
-    with _silent():
+    with _silent():  # standard output is the JSON of the outcome alone
         outcome = _outcome_of(prog, act)
     print(document(prog, outcome), flush=True)
     return outcome.code
@@ -139,8 +135,6 @@ def plain(value: object) -> Any:
         return plain(value.to_dict("records"))
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -1,7 +1,6 @@
 """The code that a `_target_` may name: this package's, and that of packages which the user allowed on the command line.
 
-Files (results, studies, variants) can choose among these packages but cannot add any.  Nothing here needs torch.
-`components.resolve` checks what each group requires of a target in addition.
+Files can choose among these packages but cannot add any; `components.resolve` checks what each group requires, too.
 """
 
 import functools
@@ -97,10 +96,7 @@ def chosen_class(group: str, key: str, word: object) -> Any:
 
 
 def locate(target: object, packages: tuple[str, ...]) -> Any:
-    """Import the class or function that a `_target_` names.  Raises BadTarget.
-
-    It must be defined in one of `packages`: names that a module merely imports from elsewhere are refused.
-    """
+    """Import the class or function that a `_target_` names, defined in one of `packages` itself.  Raises BadTarget."""
     if not isinstance(target, str) or not NAME.fullmatch(target) or not within(target.rpartition(".")[0], packages):
         raise BadTarget(f"{target!r} is not in {' or '.join(packages)}")
     module, _, name = target.rpartition(".")

@@ -130,7 +130,7 @@ def hold_equal(
         return cells, [], []
     if not groups:
         return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
-    if mixed := next((group for cell in cells for group in patterned(cell.config) if group in groups), None):
+    if mixed := next((group for cell in cells for group, _ in patterned(cell.config) if group in groups), None):
         return cells, [], [Problem("hold", f"{mixed} changes over the layers here; set its arguments, as {mixed}.KEY=")]
     try:
         own = [{group: arguments(cell, group) for group in groups} for cell in cells]
