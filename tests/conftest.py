@@ -61,6 +61,24 @@ def composed_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def memory_that_suffices() -> Iterator[Callable[..., float]]:
+    """No plan made in a test's own process estimates its cells' memory, half of what a plan costs, but in tests that
+    take `estimated`.  The commands that tests run do."""
+    from ablate.planning.checks import memory
+
+    real = memory.needed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "needed", lambda cell: 0.0)
+        yield real
+
+
+@pytest.fixture
+def estimated(memory_that_suffices: Callable[..., float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that estimate their cells' memory, as they do outside of tests."""
+    monkeypatch.setattr("ablate.planning.checks.memory.needed", memory_that_suffices)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def disks_that_never_fail() -> Iterator[None]:
     """No file of a test has to survive the machine: to wait for the disk is a third of what it takes to write one."""
     with pytest.MonkeyPatch.context() as patch:
@@ -130,6 +148,19 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ablate.planning.plan.try_out", lambda rows, checked, settings: [])
 
 
+@pytest.fixture(scope="module")
+def uncounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """Plans that count no FLOPs, a quarter of what they cost, and keep what they find in a cache of their own."""
+    from ablate.model import cost
+    from ablate.planning.checks import cache
+
+    folder, real = tmp_path_factory.mktemp("uncounted"), cost.forward_flops
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
+        patch.setattr(cache, "cache_folder", lambda: folder)
+        yield real
+
+
 def latest(*overrides: str) -> list[str]:
     """Overrides without the earlier ones of a key that is given again: the command line refuses those."""
     return list({text.partition("=")[0]: text for text in overrides}.values())
@@ -140,10 +171,34 @@ def plan(small: list[str]) -> Callable[..., Any]:
     """Plans a command line on the small text, as a new process would."""
     from ablate.planning.plan import Plan, plan_study
 
-    def planned(*overrides: str) -> Plan:
-        return plan_study(tuple(latest(*small, *overrides)))
+    def planned(*overrides: str, config_dir: str | None = None) -> Plan:
+        return plan_study(tuple(latest(*small, *overrides)), config_dir)
 
     return planned
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The configuration folder of the package `mistakes_of_mine`, which is importable meanwhile."""
+    from faulty_package import write
+
+    folder = tmp_path_factory.mktemp("mistakes")
+    sys.path.insert(0, str(folder))
+    yield str(write(folder))
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture
+def refused(plan: Callable[..., Any]) -> Callable[..., list[str]]:
+    """What is wrong with a command line on the small text, a line each."""
+    from ablate.planning.plan import PlanError
+
+    def told(*overrides: str, config_dir: str | None = None) -> list[str]:
+        with pytest.raises(PlanError) as error:
+            plan(*overrides, config_dir=config_dir)
+        return [str(problem) for problem in error.value.problems]
+
+    return told
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

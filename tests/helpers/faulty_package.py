@@ -1,4 +1,4 @@
-"""A package of a user's own in which every part is wrong in one way: what validation must find."""
+"""A package of a user's own in which most parts are wrong in one way, which validation must find, and others odd."""
 
 from pathlib import Path
 
@@ -183,6 +183,94 @@ class Spectral(nn.Module):
         return self.out(torch.fft.irfft(spectrum, n=n, dim=1)[:, : x.shape[1]].to(x.dtype))
 
 
+class Unmasked(nn.Module):
+    """Takes no mask."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+
+    def forward(self, x):
+        return x
+
+
+class Misshapen(Unmasked):
+    def forward(self, x, mask=None):
+        return x.view(7)
+
+
+class Square(nn.Module):
+    """No mistake: has no width."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.up = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        return self.up(x).square()
+
+
+class Rounded(nn.Module):
+    """No mistake: takes widths that are multiples of 24 alone."""
+
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.hidden = -(-hidden // 24) * 24
+        self.up, self.down = nn.Linear(dim, self.hidden), nn.Linear(self.hidden, dim)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
+class Dispatching(nn.Module):
+    """No mistake: experts that the router sends a token to or not."""
+
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.router = nn.Linear(dim, 4, bias=False)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, dim)) for _ in range(4)
+        )
+
+    def forward(self, x):
+        flat = x.flatten(0, -2)
+        p, chosen = self.router(flat).softmax(-1).max(-1)
+        y = torch.zeros_like(flat)
+        for i, expert in enumerate(self.experts):
+            at = (chosen == i).nonzero()[:, 0]
+            if len(at):
+                y = y.index_add(0, at, expert(flat[at]) * p[at, None])
+        return y.view_as(x)
+
+
+class ThirdIdle(nn.Module):
+    """Three maps, of which it uses two."""
+
+    def __init__(self, dim: int, hidden: int):
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(*ends) for ends in ((dim, hidden), (hidden, dim), (dim, dim)))
+
+    def forward(self, x):
+        return self.maps[1](self.maps[0](x).relu())
+
+
+class Skipping(PreNorm):
+    """No mistake: drops a layer now and then in training."""
+
+    rate = 1.0
+
+    def __init__(self, shape, sublayers, p: float):
+        super().__init__(shape, sublayers)
+        self.p = p
+
+    def wire(self, x, sublayers, norms):
+        dropped = self.training and float(torch.rand(())) < self.p * self.rate
+        return x if dropped else super().wire(x, sublayers, norms)
+
+
+class NeverSkipping(Skipping):
+    rate = 0.0
+
+
 class Drawing(LayerNorm):
     """Noise of its own generator, at evaluation, too."""
 
@@ -207,11 +295,14 @@ REST = {
     "norm": "eps: 1.0e-5",
     "residual": "",
 }
-GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral"]}
-GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"], "residual": ["Forgetful"]}
+GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral", "Dispatching", "ThirdIdle", "Square", "Rounded"]}
+GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"]}
+GROUPS["residual"] = ["Forgetful", "Skipping", "NeverSkipping"]
 GROUPS["norm"] = ["OverTime", "OverBatch", "Batchwise", "Windowwise", "Counting", "Far", "Unread", "Idle", "Single"]
-GROUPS["norm"] += ["Drawing", "Broken", "ByWidth", "Sampled"]
-OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Spectral": ""}
+GROUPS["norm"] += ["Drawing", "Broken", "ByWidth", "Sampled", "Unmasked", "Misshapen"]
+OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Rounded": "hidden: 20"}
+OWN |= dict.fromkeys(("Spectral", "Square", "Unmasked", "Misshapen"), "")
+OWN |= dict.fromkeys(("Dispatching", "ThirdIdle"), "hidden: 16") | dict.fromkeys(GROUPS["residual"][1:], "p: 0.0")
 
 
 def write(folder: Path) -> Path:

@@ -11,7 +11,7 @@ from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
-from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.plan import Plan
 from ablate.results.records import Cell, Matched
 
 pytestmark = pytest.mark.usefixtures("untried")
@@ -43,7 +43,7 @@ def brute_force(cell: Cell, how: str, target: float) -> int:
     What the first and the last of them cost is below and above the target, so that none is nearer beyond them.
     """
     width = cell.config.ffn["hidden"]
-    costs = {near: amount(cell, how, near) for near in range(max(1, width - 12), width + 13)}
+    costs = {near: amount(cell, how, near) for near in range(max(1, width - 8), width + 9)}
     assert (min(costs) == 1 or costs[min(costs)] < 0.99 * target) and costs[max(costs)] > 1.01 * target
     left = {near: round(abs(cost / target - 1), 12) for near, cost in costs.items()}
     eights = {near: value for near, value in left.items() if near % 8 == 0 and value <= 0.01}
@@ -70,18 +70,6 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
     assert reference.matched.difference == 0
 
 
-@pytest.mark.parametrize(
-    ("factor", "reference", "other"),
-    [("position", "rope", "learned"), ("residual", "pre", "post")],
-)
-def test_what_other_components_cost_is_made_up_for(plan, factor: str, reference: str, other: str) -> None:
-    words = [f"{factor}={reference},{other}", "data.context=40", "model.layers=2"]
-    equal, cells = by_label(plan("match=flops", *words))[other], by_label(plan("match=params", *words))
-    assert equal.config.ffn["hidden"] == 64 and equal.matched.difference == 0, "neither multiplies matrices"
-    cell, target = cells[other], amount(cells[reference], "params")
-    assert cell.config.ffn["hidden"] == brute_force(cell, "params", target) and target != amount(cell, "params", 64)
-
-
 def test_position_tables_count_and_embeddings_do_not(plan) -> None:
     cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
     assert cell.config.ffn["hidden"] > 64, "the table's parameters went into the FFN"
@@ -90,16 +78,16 @@ def test_position_tables_count_and_embeddings_do_not(plan) -> None:
 
 
 def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
-    shared = ["ffn=mlp,swiglu", "model.layers=3", "model.share_layers=true"]
+    shared = ["ffn=mlp,swiglu", "model.layers=2", "model.share_layers=true"]
     cell = by_label(plan("match=params", *shared))["swiglu"]
     assert cell.matched.value < 2 * (4 * 16**2 + 3 * 16 * cell.config.ffn["hidden"])
-    three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"].matched for n in (3, 1))
+    two, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"].matched for n in (2, 1))
     head = 2 * 16 * build_task(cell.config).vocab
-    assert three.value - head == pytest.approx(3 * (one.value - head))
+    assert two.value - head == pytest.approx(2 * (one.value - head))
 
 
 def test_every_stratum_has_its_own_reference(plan) -> None:
-    planned = plan("match=params", "ffn=mlp,swiglu", "model.dim=16,32", "optim.lr=1e-3,3e-3")
+    planned = plan("match=params", "ffn=mlp,swiglu", "model.dim=16,32", "optim.lr=1e-3,3e-3", "seeds=1")
     cells = planned.manifest.cells
     assert sum(cell.reference for cell in cells) == 4
     for cell in cells:
@@ -129,24 +117,15 @@ def test_a_cost_that_does_not_rise_ends_the_search() -> None:
     assert nearest_width(lambda width: 5, 6, 8) >= 8
 
 
-def test_steps_are_the_nearest_and_the_warm_up_goes_with_them(plan) -> None:
-    cells = by_label(plan("match=flops_total", "train.steps=1000", "optim.warmup=100", "train.batch_size=4,5"))
-    small, large = cells["train.batch_size=4"], cells["train.batch_size=5"]
-    assert small.config.train.steps == 1000 and large.config.train.steps == 800
-    assert large.config.optim.warmup == 80 and small.config.optim.warmup == 100
-    assert large.matched.difference == 0
-    assert large.config.train.eval_every == small.config.train.eval_every == 3
-    assert large.config.ffn == small.config.ffn
-
-
-def test_steps_make_the_flops_of_training_equal(plan) -> None:
+def test_steps_make_the_flops_of_training_equal_and_the_warm_up_goes_with_them(plan) -> None:
     planned = plan("match=flops_total", "ffn=mlp,swiglu", "train.steps=300", "optim.warmup=33")
     mlp, swiglu = planned.manifest.cells
     total = 300 * 4 * 16 * mlp.flops_per_token
     per_step = 4 * 16 * swiglu.flops_per_token
     steps = swiglu.config.train.steps
     assert steps == min(range(1, 1000), key=lambda n: abs(n * per_step - total)) != 300
-    assert swiglu.config.optim.warmup == math.floor(33 * steps / 300 + 0.5)
+    assert swiglu.config.optim.warmup == math.floor(33 * steps / 300 + 0.5) and mlp.config.optim.warmup == 33
+    assert swiglu.config.train.eval_every == mlp.config.train.eval_every == 3
     assert swiglu.matched.difference == pytest.approx(steps * per_step / total - 1)
     assert mlp.batches == swiglu.batches, "seeds pair all the same"
 
@@ -155,7 +134,6 @@ REFUSED = {
     "match=params ffn.hidden=32 norm=ln,rms": ["ffn.hidden", "match=params chooses it", "write match=none"],
     "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],
     "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
-    "match=flops_total model.dim=16,256 train.steps=3": ["match: model.dim=256", "at best, with train.steps=1"],
     "match=flops_total model.dim=16,32 train.steps=4": ["match: model.dim=32: −30.0 %", "at best, with train.steps=1"],
     "match=params ffn=mlp,none...+mlp model.dim=64 model.layers=6": ["match: none...+mlp", "ffn.hidden=", "own width"],
     "match=flops_total data.tokenizer=byte,char": ["match: data.tokenizer=char", "its data are not its reference's"],
@@ -163,45 +141,21 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("overrides", REFUSED)
-def test_a_match_that_cannot_be_is_refused_in_one_line(plan, overrides: str) -> None:
-    with pytest.raises(PlanError) as error:
-        plan(*overrides.split())
-    [problem] = error.value.problems
-    for word in REFUSED[overrides]:
-        assert word in str(problem)
+def test_a_match_that_cannot_be_is_refused_in_one_line(refused, overrides: str) -> None:
+    [line] = refused(*overrides.split())
+    assert all(word in line for word in REFUSED[overrides])
 
 
-@pytest.fixture
-def own_ffns(tmp_path, monkeypatch):
-    """A package with an FFN that has no width, and one that only takes widths that are multiples of 24."""
-    (tmp_path / "narrow.py").write_text(
-        "from torch import nn\n\n\nclass Square(nn.Module):\n    def __init__(self, dim: int):\n"
-        "        super().__init__()\n        self.up = nn.Linear(dim, dim)\n\n    def forward(self, x):\n"
-        "        return self.up(x).square()\n\n\nclass Rounded(nn.Module):\n"
-        "    def __init__(self, dim: int, hidden: int):\n        super().__init__()\n"
-        "        self.hidden = -(-hidden // 24) * 24\n        self.up = nn.Linear(dim, self.hidden)\n"
-        "        self.down = nn.Linear(self.hidden, dim)\n\n    def forward(self, x):\n"
-        "        return self.down(self.up(x).relu())\n"
-    )
-    (tmp_path / "conf" / "ffn").mkdir(parents=True)
-    for name, more in (("Square", ""), ("Rounded", "hidden: 20\n")):
-        text = f"# {name}: one of mine.\n_target_: narrow.{name}\n_partial_: true\n{more}"
-        (tmp_path / "conf" / "ffn" / f"{name.lower()}.yaml").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    return str(tmp_path / "conf")
+def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(plan, refused, faulty) -> None:
+    asked = ("user=[mistakes_of_mine]", "ffn=mlp,square")
+    [line] = refused(*asked, "match=params", config_dir=faulty)
+    assert "square has no width" in line and "write match=none" in line
+    assert plan(*asked, "match=flops_total", config_dir=faulty).manifest.cells[1].matched
 
 
-def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(small, own_ffns) -> None:
-    asked = (*small, "user=[narrow]", "ffn=mlp,square")
-    with pytest.raises(PlanError) as error:
-        plan_study((*asked, "match=params"), own_ffns)
-    [problem] = error.value.problems
-    assert "square has no width" in str(problem) and "write match=none" in str(problem)
-    assert plan_study((*asked, "match=flops_total", "study=x"), own_ffns).manifest.cells[1].matched
-
-
-def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ffns) -> None:
-    cell = by_label(plan_study((*small, "user=[narrow]", "ffn=mlp,rounded", "match=params"), own_ffns))["rounded"]
+def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(plan, faulty) -> None:
+    found = plan("user=[mistakes_of_mine]", "ffn=mlp,rounded", "match=params", config_dir=faulty)
+    cell = by_label(found)["rounded"]
     assert cell.config.ffn["hidden"] == 72, "of 48 and 72, for 64"
     assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell.notes)
 

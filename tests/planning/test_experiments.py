@@ -41,10 +41,11 @@ def cut_factors(name: str, tier: str | None) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str | None], Plan]]:
+def planned(tmp_path_factory: pytest.TempPathFactory, uncounted: object) -> Iterator[Callable[[str, str | None], Plan]]:
     """Plans a study file in a tier, once, but for what is measured on this machine.
 
-    All are planned at one layer where depth is no factor, and only files without results are tried out on small models.
+    All are planned at one layer where depth is no factor, without their FLOPs, since they match parameters alone; only
+    files without results are tried out on small models.
     """
     folder = tmp_path_factory.mktemp("experiments")
 

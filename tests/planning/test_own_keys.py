@@ -1,5 +1,6 @@
 """Arguments that a user's model form and optimiser have of their own: keys as those of any component are."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,8 @@ def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> An
         ("optim", "adamw", f"{name}.sgd", "momentum: 0.9"),
         ("schedule", "cosine", f"{name}.Root", "power: 0.5"),
     ]:
-        lines = (CONF / group / f"{variant}.yaml").read_text().splitlines()
-        kept = [line for line in lines if not line.startswith(("#", "_target_"))]
+        text = re.sub("_target_: .*", f"_target_: {target}\n{more}", (CONF / group / f"{variant}.yaml").read_text())
         (tmp_path / "conf" / group).mkdir(parents=True)
-        text = "\n".join([f"# Mine: {group}.", f"_target_: {target}", more, *kept])
         (tmp_path / "conf" / group / "mine.yaml").write_text(text)
 
     def planned(*words: str) -> Any:

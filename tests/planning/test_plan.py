@@ -1,29 +1,29 @@
 """Seeds, looks and confirmations of a study: planned for real, with results written by hand instead of trained."""
 
+import math
+from typing import Any
+
 import pytest
 from one_run import carry_out, write_plan
+from test_tuning import write
 
 from ablate.config.command import quoted
-from ablate.config.errors import PlanError
 from ablate.execution.launcher import launch
 from ablate.execution.pool import Order, line, order_of
 from ablate.planning.plan import Plan
-from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
-from ablate.results.run import Run
+
+pytestmark = pytest.mark.usefixtures("untried")
 
 
-def finish(planned: Plan, status: str = "done") -> int:
+def done(levels: dict[str, Any], lr: float, seed: int) -> float:
+    return 2.0 + (seed + len(levels["norm"])) % 3 / 100
+
+
+def finish(planned: Plan, score=done) -> int:
     """Write a result for every run that is to do, and conclude as after a sweep; the exit code."""
-    write_results(planned, status)
+    write(planned, score)
     return carry_out(planned, None, lambda: planned)
-
-
-def write_results(planned: Plan, status: str) -> None:
-    for i, path in enumerate(planned.todo):
-        final = {"test/loss": 2.0 + i % 3 / 100, "val/loss": 2.0} if status == "done" else {}
-        error = None if status == "done" else {"type": "X", "message": "x", "traceback": ""}
-        write_json(Run(planned.results, path).result_file, {"status": status, "final": final, "error": error})
 
 
 def test_seeds_are_numbered_or_listed(plan):
@@ -58,9 +58,9 @@ def test_what_is_done_is_not_to_do_and_failures_are_tried_again(plan):
     assert plan("norm=ln,rms", "seeds=2").todo == []
     assert len(plan("norm=ln,rms,bn", "seeds=3").todo) == 5, "a new variant and a new seed, and nothing else"
     more = plan("norm=ln,rms", "seeds=3")
-    assert finish(more, "failed") == 1
+    assert finish(more, lambda *_: None) == 1
     assert len(plan("norm=ln,rms", "seeds=3").todo) == 2
-    assert finish(plan("norm=ln,rms", "seeds=3"), "diverged") == 0, "a diverged run is a result"
+    assert finish(plan("norm=ln,rms", "seeds=3"), lambda *_: math.nan) == 0, "a diverged run is a result"
     assert plan("norm=ln,rms", "seeds=3").todo == []
 
 
@@ -91,7 +91,7 @@ def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
 
     def trained_meanwhile(_: Plan) -> None:
         write_plan(plan("norm=ln,rms", "seeds=1"))
-        write_results(running, "done")
+        write(running, done)
 
     assert carry_out(running, trained_meanwhile, lambda: running) == 0
     kept = read_manifest(running.results, running.manifest.study)
@@ -115,20 +115,11 @@ def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     assert other.seeds == [7], "a seed that was trained for any of the cells is not fresh"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "paired"),
-    [
-        (["optim.lr=1e-3,2e-3"], True),
-        (["norm=ln,bn"], True),
-        (["train.batch_size=2,4"], False),
-        (["data.context=8,16"], False),
-        (["seed.data=0,1"], False),
-        (["seed.init=0,1"], True),
-    ],
-)
-def test_pairing_is_decided_by_what_changes_the_batches(plan, overrides, paired):
-    batches = {cell.batches for cell in plan(*overrides).manifest.cells}
-    assert (len(batches) == 1) == paired
+def test_pairing_is_decided_by_what_changes_the_batches(plan):
+    paired = {"optim.lr=1e-3,2e-3": True, "norm=ln,bn": True, "seed.init=0,1": True}
+    paired |= dict.fromkeys(("train.batch_size=2,4", "data.context=8,16", "seed.data=0,1"), False)
+    cells = {sweep: plan(sweep, "seeds=1").manifest.cells for sweep in paired}
+    assert {sweep: first.batches == other.batches for sweep, (first, other) in cells.items()} == paired
 
 
 def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
@@ -143,20 +134,10 @@ def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
     assert path("seed.init=1", "seed.data=1") == path(), "a seed that is set to what it follows is the same run"
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["optim=adamw,lion"], True),
-        (["optim=adamw,lion", "optim.lr=1e-3,3e-3"], False),
-        (["optim=adamw,lion", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]"], False),
-    ],
-)
-def test_optimisers_at_one_learning_rate_are_remarked_upon(plan, words, told):
-    assert any("one learning rate" in note and "tune.key=optim.lr" in note for note in plan(*words).notes) == told
+def test_optimisers_at_one_learning_rate_are_remarked_upon(plan):
+    def told(*words: str) -> bool:
+        notes = plan("optim=adamw,lion", "seeds=1", *words).notes
+        return any("one learning rate" in note and "tune.key=optim.lr" in note for note in notes)
 
-
-def test_a_named_study_grows_but_is_not_replaced(plan):
-    finish(plan("norm=ln,rms", "study=mine", "seeds=3"))
-    assert len(plan("norm=ln,rms,bn", "study=mine", "seeds=3").todo) == 3
-    with pytest.raises(PlanError, match="mine holds 2 other cells"):
-        plan("ffn=gelu,swiglu", "study=mine")
+    assert told() and not told("optim.lr=1e-3,3e-3")
+    assert not told("tune.key=optim.lr", "tune.values=[1e-3,3e-3]")

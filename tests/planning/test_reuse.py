@@ -4,6 +4,7 @@ import os
 
 import pytest
 from conftest import ROOT, run_module
+from faulty_package import write as write_package
 from one_run import train_runs, write_plan
 
 import ablate.results.run_key
@@ -52,6 +53,7 @@ def notes(planned: Plan) -> str:
 
 
 RMS = "ablate.model.norm.RMSNorm"  # which attention may use, too
+pytestmark = pytest.mark.usefixtures("untried")
 SCALE = "ablate.model.norm.ScaleNorm"
 
 
@@ -158,49 +160,30 @@ def test_a_command_that_ends_later_brings_no_second_run_of_a_seed_into_the_study
     assert len({(run.cell, run.seed) for run in runs}) == len(runs) == 4
 
 
-HALF = """
-from torch import nn
-
-class Half(nn.LayerNorm):
-    def __init__(self, dim: int):
-        super().__init__(dim)
-
-    def forward(self, x, mask=None):
-        return super().forward(x) / 2
-"""
-
-
-@pytest.fixture
-def package(tmp_path) -> list[str]:
-    """A norm in a package of the user's own, and what chooses it."""
-    (tmp_path / "code" / "mine").mkdir(parents=True)
-    (tmp_path / "code" / "mine" / "norms.py").write_text(HALF)
-    (tmp_path / "conf" / "norm").mkdir(parents=True)
-    (tmp_path / "conf" / "norm" / "half.yaml").write_text("# Half.\n_target_: mine.norms.Half\n_partial_: true\n")
-    return ["user=[mine]", f"--config-dir={tmp_path / 'conf'}"]
-
-
-def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):
+def test_a_worker_goes_by_the_code_that_it_imported(small, tmp_path):
     """A process that planned before an edit trains by what it imported; one that starts after it refuses."""
+    conf, file = str(write_package(tmp_path)), str(tmp_path / "mistakes_of_mine.py")
     code = f"""
 import pathlib
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
+from faulty_package import write as write_package
 from one_run import train_runs, write_plan
 from ablate.execution.local import run_orders
 from ablate.execution.train_run import train_run
-plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})
+words = ("norm=bywidth", "seeds=2", "train.parallel=1", "user=[mistakes_of_mine]", *{small!r})
+plan = plan_study(words, {conf!r})
 write_plan(plan)
 first, second = plan.orders()
 assert train_run(first, lambda: False) == "done"
-file = pathlib.Path({str(tmp_path / "code" / "mine" / "norms.py")!r})
-file.write_text(file.read_text().replace("/ 2", "/ 3"))
+file = pathlib.Path({file!r})
+file.write_text(file.read_text().replace("dim**-0.5", "dim**-0.4"))
 assert [answer.status for answer in run_orders([second])] == ["failed"]
 result = Run(plan.results, plan.todo[1]).result()
 assert "changed after the plan was made" in result.error.message
 assert train_run(second, lambda: False) == "done"
 """
     (tmp_path / "edit.py").write_text(code)
-    path = os.pathsep.join([str(tmp_path / "code"), str(ROOT / "tests" / "helpers")])
+    path = os.pathsep.join([str(tmp_path), str(ROOT / "tests" / "helpers")])
     done = run_module("edit", cwd=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr

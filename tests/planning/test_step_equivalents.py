@@ -21,7 +21,6 @@ from ablate.config.schema import typed
 from ablate.evidence.equivalence import within
 from ablate.evidence.statistics import welch
 from ablate.evidence.step_equivalents import Worth, fieller, outside
-from ablate.planning.plan import PlanError
 from ablate.planning.rounds import with_steps
 from ablate.results import run_key
 from ablate.results.code_hash import Code
@@ -29,6 +28,7 @@ from ablate.results.manifest import read_manifest
 from ablate.results.study import load_study
 
 RATES = {0.001: 0.3, 0.01: 0.1}  # slopes by learning rate
+pytestmark = pytest.mark.usefixtures("untried")
 
 
 def noise(*key: int) -> float:
@@ -163,10 +163,9 @@ def test_the_warm_up_shrinks_only_where_it_would_not_end():
         (["norm=ln,rms", "train.steps=2"], "step_equivalents: train.steps=2 is too few"),
     ],
 )
-def test_nonsense_is_refused(plan, overrides, message):
-    with pytest.raises(PlanError, match=message) as error:
-        plan(*overrides, "step_equivalents=true")
-    assert len(error.value.problems) == 1
+def test_nonsense_is_refused(refused, overrides, message):
+    [line] = refused(*overrides, "step_equivalents=true")
+    assert line.startswith(message)
 
 
 def pairs(rng: np.random.Generator, n: int, worth: float, slope: float = -0.3) -> np.ndarray:
@@ -195,7 +194,7 @@ def test_the_interval_ends_where_a_t_test_turns_and_agrees_with_the_difference()
 
 
 def compared(tmp_path, slope: float, difference: float, spread: float = 0.002, bend: float = 0.0, **more) -> object:
-    """The effect of swiglu, and its study, where the reference's score moves by `slope` per unit of log(steps)."""
+    """The effect of swiglu where the reference's score moves by `slope` per unit of log(steps)."""
     sign, seeds = more.pop("sign", 1), more.pop("exchange_seeds", range(6))
 
     def score(levels: dict, seed: int) -> float:
@@ -210,8 +209,7 @@ def compared(tmp_path, slope: float, difference: float, spread: float = 0.002, b
     name = fabricate(
         tmp_path, {"ffn": ["mlp", "swiglu"]}, range(6), score, study="s", exchange="x", tasks=tasks, batches=batches
     )
-    study = load_study(tmp_path, name)
-    return evidence.effects(study).iloc[0]
+    return evidence.effects(load_study(tmp_path, name)).iloc[0]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -277,10 +275,8 @@ def test_what_cannot_be_told_is_said(tmp_path):
         (0.09, 0.06, 0.13, "worth 9 % [6, 13] more steps"),
         (-0.09, -0.13, -0.06, "worth 9 % [6, 13] fewer steps"),
         (0.0912, 0.085, 0.097, "worth 9.1 % [8.5, 9.7] more steps"),
-        (0.03, -0.02, 0.08, "worth 3 % [−2, 8] more steps"),
         (0.3, 0.2, 0.9, "worth more than 25 % [20, >25] more steps"),
         (-0.1, -0.3, 0.04, "worth 10 % [−4, >20] fewer steps"),
-        (-0.3, -0.4, -0.22, "worth more than 20 % fewer steps"),
         (0.01, -0.3, 0.3, "worth 1 % [<−20, >25] more steps"),
         (0.01, -1.0, math.inf, "not bounded in steps"),
         (-0.1, -1.0, -0.05, "worth 10 % [5, >20] fewer steps"),

@@ -12,7 +12,6 @@ from conftest import latest
 from one_run import sweep_here, write_plan
 
 from ablate.cli.preview import preview
-from ablate.config.errors import PlanError
 from ablate.planning import step_seconds
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.plan import plan_study
@@ -24,6 +23,7 @@ from analysis.case import case_of
 from analysis.writing import methods
 
 MATCH = "match=seconds"
+MINE = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
 Steps = Callable[..., list[str]]
 
 pytestmark = pytest.mark.usefixtures("untried")
@@ -48,13 +48,6 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return given
 
 
-def problem_of(call: Any) -> tuple[str, str]:
-    with pytest.raises(PlanError) as error:
-        call()
-    [problem] = error.value.problems
-    return problem.key, problem.message
-
-
 def test_cells_get_the_steps_that_take_their_references_seconds(plan: Any, steps: Steps) -> None:
     steps(mlp=[0.02], gelu=[0.01], swiglu=[0.03, 0.031, 0.0311])
     planned = plan("ffn=mlp,gelu,swiglu", MATCH, "train.steps=100", "optim.warmup=10")
@@ -72,7 +65,9 @@ def test_cells_get_the_steps_that_take_their_references_seconds(plan: Any, steps
     assert f"± {error * 100:.2g} % SE" in matched_text(planned.manifest)
 
 
-def test_what_differs_from_round_to_round_is_measured_longer_and_at_last_refused(plan: Any, steps: Steps) -> None:
+def test_what_differs_from_round_to_round_is_measured_longer_and_at_last_refused(
+    plan: Any, refused: Any, steps: Steps
+) -> None:
     """Against the reference of the same round: what slows both down is no error of their ratio."""
     asked = steps(mlp=[0.02, 0.08], swiglu=[0.04, 0.16])
     [_, cell] = plan("ffn=mlp,swiglu", MATCH, "train.steps=100").manifest.cells
@@ -81,8 +76,8 @@ def test_what_differs_from_round_to_round_is_measured_longer_and_at_last_refused
     plan("ffn=mlp,swiglu", MATCH, "train.steps=100")
     assert 6 < len(asked) < 18
     asked = steps(mlp=[0.02], swiglu=[0.04, 0.06])
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH))
-    assert len(asked) == 18 and key == "match" and "swiglu" in message and "match=flops_total" in message
+    [line] = refused("ffn=mlp,swiglu", MATCH)
+    assert len(asked) == 18 and line.startswith("match: ") and "swiglu" in line and "match=flops_total" in line
 
 
 def test_a_ratio_is_that_of_steps_in_the_same_rounds(plan: Any, steps: Steps) -> None:
@@ -116,63 +111,62 @@ def test_who_continues_a_study_takes_its_seconds_over(plan: Any, steps: Steps, w
 
 def test_a_confirmation_of_other_steps_takes_over_no_seconds(plan: Any, steps: Steps) -> None:
     steps(mlp=[0.02], swiglu=[0.04])
-    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
-    write_plan(plan(*asked))
+    write_plan(plan(*MINE))
     steps(mlp=[0.03], swiglu=[0.09])
     for more, seconds in ([], [0.02, 0.04]), (["train.batch_size=5"], [0.03, 0.09]):
-        cells = plan(*asked, "confirm=2", *more).manifest.cells
+        cells = plan(*MINE, "confirm=2", *more).manifest.cells
         assert [cell.step_seconds.seconds for cell in cells] == pytest.approx(seconds)
 
 
 def test_who_starts_the_same_study_meanwhile_joins_it(plan: Any, monkeypatch: pytest.MonkeyPatch, steps: Steps) -> None:
     steps(mlp=[0.02], swiglu=[0.04])
-    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
-    first = plan(*asked)
+    first = plan(*MINE)
 
     def slower(row: Cell, folder: Path) -> float:
         write_plan(first)
         return 0.03
 
     monkeypatch.setattr(step_seconds, "timed", slower)
-    assert {run.path for run in plan(*asked).manifest.runs} == {run.path for run in first.manifest.runs}
+    assert {run.path for run in plan(*MINE).manifest.runs} == {run.path for run in first.manifest.runs}
 
 
-def test_a_damaged_manifest_is_not_measured_anew(plan: Any, steps: Steps) -> None:
+def test_a_damaged_manifest_is_not_measured_anew(plan: Any, refused: Any, steps: Steps) -> None:
     """Its runs would be others, and those that ended would be none of them."""
     steps(mlp=[0.02], swiglu=[0.04])
-    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
-    first = plan(*asked)
+    first = plan(*MINE)
     write_plan(first)
     (first.results / "studies" / "mine" / "manifest.json").write_text("{")
     again = steps(mlp=[0.02], swiglu=[0.05])
-    for words in (asked, [*asked, "confirm=2"]):
-        key, message = problem_of(lambda words=words: plan(*words))
-        assert key == "study" and "mine/manifest.json" in message and "another name" in message and not again
+    for more in ([], ["confirm=2"]):
+        [line] = refused(*MINE, *more)
+        assert line.startswith("study: ") and "mine/manifest.json" in line and "another name" in line and not again
 
 
-def test_what_does_not_go_with_seconds_is_refused(plan: Any, steps: Steps) -> None:
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train.steps=6,60"], ["train.steps: ", MATCH]),
+        (["step_equivalents=true"], ["step_equivalents: ", MATCH]),
+        (["tune.key=model.dropout", "tune.values=[0,0.1]"], ["tune.key: ", MATCH, "optim"]),
+        (["train.steps=1"], ["match: ", "train.steps=1"]),  # which takes twice the reference's seconds
+        (["train.device=cuda"], ["match: ", "no GPU here"]),
+    ],
+)
+def test_what_does_not_go_with_seconds_is_refused(
+    refused: Any, steps: Steps, words: list[str], told: list[str]
+) -> None:
     steps(mlp=[0.02], swiglu=[0.04])
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "train.steps=6,60"))
-    assert key == "train.steps" and MATCH in message
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "step_equivalents=true"))
-    assert key == "step_equivalents" and MATCH in message
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "tune.key=model.dropout", "tune.values=[0,0.1]"))
-    assert key == "tune.key" and MATCH in message and "optim" in message
-    steps(mlp=[0.02], swiglu=[0.2])
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "train.steps=6"))
-    assert key == "match" and "train.steps=1" in message, "1 step takes 1.7 times the reference's seconds"
+    [line] = refused("ffn=mlp,swiglu", MATCH, *words)
+    assert line.startswith(told[0]) and all(word in line for word in told)
 
 
-def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "train.device=cuda"))
-    assert key == "match" and "no GPU here" in message
-
+def test_where_nothing_can_be_measured_it_says_so(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(call: Any) -> None:
         raise Failed("out of memory")
 
     monkeypatch.setattr(step_seconds, "run_in_subprocess", fails)
-    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH))
-    assert key == "match" and "no step of mlp" in message and "out of memory" in message
+    [line] = refused("ffn=mlp,swiglu", MATCH)
+    assert line.startswith("match: ") and "no step of mlp" in line and "out of memory" in line
 
 
 def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(small, tmp_path, monkeypatch, capsys):

@@ -16,6 +16,7 @@ from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
 RUN = 1 + 6 * 10 + 2 * 2 + 3  # six steps; evaluations at steps 0 and 3, then the last ones
+pytestmark = pytest.mark.usefixtures("untried")
 
 
 @pytest.fixture

@@ -16,13 +16,7 @@ from ablate.results.study import load_study
 from analysis.stats import tables
 
 TIMED = "timing=isolated"
-
-
-def problem_of(call: Any) -> tuple[str, str]:
-    with pytest.raises(PlanError) as error:
-        call()
-    [problem] = error.value.problems
-    return problem.key, problem.message
+pytestmark = pytest.mark.usefixtures("untried")
 
 
 def test_the_cells_of_a_seed_are_trained_in_turn_and_every_other_seed_backwards(plan: Any) -> None:
@@ -54,29 +48,32 @@ def test_shared_runs_are_said_to_be_trained_again_for_their_seconds(plan: Any) -
     assert not again.todo and "shared timing" not in notes(again)
 
 
-def test_what_could_not_hold_is_refused(plan: Any, small: list[str]) -> None:
-    key, message = problem_of(lambda: plan(TIMED, "train.parallel=2"))
-    assert key == "train.parallel" and TIMED in message and "one run at a time" in message
-    key, _ = problem_of(lambda: plan(TIMED, "data.path=null"))
-    assert key == "data.path", "the missing file alone: nobody wrote train.parallel"
-    key, message = problem_of(lambda: plan("timing=shared,isolated"))
-    assert "whole study" in message
-    _, message = problem_of(lambda: plan("timing=alone"))
-    assert "shared, isolated" in message
-    words = latest(*small, TIMED, "hydra/launcher=basic")
-    key, message = problem_of(lambda: ablate.plan(*words))
-    assert key == "timing" and "hydra/launcher" in message
-    key, message = problem_of(lambda: plan("tune.key=timing", "tune.values=[shared,isolated]"))
-    assert key == "tune.key" and "whole study" in message
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([TIMED, "train.parallel=2"], ["train.parallel: ", TIMED, "one run at a time"]),
+        ([TIMED, "data.path=null"], ["data.path: "]),  # the missing file alone: nobody wrote train.parallel
+        (["timing=shared,isolated"], ["timing", "whole study"]),
+        (["timing=alone"], ["timing: ", "shared, isolated"]),
+        (["tune.key=timing", "tune.values=[shared,isolated]"], ["tune.key: ", "whole study"]),
+    ],
+)
+def test_what_could_not_hold_is_refused(refused: Any, words: list[str], told: list[str]) -> None:
+    [line] = refused(*words)
+    assert line.startswith(told[0]) and all(word in line for word in told)
 
 
-def test_cells_that_come_later_are_not_timed_in_turn(plan: Any) -> None:
+def test_a_launcher_cannot_time_runs_alone(small: list[str]) -> None:
+    with pytest.raises(PlanError, match=r"timing: .*hydra/launcher"):
+        ablate.plan(*latest(*small, TIMED, "hydra/launcher=basic"))
+
+
+def test_cells_that_come_later_are_not_timed_in_turn(plan: Any, refused: Any) -> None:
     finish(plan("norm=ln,rms", "study=mine", "seeds=3", TIMED))
     assert plan("norm=ln,rms", "study=mine", "seeds=5", TIMED).todo, "further seeds are"
-    key, message = problem_of(lambda: plan("norm=ln,rms,none", "study=mine", TIMED))
-    assert key == "study" and "another name" in message
-    key, message = problem_of(lambda: plan("norm=ln,rms", "study=mine"))
-    assert key == "study" and "another name" in message
+    for words in (["norm=ln,rms,none", TIMED], ["norm=ln,rms"]):
+        [line] = refused(*words, "study=mine")
+        assert line.startswith("study: ") and "another name" in line
 
 
 def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_path, monkeypatch, capsys):

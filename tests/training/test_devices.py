@@ -133,6 +133,7 @@ def test_a_tier_for_gpus_is_planned_where_there_is_none_and_trained_where_one_is
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.usefixtures("estimated")
 def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., None], small: list[str]) -> None:
     machine(2, answer="[[80000000000, 70000000000, true], [1000000000, 900000000, true]]")
     words = latest(*small, "norm=ln", "train.device=cuda", "train.batch_size=100000")

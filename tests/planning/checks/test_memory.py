@@ -20,6 +20,8 @@ from ablate.planning.plan import Plan, PlanError
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from bench_memory import measured
 
+pytestmark = pytest.mark.usefixtures("estimated")
+
 
 def checked(small: list[str], *overrides: str) -> Checked:
     """A cell that has passed its own checks; nothing of it is tried out."""

@@ -1,47 +1,31 @@
-"""Cells that are tried out before training: seeded mistakes are found, and nothing that ships is accused."""
+"""Cells that are tried out before training: seeded mistakes are found, and nothing that is right is accused."""
 
 import dataclasses
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import faulty_package
 import pytest
-from conftest import latest
 from empty_task import Blank
 from model.test_variants import ALONE, CONTEXT, IN_FORMS, LM, SETTINGS, VOCAB, configuration, in_a_test, read
 
 from ablate.config.groups import defaults, groups
+from ablate.model import cost
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import cache, examine, preflight, small_models, validate
 from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
-from ablate.planning.plan import Plan, PlanError, check_study, plan_study
+from ablate.planning.checks.user_code import Place
+from ablate.planning.plan import PlanError, check_study, plan_study
 from ablate.results.code_hash import Code
 from ablate.training.vectors import is_pretrained
 
 MINE = "user=[mistakes_of_mine]"
 SAME = "make the same network"
+pytestmark = pytest.mark.usefixtures("uncounted")
 
 
-@pytest.fixture(scope="module")
-def conf(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The configuration folder of a package full of mistakes, which is importable meanwhile."""
-    folder = tmp_path_factory.mktemp("mistakes")
-    made = faulty_package.write(folder)
-    sys.path.insert(0, str(folder))
-    yield str(made)
-    sys.path.remove(str(folder))
-
-
-def planned(small: list[str], conf: str | None, *overrides: str) -> Plan:
-    return plan_study(tuple(latest(*small, *overrides)), conf)
-
-
-def refused(small: list[str], conf: str | None, *overrides: str) -> list[str]:
-    with pytest.raises(PlanError) as error:
-        planned(small, conf, *overrides)
-    return [str(problem) for problem in error.value.problems]
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User code that is tried out in this process, which is a third cheaper than one of its own for each question."""
+    monkeypatch.setattr(Place, "own", True)
 
 
 SEPARATE = "design=one_at_a_time"
@@ -51,12 +35,12 @@ MISTAKES = {
         ["norm.strength=1 and norm.strength=2", SAME],
         ["position=rope and position=fixedbase", SAME],
     ],
-    f"norm=ln,overtime,overbatch,counting,idle attention=mha,offbyone,odd,edge {SEPARATE}": [
+    f"norm=ln,overtime,overbatch,counting,idle attention=mha,odd,edge {SEPARATE}": [
         ["norm: mistakes_of_mine.OverTime looks ahead"],
         ["norm: mistakes_of_mine.OverBatch mixes rows"],
         ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
         ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
-        *([f"attention: mistakes_of_mine.{name} looks ahead"] for name in ("OffByOne", "Odd", "Edge")),
+        *([f"attention: mistakes_of_mine.{name} looks ahead"] for name in ("Odd", "Edge")),
     ],
     f"norm=ln,far residual=pre,forgetful eval.lengths=[24] {SEPARATE}": [
         ["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"],
@@ -66,8 +50,8 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("overrides", MISTAKES)
-def test_seeded_mistakes_are_found_a_line_each(overrides: str, small: list[str], conf: str) -> None:
-    found = refused(small, conf, MINE, *overrides.split())
+def test_seeded_mistakes_are_found_a_line_each(overrides: str, refused: Any, faulty: str, here: None) -> None:
+    found = refused(MINE, *overrides.split(), config_dir=faulty)
     assert len(found) == len(MISTAKES[overrides]), found
     for line, words in zip(found, MISTAKES[overrides], strict=True):
         assert "\n" not in line and all(word in line for word in words), found
@@ -76,52 +60,73 @@ def test_seeded_mistakes_are_found_a_line_each(overrides: str, small: list[str],
 MUP = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32")
 
 
-def test_first_values_that_go_by_the_width_are_refused_under_mup(small: list[str], conf: str) -> None:
+def test_first_values_that_go_by_the_width_are_refused_under_mup(plan, refused, faulty, monkeypatch):
     """Whoever wrote them: no rule can see from their shape how they are made."""
+    monkeypatch.setattr(preflight, "_tried", lambda *_: {"problems": [], "notes": [], "signature": None})
     for words in ([MINE, "norm=bywidth"], ["norm=scale"]):
-        [line] = refused(small, conf, *words, *MUP)
+        [line] = refused(*words, *MUP, config_dir=faulty)
         assert line.startswith("parametrization: has no rule for blocks.0.norms.0.weight,")
-    assert planned(small, conf, MINE, "norm=bywidth", "model.dim=32").todo
-    assert planned(small, conf, MINE, "norm=sampled", *MUP).todo
+    assert plan(MINE, "norm=bywidth", "model.dim=32", config_dir=faulty).todo
+    assert plan(MINE, "norm=sampled", *MUP, config_dir=faulty).todo
 
 
-def test_at_the_base_width_two_parametrizations_are_one_network_and_the_plan_says_so(small: list[str]) -> None:
-    plan = planned(small, None, "parametrization=standard,mup", "model.dim=64,128")
-    [note] = [note for note in plan.notes if "are one network" in note]
+def test_at_the_base_width_two_parametrizations_are_one_network_and_the_plan_says_so(plan: Any, refused: Any) -> None:
+    made = plan("parametrization=standard,mup", "model.dim=64,128")
+    [note] = [note for note in made.notes if "are one network" in note]
     assert note.startswith("parametrization=standard and parametrization=mup are one network at model.dim=64, the base")
-    alone = refused(small, None, "parametrization=standard,mup", "model.dim=64")
-    assert len(plan.manifest.cells) == 4 and SAME in alone[0], "a sweep of nothing else compares nothing"
+    alone = refused("parametrization=standard,mup", "model.dim=64")
+    assert len(made.manifest.cells) == 4 and SAME in alone[0], "a sweep of nothing else compares nothing"
 
 
-def test_attention_that_ignores_the_padding_mask(small: list[str], conf: str) -> None:
+def test_attention_that_ignores_the_padding_mask(plan: Any, small: list[str], faulty: str) -> None:
     """Refused where the task pads; where nothing is padded it is only noted."""
     rest = [text for text in small if not text.startswith("data")]
     for form in ("decoder", "encoder_decoder"):
-        [line] = refused(rest, conf, MINE, "attention=blind", "data=copy", "data.length=6", f"model={form}")
-        assert line.startswith("attention: mistakes_of_mine.Blind reads padding")
-    notes = planned(small, conf, MINE, "attention=blind").notes
+        with pytest.raises(PlanError, match=r"^attention: mistakes_of_mine.Blind reads padding[^\n]*$"):
+            plan_study((*rest, MINE, "attention=blind", "data=copy", "data.length=6", f"model={form}"), faulty)
+    notes = plan(MINE, "attention=blind", config_dir=faulty).notes
     assert [note for note in notes if "Blind reads padding" in note and "pads nothing" in note]
 
 
-def test_parts_that_are_noted_and_not_accused(small: list[str], conf: str) -> None:
+def test_parts_that_are_noted_and_not_accused(plan: Any, faulty: str, here: None) -> None:
     """float32 where a part takes nothing else, and a note where nothing could be tried; parts that are never the same;
     rows that are mixed in training, which is a look ahead where later positions are mixed in."""
     norms = "norm=ln,bn,single,broken,drawing,batchwise,windowwise"
-    plan = planned(small, conf, MINE, norms, "attention=mha,trained", SEPARATE, "eval.lengths=[24]")
-    assert len(plan.manifest.cells) == 8
-    assert [note for note in plan.notes if "tried out" in note] == [
+    made = plan(MINE, norms, "attention=mha,trained", SEPARATE, config_dir=faulty)
+    assert len(made.manifest.cells) == 8
+    assert [note for note in made.notes if "tried out" in note] == [
         "norm=broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)",
-        *[note for note in plan.notes if "cannot be tried out" in note],
+        *[note for note in made.notes if "cannot be tried out" in note],
     ]
-    [drawing] = [note for note in plan.notes if "Drawing" in note]
+    [drawing] = [note for note in made.notes if "Drawing" in note]
     assert "mistakes_of_mine.Drawing gives other outputs for the same inputs" in drawing
-    mixing = {note.partition(": ")[0] for note in plan.notes if "mixes rows in training" in note}
+    mixing = {note.partition(": ")[0] for note in made.notes if "mixes rows in training" in note}
     assert mixing == {"norm=batchwise", "norm=windowwise"}
-    ahead = [note.partition(" looks ahead in training")[0] for note in plan.notes if "looks ahead" in note]
+    ahead = [note.partition(" looks ahead in training")[0] for note in made.notes if "looks ahead" in note]
     assert [note.partition(": ")[0] for note in ahead] == ["norm=windowwise", "attention=trained"]
     assert ahead[1] == "attention=trained: mistakes_of_mine.Trained"
-    notes = planned(small, conf, MINE, "ffn=mlp,spectral", "data.context=64").notes
+    notes = plan(MINE, "ffn=mlp,spectral", "data.context=64", config_dir=faulty).notes
     assert not [note for note in notes if "ahead" in note or "tried out" in note]
+
+
+def test_dispatch_by_the_data_is_counted_on_an_example_and_experts_that_few_tokens_reach_are_not_accused(
+    plan, faulty, uncounted, monkeypatch
+):
+    monkeypatch.setattr(cost, "forward_flops", uncounted)
+    made = plan(MINE, "ffn=dispatching", config_dir=faulty)
+    [cell] = made.manifest.cells
+    assert [note for note in cell.notes if "one random example" in note] and cell.flops_per_token
+    assert not [note for note in made.notes if "never uses" in note]
+
+
+def test_a_part_that_nothing_reads_is_no_expert_for_having_a_number(refused: Any, faulty: str) -> None:
+    [line] = refused(MINE, "ffn=thirdidle", config_dir=faulty)
+    assert "never uses" in line and "maps.2.weight" in line and "maps.1" not in line
+
+
+def test_layers_that_are_dropped_rarely_are_another_network_and_ones_that_never_are_not(plan, refused, faulty, here):
+    assert plan(MINE, "residual=skipping", "residual.p=0.0,0.1", config_dir=faulty).todo
+    assert SAME in refused(MINE, "residual=neverskipping", "residual.p=0.0,0.1", config_dir=faulty)[0]
 
 
 SAME_RATES = {
@@ -131,8 +136,8 @@ SAME_RATES = {
 
 
 @pytest.mark.parametrize("overrides", SAME_RATES)
-def test_equal_learning_rates_under_two_names_are_refused(overrides: str, small: list[str]) -> None:
-    [line] = refused(small, None, *overrides.split(), "train.steps=40", "optim.lr=1e-3,2e-3")[:1]
+def test_equal_learning_rates_under_two_names_are_refused(overrides: str, refused: Any) -> None:
+    [line] = refused(*overrides.split(), "train.steps=40", "optim.lr=1e-3,2e-3")[:1]
     assert line.startswith(f"{SAME_RATES[overrides]} have the same learning rate at every step")
 
 
@@ -151,8 +156,8 @@ SAME_NETWORKS = {
 
 
 @pytest.mark.parametrize("overrides", SAME_NETWORKS)
-def test_one_network_under_two_names_is_refused(overrides: str, small: list[str]) -> None:
-    found = refused(small, None, *overrides.split())
+def test_one_network_under_two_names_is_refused(overrides: str, refused: Any) -> None:
+    found = refused(*overrides.split())
     assert all(("covers the context" in line) == ("window" in line.partition(SAME)[0]) for line in found)
     assert [line.partition(" make the same network")[0] for line in found] == SAME_NETWORKS[overrides]
 
@@ -160,7 +165,6 @@ def test_one_network_under_two_names_is_refused(overrides: str, small: list[str]
 DIFFERENT = [
     f"residual=pre,post model.dropout=0,0.1 train.batch_size=4,8 init=normal init.std=0.02,0.03 norm=rms "
     f"norm.eps=1e-5,1e-6 position=rope position.base=1000.0,10000.0 data.context=8,16 {SEPARATE}",
-    f"attention=mha,window,gqa attention.bias=false model.heads=4 data.context=64 {SEPARATE}",
     f"norm=powernorm norm.warmup=100,200 position=t5 position.max_distance=20,40 data.context=32 {SEPARATE}",
     f"norm=bn norm.momentum=0.1,0.2 schedule=wsd schedule.decay=0.2,0.4 optim.grad_clip=1,2 optim.warmup=1,2 "
     f"optim.lr=1e-3,2e-3 {SEPARATE}",
@@ -168,44 +172,43 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize("overrides", DIFFERENT)
-def test_what_differs_is_not_accused(overrides: str, small: list[str]) -> None:
-    assert len(planned(small, None, *overrides.split()).manifest.cells) > 2
+def test_what_differs_is_not_accused(overrides: str, plan: Any) -> None:
+    assert len(plan(*overrides.split()).manifest.cells) > 2
 
 
-def test_a_dropout_that_never_drops_is_the_network_without_it(small, tmp_path, monkeypatch):
+def test_a_dropout_that_never_drops_is_the_network_without_it(refused, tmp_path, monkeypatch):
     """Though with dropout the attention is computed in another order: its last bits are others."""
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
-    [said] = refused(small, None, "model.dropout=0,0.1")
+    [said] = refused("model.dropout=0,0.1")
     assert said.startswith(f"model.dropout=0 and model.dropout=0.1 {SAME}") and "agree but for rounding" in said
 
 
-def test_small_copies_accuse_nothing_that_differs_at_its_own_size(small: list[str]) -> None:
+def test_small_copies_accuse_nothing_that_differs_at_its_own_size(plan: Any) -> None:
     """The first 49 and 50 of 160 features are 10 of 32 alike: told apart by copies of the cells' own size."""
     sizes = ["model.dim=160", "model.heads=2", "norm=prms", "norm.share=0.305,0.31"]
-    assert len(planned(small, None, *sizes).manifest.cells) == 2
+    assert len(plan(*sizes).manifest.cells) == 2
 
 
-def test_the_same_data_under_two_names_are_refused(small: list[str], text: Path) -> None:
-    other = [entry for entry in small if not entry.startswith("data.path")]
-    found = refused(other, None, f"data.path={text}", "data.tokenizer=bpe", "data.vocab_size=null,1024")
+def test_the_same_data_under_two_names_are_refused(plan: Any, refused: Any) -> None:
+    found = refused("data.tokenizer=bpe", "data.vocab_size=null,1024")
     assert found[0].startswith("data.vocab_size=null and data.vocab_size=1024 give the same batches and held-out")
-    assert len(planned(small, None, "data.tokenizer=byte,char").manifest.cells) == 2
+    assert len(plan("data.tokenizer=byte,char").manifest.cells) == 2
 
 
-def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
-    plan = planned(small, None, "residual=pre,post", "norm=none", "allow_duplicates=true")
-    said = [note for note in plan.notes if SAME in note]
-    assert len(plan.manifest.cells) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
-    assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
+def test_duplicates_go_on_where_they_are_allowed(plan: Any, refused: Any) -> None:
+    made = plan("residual=pre,post", "norm=none", "allow_duplicates=true")
+    said = [note for note in made.notes if SAME in note]
+    assert len(made.manifest.cells) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
+    assert "is the same cell as" in refused("ffn=mlp,relu", "allow_duplicates=true")[0]
 
 
-def test_scaling_beyond_the_context_is_compared_where_lengths_are(small: list[str]) -> None:
+def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan: Any, refused: Any) -> None:
     """Equal while training is no duplicate where models are tested on longer sequences; else what to write is told."""
     sweep = ("+position.scaling=null,linear", "data.context=16", "seeds=1")
-    [line] = refused(small, None, *sweep, "eval.lengths=[8,16]")
+    [line] = refused(*sweep, "eval.lengths=[8,16]")
     assert SAME in line and "position.scaling" in line and "eval.lengths=[32]" in line
-    assert len(planned(small, None, *sweep, "eval.lengths=[8,32]").manifest.cells) == 2
+    assert len(plan(*sweep, "eval.lengths=[8,32]").manifest.cells) == 2
 
 
 def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
@@ -220,36 +223,21 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
     assert refuse_equal([rows[0], dataclasses.replace(rows[1], id="c1")], cells, False) == []
 
 
-def test_small_copies_are_large_enough_to_bite() -> None:
-    """A swept key is never made smaller, and batches are longer than any window."""
-    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6).with_value("eval.lengths", [8192])
-    config.attention["window"], config.ffn["hidden"] = 100, 1024
-    cell: Any = SimpleNamespace(config=config, task=Blank(50_000, 4096), budget=SimpleNamespace(core=10**6))
-    assert small_models.reach([cell]) == 101
-    made = small_models.small(cell, set(), 101)
-    assert made.config.model == dataclasses.replace(config.model, dim=64, layers=2, heads=4)
-    assert made.config.ffn["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
-    for key, value in {"model.dim": 256, "model.layers": 6, "ffn.hidden": 1024}.items():
-        whole = small_models.small(cell, {key}, 101).config.as_json()
-        assert whole[key.split(".")[0]][key.split(".")[1]] == value
-    assert made.beyond == 0, "a context of 4096 is tried out at 1024 positions, and no more are where it is tested"
-
-
 @pytest.mark.parametrize("group", ALONE)
-def test_every_variant_beside_all_others_passes(group: str, tmp_path: Path) -> None:
+def test_every_variant_beside_all_others_passes(group: str, plan: Any) -> None:
     """At sizes at which a window, groups of heads and pairs of features are still others."""
     untied = ["model.tie_embeddings=false"] * (group == "embedding")  # one of which is frozen, and so no head
     sizes = ["model.dim=32", "model.heads=4", "model.layers=1", "data.context=40", *untied]
-    rates = ["optim.lr=choice(1e-3,3e-3)"] * (group == "norm")
-    plan = planned([f"results_dir={tmp_path}", *sizes, *rates], None, f"{group}=glob(*)")
-    loud = [note for note in plan.notes if "loss at initialisation" in note]
+    rates = ["optim.lr=choice(1e-3,3e-3)"] * (group == "position")
+    found = plan(f"{group}=glob(*)", *sizes, *rates)
+    loud = [note for note in found.notes if "loss at initialisation" in note]
     assert len(loud) == (group == "init"), "torch's embeddings, tied, give logits of size 8"
     # A glob means each variant once (relu is another name of mlp), compared with the reference model's own.
-    assert {*plan.manifest.factors[group]} == {*groups()[group]} - {"relu"}
-    assert plan.manifest.reference == {group: defaults()[group]}
+    assert {*found.manifest.factors[group]} == {*groups()[group]} - {"relu"}
+    assert found.manifest.reference == {group: defaults()[group]}
     if rates:
-        assert plan.manifest.factors["optim.lr"] == [0.001, 0.003]
-        assert sum(cell.reference for cell in plan.manifest.cells) == 2, "one reference per stratum"
+        assert found.manifest.factors["optim.lr"] == [0.001, 0.003]
+        assert sum(cell.reference for cell in found.manifest.cells) == 2, "one reference per stratum"
 
 
 @pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS if form[0] != "bert"} - {LM}), ids=in_a_test)
@@ -259,7 +247,7 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
     task = Blank(VOCAB, CONTEXT, form[1], 5 if form[1] == "classification" else VOCAB)
     seen: list[tuple[Signature, dict[str, str]]] = []
     for cell in [cell for one, cell in IN_FORMS if one == form]:
-        config = configuration(cell | {"model": form[0]}, tie_embeddings=False)
+        config = configuration(cell | {"model": form[0]}, tie_embeddings=False, layers=1)
         if cell.get("attention") == "window":
             config.attention["window"] = 5
         if cell.get("attention") == "gqa":
@@ -282,20 +270,20 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
     return (len(texts) == 2 and texts[0] == texts[1]) or "relu" in (*first.values(), *second.values())
 
 
-def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(small, tmp_path, monkeypatch):
+def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(plan, tmp_path, monkeypatch):
     folder, made, counted, real, count = tmp_path / "cache", [], [], examine.examine, validate.count
     folder.mkdir()
     monkeypatch.setattr(cache, "cache_folder", lambda: folder)
     monkeypatch.setattr(preflight, "examine", lambda spec: made.append(spec) or real(spec))
     monkeypatch.setattr(validate, "count", lambda *cell: counted.append(cell) or count(*cell))
-    first = planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    first = plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == len(counted) == 2, "cells that differ in the optimiser share a copy, and a budget"
-    again = planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    again = plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == len(counted) == 2 and again.manifest.cells == first.manifest.cells
     for file in (folder / "preflight").iterdir():
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
-    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == len(counted) == 4
     monkeypatch.setattr(preflight, "code_of", lambda config: Code("other", {}))
-    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
