@@ -135,7 +135,7 @@ REFUSED = {
     "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],
     "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
     "match=flops_total model.dim=16,32 train.steps=4": ["match: model.dim=32: −30.0 %", "at best, with train.steps=1"],
-    "match=params ffn=mlp,none...+mlp model.dim=64 model.layers=6": ["match: none...+mlp", "ffn.hidden=", "own width"],
+    "match=params ffn=mlp,none...+mlp model.layers=5": ["match: none...+mlp", "ffn.hidden=", "own width"],
     "match=flops_total data.tokenizer=byte,char": ["match: data.tokenizer=char", "its data are not its reference's"],
 }
 
