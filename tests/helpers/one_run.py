@@ -3,10 +3,11 @@
 import dataclasses
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from unittest.mock import patch
 
 from ablate import api
-from ablate.cli.sweep import sweep
+from ablate.cli.sweep import Terminal, sweep
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import Plan, plan_study
 from ablate.results.manifest import renew_manifest
@@ -55,11 +56,17 @@ def rows_of(run: Run) -> list[dict]:
 def carry_out(
     plan: Plan, run_plan: Callable[[Plan], str | None] | None = None, replan: Callable[[], Plan] | None = None
 ) -> int:
-    """A plan carried out as by the command line: its exit code.  Without `run_plan` nothing is trained, without
-    `replan` there is one round.
+    """A plan carried out as by the command line, but for the live view and what `--json` prints: its exit code.
+
+    Without `run_plan` nothing is trained, without `replan` there is one round.
     """
     act, again = run_plan or (lambda plan: None), replan or (lambda: plan)
-    with patch.object(api, "run_plan", act), patch.object(api, "plan_next", lambda plan: again()):
+    with (
+        patch.object(api, "run_plan", act),
+        patch.object(api, "plan_next", lambda plan: again()),
+        patch.object(Terminal, "training", lambda terminal, plan: nullcontext()),
+        patch("ablate.cli.sweep.verdicts", lambda study: {}),
+    ):
         return sweep(plan).code
 
 
