@@ -106,7 +106,7 @@ def with_placebos(folder: Path) -> str:
 
     kinds = {"seed.placebo": [None, "ffn", "chaos"]}
     fabricate(folder, kinds, range(6), moved, study="fabricated-aa", placebo_of="fabricated")
-    name = fabricate(folder, GRID, range(5), placebos="fabricated-aa", timing="isolated")
+    name = fabricate(folder, GRID, range(5), placebos="fabricated-aa", timing="isolated", every=80)
 
     def costs(manifest: dict[str, Any]) -> None:
         for i, cell in enumerate(manifest["cells"]):
@@ -114,6 +114,7 @@ def with_placebos(folder: Path) -> str:
             cell["notes"] = ["of this cell alone"] * (i == 2)
 
     edit_manifest(folder, name, costs)
+    diagnosed(folder, name)
     (folder / "figures.yaml").write_text(f"labels: {json.dumps(SPELLED)}\ncolours: {{ffn: {{swiglu: green}}}}\n")
     return name
 
@@ -149,8 +150,7 @@ def with_lengths(folder: Path) -> str:
     return name
 
 
-def diagnosed(folder: Path) -> str:
-    name = fabricate(folder, GRID, range(3), every=80)
+def diagnosed(folder: Path, name: str) -> None:
     for run in read_manifest(folder, name).runs:
         file = Run(folder, run.path).metrics_file
         rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -158,7 +158,6 @@ def diagnosed(folder: Path) -> str:
             for depth, key in enumerate(("grad_norm/embed", "grad_norm/blocks.2", "attention_logit/blocks.10")):
                 row[f"diag/{key}"] = 30.0**depth + 1 / (1 + row["step"] + run.seed)
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return name
 
 
 def solved(folder: Path) -> str:
@@ -202,32 +201,31 @@ TWO = {"lm": TASK, "mqar": ACCURACY}
 NARROW = {
     "exchange": {"claims", "effects", "proxy", "curves"},
     "placebos": {"placebos", "main_effects", "interactions", "pareto", "seeds"},
-    "lengths": {"sensitivity", "depth", "extrapolation"},
+    "lengths": {"sensitivity", "extrapolation"},
     "solved": {"solved"},
 }
 BASIC = {
-    "curves": {"exchange", "lengths", "unpaired", "none ended", "one seed", "two tasks"},
-    "seeds": {"exchange", "placebos", "solved", "tuning", "none ended", "unpaired", "two tasks", "many"},
-    "effects": {"exchange", "lengths", "many", "skewed", "alone", "one seed", "none ended", "unpaired", "two tasks"},
-    "interactions": {"exchange", "lengths", "fraction", "many", "unpaired", "two tasks"},
-    "main_effects": {"exchange", "fraction", "many", "unpaired", "two tasks"},
+    "curves": {"exchange", "none ended", "one tuning seed", "two tasks"},
+    "seeds": {"solved", "unpaired", "two tasks", "many"},
+    "effects": {"exchange", "many", "skewed", "alone", "none ended", "unpaired", "two tasks"},
+    "interactions": {"exchange", "fraction", "unpaired", "two tasks"},
+    "main_effects": {"fraction", "unpaired", "two tasks"},
 }
+RATES = {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 SHOWN: dict[str, Callable[[Path], str]] = {
     "exchange": with_exchange,
     "placebos": with_placebos,
     "tuning": with_tuning,
     "lengths": with_lengths,
-    "diagnostics": diagnosed,
     "solved": solved,
     "looks": lambda at: fabricate(
         at, {"ffn": FFN}, range(8), sequential=AUTO, status=lambda v, s: lost(v, s).replace("running", "done")
     ),
     "many": many,
     "skewed": lambda at: fabricate(at, {"norm": ["ln", "rms"]}, range(14), skewed),
-    "tuning runs": lambda at: fabricate(at, {"norm": ["ln", "rms"]}, [10**6], tunes="other"),
+    "one tuning seed": lambda at: fabricate(at, RATES, [10**6], tunes="other"),
     "alone": lambda at: fabricate(at, {}, range(3)),
-    "one seed": lambda at: fabricate(at, {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}, [3]),
     "none ended": lambda at: fabricate(
         at, THREE, range(2), design="cumulative", status=lambda v, s: "diverged" if s else "failed"
     ),
@@ -246,12 +244,13 @@ def pages(folder: Path, name: str) -> str:
     """All that people read of one of the studies."""
     study = load_study(folder, SHOWN[name](folder))
     case = case_of(study, folder)
-    given = figures.edits(case)
+    narrow = NARROW.get(name, set())
+    wide = {figure for figure in figures.KINDS if name in BASIC.get(figure, {name})}
+    given = dataclasses.replace(figures.edits(case), figures=[each for each in figures.KINDS if each in wide | narrow])
     found = {"summary": summary(study, folder)}
     with matplotlib.rc_context(style.RC):
         case.drawn.update(figures.tables(case, given))
-        wide = {figure for figure in case.drawn if name in BASIC.get(figure, {name})}
-        for width, shown in ((6.75, wide), (3.3, NARROW.get(name, set()))):
+        for width, shown in ((6.75, wide), (3.3, narrow)):
             page = page_of(study.manifest, dataclasses.replace(given, width=width, caption=width < 4))
             for figure, table in [(figure, table) for figure, table in case.drawn.items() if figure in shown]:
                 found[f"{figure} {width}"] = "\n".join(described(figures.KINDS[figure].draw(table, page)))
