@@ -161,6 +161,13 @@ def uncounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
         yield real
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, texts and pages of an analysis alone: drawing takes longer than all the rest."""
+    monkeypatch.setattr("analysis.figures.write", lambda case, folder: [])
+    monkeypatch.setattr("analysis.gallery.write._draw", lambda trained, pictures: [])
+
+
 def latest(*overrides: str) -> list[str]:
     """Overrides without the earlier ones of a key that is given again: the command line refuses those."""
     return list({text.partition("=")[0]: text for text in overrides}.values())

@@ -99,29 +99,14 @@ def committed(folder: Path, *names: str) -> None:
         done("git", *command, folder=folder)
 
 
-def test_code_installed_below_a_repository_is_not_of_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ablate.execution import train_run as run_facts
-
-    for name in ("theirs.py", ".venv/run_facts.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    committed(tmp_path, "theirs.py")
-    for file, known in (("theirs.py", True), (".venv/run_facts.py", False)):
-        monkeypatch.setattr(run_facts, "__file__", str(tmp_path / file))
-        found = run_facts.git.__wrapped__()
-        assert (found is not None) == known and (found is None or len(found.commit) == 40)
-
-
-def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
+def test_a_commit_is_of_the_code_and_only_what_belongs_to_it_counts_as_a_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ablate.execution import train_run as run_facts
 
     def dirty() -> bool:
         found = run_facts.git.__wrapped__()
-        assert found is not None
+        assert found is not None and len(found.commit) == 40
         return bool(found.dirty)
 
     def write(name: str, text: str = "") -> Path:
@@ -130,9 +115,12 @@ def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
         file.write_text(text)
         return file
 
-    monkeypatch.setattr(run_facts, "__file__", str(write("ablate/execution/train_run.py")))
+    code = write("ablate/execution/train_run.py")
     write("notes.md")
     committed(tmp_path, ".")
+    monkeypatch.setattr(run_facts, "__file__", str(write(".venv/train_run.py")))
+    assert run_facts.git.__wrapped__() is None, "code that is installed below a repository is not of its commit"
+    monkeypatch.setattr(run_facts, "__file__", str(code))
     assert not dirty()
     write("paper/draft of mine.tex")
     mine = write("mine/norms.py")

@@ -26,10 +26,13 @@ def analysed() -> Path:
     looks = [{"seeds": [0, 1], "when": "2025-01-02T03:04:05+00:00"}]
     status = lambda levels, seed: "failed" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
     fabricate(results, GRID, range(4), status=status, looks=looks, question="Do gates help a narrow model?")
+    folder = results / "figures" / "fabricated"
+    folder.mkdir(parents=True)
+    (folder / "figures.yaml").write_text("subset: {figures: [effects, curves]}\n")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["--results-dir", str(results)]) == 0
     (results / "printed.txt").write_text(printed.getvalue())
-    return results / "figures" / "fabricated"
+    return folder
 
 
 def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:

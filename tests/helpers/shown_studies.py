@@ -67,6 +67,10 @@ def lost(levels: dict[str, Any], seed: int) -> str:
     return at.get((levels["ffn"], seed), "done") if levels.get("norm", "rms") == "rms" else "done"
 
 
+def lost_or_done(levels: dict[str, Any], seed: int) -> str:
+    return lost(levels, seed).replace("running", "done")
+
+
 def solving(levels: dict[str, Any], seed: int) -> float:
     """Shares of right answers: nearly all, with one seed of one variant at chance."""
     return 0.02 if (levels["position"], seed) == ("alibi", 3) else 0.985 + 0.001 * (seed % 4)
@@ -87,25 +91,23 @@ def with_exchange(folder: Path) -> str:
     kinds = {"train.steps": [STEPS, 640, 1000]}
     fabricate(folder, kinds, range(8), longer, study="fabricated-exchange", exchange_of="fabricated")
     margin = {"value": "2 %", "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    return fabricate(
-        folder,
-        {"norm": ["ln", "rms"], "ffn": FFN},
-        range(8),
-        score=longer,
-        status=lambda levels, seed: lost(levels, seed).replace("running", "done"),
-        claims=CLAIMS,
-        margin=margin,
-        exchange="fabricated-exchange",
-    )
+    options = {"claims": CLAIMS, "margin": margin, "exchange": "fabricated-exchange"}
+    return fabricate(folder, {"norm": ["ln", "rms"], "ffn": FFN}, range(8), longer, lost_or_done, **options)
 
 
-def with_placebos(folder: Path) -> str:
+def placebos_of(folder: Path) -> None:
+    """Placebo runs for a study that is called as usual: chaos alone moves less than an FFN that is drawn anew."""
+
     def moved(levels: dict[str, Any], seed: int) -> float:
         spread = {None: 0.0, "ffn": 0.012, "chaos": 0.003}[levels["seed.placebo"]]
         return 2.0 + 0.01 * seed + spread * float(np.random.default_rng([seed, 7]).normal())
 
     kinds = {"seed.placebo": [None, "ffn", "chaos"]}
     fabricate(folder, kinds, range(6), moved, study="fabricated-aa", placebo_of="fabricated")
+
+
+def with_placebos(folder: Path) -> str:
+    placebos_of(folder)
     name = fabricate(folder, GRID, range(5), placebos="fabricated-aa", timing="isolated", every=80)
 
     def costs(manifest: dict[str, Any]) -> None:
@@ -161,14 +163,8 @@ def diagnosed(folder: Path, name: str) -> None:
 
 
 def solved(folder: Path) -> str:
-    name = fabricate(
-        folder,
-        {"position": ["rope", "alibi", "nope"]},
-        range(6),
-        score=solving,
-        batches=lambda v: "b1" if v["position"] == "nope" else "b0",
-        tasks={"f0": ACCURACY},
-    )
+    factors, batches = {"position": ["rope", "alibi", "nope"]}, lambda v: "b1" if v["position"] == "nope" else "b0"
+    name = fabricate(folder, factors, range(6), solving, batches=batches, tasks={"f0": ACCURACY})
     for run in read_manifest(folder, name).runs:
         file = Run(folder, run.path).metrics_file
         rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -219,9 +215,7 @@ SHOWN: dict[str, Callable[[Path], str]] = {
     "tuning": with_tuning,
     "lengths": with_lengths,
     "solved": solved,
-    "looks": lambda at: fabricate(
-        at, {"ffn": FFN}, range(8), sequential=AUTO, status=lambda v, s: lost(v, s).replace("running", "done")
-    ),
+    "looks": lambda at: fabricate(at, {"ffn": FFN}, range(8), sequential=AUTO, status=lost_or_done),
     "many": many,
     "skewed": lambda at: fabricate(at, {"norm": ["ln", "rms"]}, range(14), skewed),
     "one tuning seed": lambda at: fabricate(at, RATES, [10**6], tunes="other"),

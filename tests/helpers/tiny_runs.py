@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import random
-import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,10 +20,10 @@ import pandas
 import torch
 from conftest import latest
 from fake_studies import TASK, fabricate, plain_score
+from shown_studies import CLAIMS, FFN, GRID
 from test_components import component
 from test_presets import preset_as_words
 
-from ablate.cli.summary import summary
 from ablate.config.components import resolve
 from ablate.config.compose import Composer
 from ablate.config.groups import groups, read_groups
@@ -76,8 +75,6 @@ SETTINGS = {
     "placebo": ["seed.placebo=chaos"],
     "characters": ["data.tokenizer=char"],
 }
-FFN = ["mlp", "gelu", "silu", "swiglu"]
-GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 def machine() -> dict[str, Any]:
@@ -132,7 +129,8 @@ def configurations(text: Path) -> Iterator[tuple[str, Config]]:
             chosen = component(group, variant) | NARROW.get(variant, {})
             yield f"{group}={variant}", choosing(causal, group, chosen)
             target = resolve(group, chosen["_target_"])
-            if not getattr(target, "causal_only", False) and not hasattr(target, "vectors"):  # of a text
+            crosses = group != "ffn" and not getattr(target, "causal_only", False)  # an FFN sees single positions
+            if crosses and not hasattr(target, "vectors"):  # of a text
                 yield f"{group}={variant} encoder_decoder", choosing(crossing, group, chosen)
     for name, words in FORMS.items():
         yield name, configuration(text, *words)
@@ -198,17 +196,7 @@ def sometimes(levels: dict[str, Any], seed: int) -> str:
     return {("gelu", 2): "diverged", ("silu", 3): "failed", ("swiglu", 4): "missing"}.get((levels["ffn"], seed), "done")
 
 
-def claim(registered: bool = True, **words: Any) -> dict[str, Any]:
-    return {"claim": words, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
-
-
-CLAIMS = {
-    "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
-    "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
-    "late": claim(False, greater=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
-    "safe": claim(diverges_more=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
-    "theirs": claim(rank_correlates=[{"ffn": FFN}, [1.677, 1.679, 1.683, 1.636]]),
-}
+CLAIMED = {name: CLAIMS[name] for name in ("lower", "near", "late", "safe", "theirs")}
 TASKS_OF_ALL_KINDS = {
     "lm": TASK,
     "copy": TASK | {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": 1.4}},
@@ -235,7 +223,7 @@ MARGIN = {"value": 0.01, "written": "2025-01-01T00:00:00+00:00", "registered": T
 STUDIES: dict[str, dict[str, Any]] = {
     "real": {"factors": GRID, "seeds": range(8), "score": real_score},
     "margin": {"factors": GRID, "seeds": range(20), "score": real_score, "margin": MARGIN},
-    "claims": {"factors": {"ffn": FFN}, "seeds": range(6), "claims": CLAIMS, "status": sometimes},
+    "claims": {"factors": {"ffn": FFN}, "seeds": range(6), "claims": CLAIMED, "status": sometimes},
     "looks": {"factors": {"ffn": FFN}, "seeds": range(8), "sequential": {"looks": [5, 8, 12, 20], "at": 8, "max": 20}},
     "collapse": {"factors": {"norm": ["ln", "rms"]}, "seeds": range(20), "score": skewed, "margin": MARGIN},
     "crossing": {"factors": {"ffn": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003, 0.01]}, "score": at_rates},
@@ -261,14 +249,12 @@ def numbers_of(table: pandas.DataFrame) -> dict[str, list[Any]]:
 
 
 def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
-    """Every table of every study, by the two names, and the decimals that its summary says."""
+    """Every table of every study, by the two names."""
     found: dict[str, dict[str, list[Any]]] = {}
     for study, given in STUDIES.items():
         case = case_of(load_study(folder / study, fabricate(folder / study, **given)), folder / study)
         made = {"effects": case.effects, "cells": case.cells, "claims": case.claims} | dict(case.further)
         found |= {f"{study} {name}": numbers_of(table) for name, table in made.items() if len(table)}
-        decimals = re.findall(r"[−+-]?\d*\.\d+", summary(case.study, folder).replace("−", "-"))
-        found[f"{study} summary"] = {"said": [float(number) for number in decimals]}
     return found
 
 

@@ -26,7 +26,8 @@ from analysis.cli.main import main
 from analysis.sources import read, read_saved
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-FIGURES = [f"{name}.{kind}" for name in ("curves", "effects", "seeds") for kind in ("pdf", "png")]
+Capture = pytest.CaptureFixture[str]
+FIGURES = [f"{name}.{kind}" for name in ("curves", "effects") for kind in ("pdf", "png")]
 TABLES = ["runs.csv", "cells.csv", "effects.csv", "cells.md", "effects.md"]
 
 
@@ -41,13 +42,12 @@ def test_everything_is_written_and_listed() -> None:
     assert any(line.startswith("ffn: swiglu − mlp  −0.05") and line.endswith(end) for line in said)
 
 
-def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(tmp_path, capsys):
+def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(tmp_path, capsys, undrawn):
     from ablate.config.key_checks import TAKEN
     from analysis.cli.main import COMMANDS
 
     assert set(TAKEN) == set(COMMANDS)
     fabricate(tmp_path, {"norm": ["ln"]}, study="export", seeds=[0])
-    draw_effects_alone(tmp_path, "export")
     assert main(["--results-dir", str(tmp_path), "--", "export"]) == 0
     assert "files in" in capsys.readouterr().out and (tmp_path / "figures" / "export" / "report.md").exists()
 
@@ -79,25 +79,22 @@ def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
     assert ended.stdout.endswith("set()\n") and "--runs FILE" in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def analysed(**options: Any) -> str:
-        fabricate(tmp_path / str(len(list(tmp_path.iterdir()))), {"ffn": ["mlp", "swiglu"]}, **options)
-        newest = max(tmp_path.glob("[0-9]*"), key=lambda path: int(path.name))
-        assert main(["--results-dir", str(newest), "--to", str(folder)]) == 0
+def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: Capture, undrawn: None) -> None:
+    def analysed(results: Path, **options: Any) -> str:
+        fabricate(results, {"ffn": ["mlp", "swiglu"]}, **options)
+        assert main(["--results-dir", str(results), "--to", str(folder)]) == 0
         return capsys.readouterr().out
 
     folder = tmp_path / "to"
-    folder.mkdir()
-    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
     lost = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
-    assert "removed" not in analysed(status=lost)
+    assert "removed" not in analysed(tmp_path / "first", status=lost)
     mine = folder / "divergence.png"
     mine.write_text("of the user")
     (folder / "losses.tex").write_text("edited by hand")
     assert (folder / "losses.md").exists()
-    said = analysed()
+    said = analysed(tmp_path / "second")
     assert "removed, of an earlier analysis: losses.md\n" in said
-    assert not (folder / "losses.md").exists() and (folder / "effects.png").exists()
+    assert not (folder / "losses.md").exists() and (folder / "effects.md").exists()
     assert mine.read_text() == "of the user" and (folder / "losses.tex").read_text() == "edited by hand"
 
 
@@ -124,7 +121,7 @@ def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(tmp_path, capsys
     assert after["effects.pdf"].endswith(b"%%EOF\n") and after["effects.png"].endswith(b"IEND\xaeB`\x82")
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refused(capsys: Capture, *arguments: str) -> str:
     """The one line with which a command line is refused."""
     assert main(list(arguments)) == 2
     said = capsys.readouterr()
@@ -132,7 +129,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return said.err
 
 
-def test_no_results_folder_no_study_and_no_place_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_results_folder_no_study_and_no_place_to_write(tmp_path: Path, capsys: Capture) -> None:
     assert f"no study in {tmp_path}" in refused(capsys, "--results-dir", str(tmp_path))
     assert f"no results folder at {tmp_path}/none" in refused(capsys, "--results-dir", f"{tmp_path}/none")
     assert not (tmp_path / "none").exists()
@@ -150,20 +147,17 @@ def test_no_results_folder_no_study_and_no_place_to_write(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     "content", ["{", "[]", "{}", '{"study": "x", "cells": [], "runs": [], "seeds": [], "factors": {}}']
 )
-def test_corrupt_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+def test_corrupt_manifest(tmp_path: Path, capsys: Capture, content: str) -> None:
     fabricate(tmp_path, GRID)
     manifest = study_folder(tmp_path, "fabricated") / "manifest.json"
     manifest.write_text(content)
     assert str(manifest) in refused(capsys, "--results-dir", str(tmp_path))
 
 
-def test_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_option(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--result-dir", "results", "--nonsense"])
     assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
-
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -177,10 +171,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("kept") / name
 
 
-def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept: Path, capsys: Capture) -> None:
-    draw_effects_alone(Path("results"))
+def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept: Path, capsys: Capture, undrawn: None) -> None:
     assert main([str(kept)]) == 0 and "ffn: swiglu − mlp" in capsys.readouterr().out
-    assert (Path("results/figures/fabricated") / "effects.pdf").exists()
+    assert Path("results/figures/fabricated/report.html").exists()
     assert read(Path("results"), str(kept.absolute())).manifest == read_saved(kept).manifest
 
 
@@ -242,22 +235,19 @@ def test_a_figure_that_there_is_not_is_told(study: Study) -> None:
         analysis.plot(study, "placebos")
 
 
-def test_the_report_is_that_of_the_command(study: Study, tmp_path: Path) -> None:
-    draw_effects_alone(tmp_path)
-    shutil.copytree(tmp_path / "figures" / "fabricated", tmp_path / "other")
+def test_the_report_is_that_of_the_command(study: Study, tmp_path: Path, undrawn: None) -> None:
     page = analysis.report(study)
     assert page == tmp_path / "figures" / "fabricated" / "report.html"
     assert main(["--results-dir", str(tmp_path), "--to", str(tmp_path / "other")]) == 0
     files = {file.name for file in (tmp_path / "other").iterdir()}
-    assert {file.name for file in page.parent.iterdir()} == files and "effects.pdf" in files
+    assert {file.name for file in page.parent.iterdir()} == files and "effects.tex" in files
     assert page.read_text() == (tmp_path / "other" / "report.html").read_text()
 
 
-def test_kept_tables_are_not_written_over(study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_tables_are_not_written_over(study, tmp_path, monkeypatch, undrawn):
     write_tables(study, tmp_path / "kept")
     kept = ablate.load(tmp_path / "kept")
     with pytest.raises(Refused, match="which must stay as they are"):
         analysis.report(kept, tmp_path / "kept")
     monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "here"))
-    draw_effects_alone(tmp_path / "here")
     assert analysis.report(kept) == tmp_path / "here" / "figures" / "fabricated" / "report.html"

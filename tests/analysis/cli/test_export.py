@@ -9,7 +9,6 @@ import pytest
 from fake_studies import fabricate
 
 from ablate.results.study import load_study
-from analysis import sources
 from analysis.cli.main import main
 from analysis.escape import quoted, unquoted, written
 
@@ -70,14 +69,6 @@ def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None
     read = pandas.read_csv(written(frame, tmp_path / "x.csv"), keep_default_na=False)
     assert list(read) == ["'=head", "number"] and read["number"].tolist() == frame["number"].tolist()
     assert [unquoted(text) for text in read["'=head"]] == texts
-
-
-def test_labels_of_a_cumulative_design_are_no_formulas(tmp_path: Path) -> None:
-    fabricate(tmp_path, GRID, design="cumulative")
-    assert export(tmp_path) == 0
-    lines = (tmp_path / "figures" / "fabricated" / "runs.csv").read_text().splitlines()
-    assert any(",'+ swiglu," in line for line in lines) and not any(",+ " in line for line in lines)
-    assert sources.read(tmp_path, None).runs["label"].str.startswith("+ ").any()
 
 
 def test_levels_of_any_type_go_into_one_column(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from analysed_studies import case as shared_case
 from fake_studies import a_manifest, fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from shown_studies import claim
 
 from ablate import evidence
 from ablate.results.study import Study, load_study
@@ -24,7 +25,7 @@ from analysis.case.learning_curves import over_seeds
 from analysis.figures.draw import style
 from analysis.figures.draw.layout import legend
 from analysis.figures.draw.page import page_of
-from analysis.figures.draw.style import SIZE, fold, width_of
+from analysis.figures.draw.style import width_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 KINDS = figures.KINDS
@@ -48,10 +49,6 @@ def figure(name: str, study: Study, **edits: Any) -> Figure:
     """One figure of a study, with edits of its user."""
     given = Edits(figures=[name], caption=True, **edits)
     return KINDS[name].draw(figures.tables(case(study), given)[name], page_of(study.manifest, given))
-
-
-def forest(study: Study, **edits: Any) -> Figure:
-    return figure("effects", study, **edits)
 
 
 def line(axis: Axes, x: np.ndarray) -> bool:
@@ -96,7 +93,7 @@ def test_the_band_is_one_standard_deviation_where_every_seed_was_evaluated(tmp_p
 def test_a_decided_effect_is_never_cut_off(tmp_path: Path) -> None:
     study = made(tmp_path, {"ffn": FFN}, seeds=range(8))
     swiglu = evidence.effects(study).query("level == 'swiglu'").iloc[0]
-    axis = forest(study).axes[0]
+    axis = figure("effects", study).axes[0]
     assert swiglu["verdict"] == "better" and line(axis, swiglu[["low", "high"]].to_numpy(float))
     assert axis.get_xlim()[0] <= swiglu["low"]
 
@@ -125,7 +122,7 @@ def test_zero_finished_runs_say_so(tmp_path: Path) -> None:
     study = made(tmp_path, status=lambda levels, seed: "missing")
     assert "curves" not in figures.tables(case(study))
     assert "no finished run" in texts(figure("seeds", study))
-    assert "undecided: no seed has every run it needs" in texts(forest(study))
+    assert "undecided: no seed has every run it needs" in texts(figure("effects", study))
 
 
 TEXTS = [
@@ -137,35 +134,9 @@ TEXTS = [
 ]
 FFN_WRAP = ["mlp", "gelu", "swiglu"]
 CLAIMS = {
-    name: {"claim": claim, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    for name, claim in {
-        "gated_is_better": {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]},
-        "same": {"equivalent": [{"ffn": "gelu"}, {"ffn": "mlp"}], "margin": 0.02},
-    }.items()
+    "gated_is_better": claim(less=[{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]),
+    "same": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "mlp"}], margin=0.02),
 }
-
-
-@pytest.mark.parametrize("size", [SIZE, 7])
-def test_a_text_is_as_wide_as_it_is_drawn(size: float) -> None:
-    figure = Figure(figsize=(9, 1), dpi=style.DPI)
-    drawn = {text: figure.text(0, 0, text, fontsize=size, family="DejaVu Sans") for text in TEXTS}
-    figure.draw_without_rendering()
-    for text, each in drawn.items():
-        width = each.get_window_extent().width / style.DPI
-        assert width <= width_of(text, size) + 0.01 and width_of(text, size) <= 1.09 * width, text
-
-
-def test_letters_that_the_font_lacks_take_room() -> None:
-    assert width_of("注意力 + 😀") > width_of("a + a") and "".join(fold("注意力机制", 0.3).split()) == "注意力机制"
-
-
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("inches", [0.3, 0.7, 1.5, 9.0])
-def test_no_line_is_wider_than_its_room_and_no_letter_is_lost(text: str, inches: float) -> None:
-    folded = fold(text, inches)
-    assert all(width_of(line) <= inches for line in folded.split("\n"))
-    assert "".join(folded.split()) == "".join(text.split())
-    assert inches < 9 or folded == text  # what fits stays as it is, two spaces, too
 
 
 def made_wrap(tmp_path: Path, **options: Any) -> Case:

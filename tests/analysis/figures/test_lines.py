@@ -23,10 +23,9 @@ from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import log_x, log_y, numbers
+from analysis.figures.draw.axes import log_x, log_y
 from analysis.figures.draw.page import page_of
 from analysis.figures.kinds import curves
-from analysis.figures.kinds.extrapolation import trained_at
 from analysis.webpage.curve_data import series
 
 RATES = [1e-4, 1e-3, 1e-2]
@@ -157,13 +156,6 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
     best = table[table["best"]].set_index("facet")["x"]
     assert set(best["data=stdlib"]) == {1e-3} and set(best["data=dates"]) <= {1e-4, 1e-2}
     assert table["label"].str.contains("best at the edge at data=dates").all()
-
-
-def test_settings_are_written_in_one_form() -> None:
-    assert [trained_at(data) for data in ({"context": 18, "length": 8}, {"context": 64}, {})] == [8, 64, None]
-    assert numbers([0.001, 0.01, 3, 99_999]) == ["0.001", "0.01", "3", "99999"]
-    assert numbers([0, 9e-4, 0.003]) == ["0", "9e-4", "3e-3"] and numbers([1, 1e5]) == ["1e0", "1e5"]
-    assert numbers([-0.5, 0]) == ["-0.5", "0"] and numbers([1.25e-4]) == ["1.25e-4"]
 
 
 SECONDS = "SD over seeds; seconds"

@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT
 from fake_studies import fabricate, plain_score
 from PIL import Image
+from shown_studies import claim
 
 from ablate.config.groups import groups
 from ablate.config.schema import NAMED
@@ -27,7 +28,7 @@ from analysis.gallery.write import BEGIN, END
 
 Capture = pytest.CaptureFixture[str]
 FFN = {"ffn": ["mlp", "gelu", "swiglu"]}
-CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}, "registered": True}
+CLAIM = claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}], metric="test/loss")
 
 
 @pytest.fixture
@@ -57,12 +58,6 @@ def train(root: Path, tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return trained
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages and tables alone: drawing takes longer than all the rest."""
-    monkeypatch.setattr("analysis.gallery.write._draw", lambda trained, pictures: [])
 
 
 def gallery(root: Path, capsys: Capture) -> tuple[int, str]:
@@ -119,29 +114,22 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsy
     assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
 
 
-def test_what_is_plotted_stands_beside_its_figure_and_the_stamp_vouches_for_it(root, train, capsys):
-    folder = train()
-    gallery(root, capsys)
-    trained = next(each for file in study_files(root) for each in file.trained)
-    stamped = read_stamp((folder / "figures" / "effects.png").read_bytes())
-    assert stamped and stamped["command"] == "ablate analyse gallery" and stamped["study"] == "glu_variants"
-    table = pandas.read_csv(folder / "figures" / "effects.csv")
-    effects = trained.case.effects
-    assert table["mean"].to_numpy() == pytest.approx(effects["mean"].to_numpy(), rel=1e-9)
-    assert table["low"].to_numpy() == pytest.approx(effects["low"].to_numpy(), rel=1e-9)
-    for number in re.findall(r"-?\d+\.\d+", (folder / "figures" / "effects.csv").read_text()):
-        assert len(number.lstrip("-0.").replace(".", "")) <= 10, "what is equal on all machines"
-    assert main(["verify", str(folder / "figures" / "effects.png")]) == 0
-
-
-def test_a_figure_is_drawn_anew_only_for_other_data_or_other_drawing_code(root, train, capsys, monkeypatch):
+def test_a_figure_is_stamped_and_drawn_anew_only_for_other_data_or_drawing_code(root, train, capsys, monkeypatch):
     file = train() / "figures" / "effects.png"
     gallery(root, capsys)
+    stamped = read_stamp(file.read_bytes())
+    assert stamped and stamped["command"] == "ablate analyse gallery" and stamped["study"] == "glu_variants"
+    assert main(["verify", str(file)]) == 0
+    effects = next(each for found in study_files(root) for each in found.trained).case.effects
+    table, text = pandas.read_csv(file.with_suffix(".csv")), file.with_suffix(".csv").read_text()
+    assert table[["mean", "low"]].to_numpy() == pytest.approx(effects[["mean", "low"]].to_numpy(), rel=1e-9)
+    digits = [number.lstrip("-0.").replace(".", "") for number in re.findall(r"-?\d+\.\d+", text)]
+    assert digits and max(map(len, digits)) <= 10, "what is equal on all machines"
     with Image.open(io.BytesIO(file.read_bytes())) as image:
         from PIL.PngImagePlugin import PngInfo
 
         info = PngInfo()
-        for key, value in metadata(read_stamp(file.read_bytes()) or {}).items():
+        for key, value in metadata(stamped).items():
             info.add_text(key, value.replace('"analysis":"', '"analysis":"other'))
         image.convert("L").save(file, pnginfo=info)
     of_another_machine = file.read_bytes()
@@ -206,9 +194,9 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path, capsys: Capture
 def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_path: Path) -> None:
     factors = {f"optim.f{i}": list(range(9)) for i in range(6)}
     large = lambda levels, seed: plain_score(levels, seed) + 0.9 * (levels["optim.f5"] == 8)  # noqa: E731
-    name = fabricate(tmp_path, factors, range(5), large, design="one_at_a_time")
+    name = fabricate(tmp_path, factors, range(5), large, design="one_at_a_time", every=400)
     case = case_of(load_study(tmp_path, name), tmp_path)
-    table = figures.tables(case)["effects"]
+    table = figures.tables(case, figures.Edits(figures=["effects"]))["effects"]
     page = figures.page_of(case.study.manifest, figures.edits(case))
     drawn = figures.KINDS["effects"].draw(table, page)
     named = [text.get_text() for text in drawn.axes[0].get_yticklabels()]

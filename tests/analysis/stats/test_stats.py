@@ -107,12 +107,8 @@ def test_cells_that_were_tested_on_other_documents_have_no_such_interval(tmp_pat
     assert stats.documents(study, evidence.effects(study)) is None
 
 
-TASKS = {
-    "lm": TASK,
-    "copy": TASK
-    | {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(4)}},
-    "recall": TASK | {"title": "recall", "yardsticks": {"chance": 2.0}},
-}
+COPY = {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(4)}}
+TASKS = {"lm": TASK, "copy": TASK | COPY, "recall": TASK | {"title": "recall", "yardsticks": {"chance": 2.0}}}
 GAIN = {"lm": -0.1, "copy": 0.2, "recall": -0.1}  # of swiglu over mlp
 
 
@@ -131,29 +127,19 @@ def scaled(task: str, score: float) -> float:
 
 def several(tmp_path, tasks: list[str], n: int = 5):
     given = {name: TASKS[name] for name in tasks}
-    name = fabricate(
-        tmp_path,
-        {"ffn": ["mlp", "swiglu"], "data": tasks},
-        range(n),
-        task_score,
-        task=lambda levels: levels["data"],
-        batches=lambda levels: levels["data"],
-        tasks=given,
-    )
+    factors, of_task = {"ffn": ["mlp", "swiglu"], "data": tasks}, lambda levels: levels["data"]
+    name = fabricate(tmp_path, factors, range(n), task_score, task=of_task, batches=of_task, tasks=given, every=400)
     return load_study(tmp_path, name)
 
 
 def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path):
     study = several(tmp_path, ["lm", "copy"])
     table = stats.interactions(study)
-    gains = {
-        task: [
-            scaled(task, task_score({"data": task, "ffn": "swiglu"}, s))
-            - scaled(task, task_score({"data": task, "ffn": "mlp"}, s))
-            for s in range(5)
-        ]
-        for task in ("lm", "copy")
+    ends = {
+        (task, ffn): np.array([scaled(task, task_score({"data": task, "ffn": ffn}, s)) for s in range(5)])
+        for task, ffn in itertools.product(("lm", "copy"), ("mlp", "swiglu"))
     }
+    gains = {task: ends[task, "swiglu"] - ends[task, "mlp"] for task in ("lm", "copy")}
     expected = scipy_stats.ttest_ind(gains["copy"], gains["lm"], equal_var=False)
     row = table.set_index("task").loc["copy"]
     assert row["mean"] == pytest.approx(np.mean(gains["copy"]) - np.mean(gains["lm"]))
@@ -193,11 +179,10 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
     assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
 
 
-@pytest.mark.parametrize("means", [(0.4, 0.5, 0.6), (0.5, 0.5, 0.5)])
-def test_the_interval_of_few_runs_over_all_tasks_is_wide_enough(monkeypatch, means):
+def test_the_interval_of_few_runs_over_all_tasks_is_wide_enough(monkeypatch):
     """Of three runs of three tasks the plain percentiles hold the truth in 82 and 87 %."""
     monkeypatch.setattr(stats.multi_task, "RESAMPLES", 400)
-    rng, times = np.random.default_rng(0), 250
+    rng, times, means = np.random.default_rng(0), 250, (0.4, 0.5, 0.6)
     truth = scipy_stats.trim_mean(rng.normal(np.repeat(means, 50_000), 0.02), 0.25)
     spans = [stats.multi_task.bootstrap([rng.normal(mean, 0.02, 3) for mean in means], rng) for _ in range(times)]
     assert 0.91 < np.mean([low <= truth <= high for low, high in spans]) < 0.99
@@ -210,14 +195,9 @@ def test_one_task_has_no_tables_of_several(tmp_path):
 
 def solving(tmp_path, when: dict[str, list[int | None]]):
     """A study of an accuracy task whose runs reach 0.99 at given steps, or never."""
-    name = fabricate(
-        tmp_path,
-        {"norm": list(when)},
-        range(len(next(iter(when.values())))),
-        lambda levels, seed: 0.5,
-        tasks={"f0": TASKS["copy"]},
-        status=lambda levels, seed: "diverged" if (levels["norm"], seed) == ("rms", 5) else "done",
-    )
+    lost = lambda levels, seed: "diverged" if (levels["norm"], seed) == ("rms", 5) else "done"  # noqa: E731
+    seeds, tasks = range(len(next(iter(when.values())))), {"f0": TASKS["copy"]}
+    name = fabricate(tmp_path, {"norm": list(when)}, seeds, lambda levels, seed: 0.5, lost, tasks=tasks)
     study = load_study(tmp_path, name)
     by_label = {(label, seed): step for label, steps in when.items() for seed, step in enumerate(steps)}
     reached = [by_label[row.label, row.seed] for row in study.curves.itertuples()]
@@ -255,9 +235,8 @@ def side(steps, end=800):
     return pandas.DataFrame({"step": np.minimum(steps, end), "solved": steps <= end, "end": float(end)})
 
 
-@pytest.mark.parametrize(("runs", "studies"), [(5, 500), (15, 150)])
-def test_runs_that_do_not_belong_together_err_as_promised(runs, studies):
-    rng, wrong = np.random.default_rng(0), 0
+def test_runs_that_do_not_belong_together_err_as_promised():
+    rng, wrong, runs, studies = np.random.default_rng(0), 0, 5, 400
     for _ in range(studies):
         wrong += logrank(*(side(40 * np.ceil(rng.exponential(10, runs))) for _ in range(2))) <= 0.05
     assert 0.02 < wrong / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
@@ -317,18 +296,3 @@ def test_the_median_is_the_step_by_which_half_have_solved(tmp_path):
     assert stats.solved(solving(tmp_path / "none", {"ln": [None, None]})) is None
     table = stats.solved(solving(tmp_path / "half", {"ln": [400, 200, None, None], "rms": [120, 40, 200, 80]}))
     assert table["median"].tolist() == [400, 80]
-
-
-def test_sheets_write_each_number_with_its_own_ends_and_decimals():
-    effects = pandas.DataFrame({"label": "rms − ln", "mean": -0.05, "low": -0.08, "high": -0.03}, index=[0])
-    documents = effects.assign(documents=12, mean=-0.051, low=-0.053, high=-0.049)
-    about = {"variant": "rms", "task": "mqar", "n": 5, "gain": 0.31, "others": 0.12, "p_holm": 0.02}
-    tasks = pandas.DataFrame(about | {"mean": 0.19, "low": 0.184, "high": 0.196}, index=[0])
-    runs = {"variant": ["ln", "rms"], "runs": 10, "diverged": [0, 1], "tasks": 2}
-    together = pandas.DataFrame(runs | {"iqm": [0.71, 0.64], "low": [0.704, math.nan], "high": [0.716, math.nan]})
-    found = further_sheets({"documents": documents, "tasks": tasks, "aggregate": together}, effects)
-    assert [sheet.rows for sheet in found] == [
-        [["rms − ln", "−0.0500 [−0.0800, −0.0300]", "−0.0510 [−0.0530, −0.0490]", "12"]],
-        [["rms", "mqar", "5", "+0.3100", "+0.1200", "+0.1900 [+0.1840, +0.1960]", "0.020"]],
-        [["ln", "10", "0.7100 [0.7040, 0.7160]", "0"], ["rms", "10", "0.6400", "1"]],
-    ]

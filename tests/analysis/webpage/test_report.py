@@ -4,19 +4,18 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from analysed_studies import analysed
 from fake_studies import TASK, fabricate
+from shown_studies import claim
 
 from ablate.results.study import load_study
 from analysis import webpage
 from analysis.case import Case, case_of
 from analysis.cli.main import main
 from analysis.webpage.curve_data import POINTS, series
-from analysis.webpage.parts import data, script
 from analysis.webpage.parts import policy as policy_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -70,16 +69,9 @@ def analysed_folder() -> Path:
 def test_the_report_answers_what_a_reader_asks_and_says_nothing_twice(analysed: Path) -> None:
     found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     assert found.open == []
-    assert found.texts["h2"] == [
-        "Does it help?",
-        "What was compared?",
-        "How did training go?",
-        "What else do the figures show?",
-        "Can I trust it?",
-        "What went wrong, and what was left out?",
-        "Every run",
-        "How was this made?",
-    ]
+    asked = ["Does it help?", "What was compared?", "How did training go?", "Can I trust it?"]
+    asked += ["What went wrong, and what was left out?", "Every run", "How was this made?"]
+    assert found.texts["h2"] == asked
     said = "\n".join(text for texts in found.texts.values() for text in texts)
     assert "Do gates help a narrow model?" in said
     assert re.search(r"swiglu in place of mlp lowers the test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", said)
@@ -88,7 +80,6 @@ def test_the_report_answers_what_a_reader_asks_and_says_nothing_twice(analysed: 
     assert "shapes do not fit" in said and "2 of 16" not in said
     rows = [attributes for attributes in found.all("tr") if "data-status" in attributes]
     assert [row["data-status"] for row in rows].count("failed") == 2 and len(rows) == 16
-    found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     said = [text.strip() for text in found.texts["p"] if text.strip()]
     assert len(said) == len(set(said))
 
@@ -146,15 +137,6 @@ def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
     assert any(evil in cell["name"] for cell in data["cells"]) and data["metric"] == "val/<b>loss"
 
 
-def test_data_cannot_end_their_element() -> None:
-    nasty = {"</script>": ["<!--", "&lt;", "\u2028"]}
-    assert not re.search("[<>&]", data(nasty)) and json.loads(data(nasty)) == nasty
-    with pytest.raises(ValueError):
-        data([float("nan")])
-    with pytest.raises(ValueError):
-        script("x = '</script>'")
-
-
 @pytest.mark.parametrize("status", ["failed", "diverged", "running"])
 def test_a_study_without_a_number_has_its_report(tmp_path: Path, status: str) -> None:
     found = Parsed(written(tmp_path, fabricate(tmp_path, GRID, status=lambda levels, seed: status)))
@@ -199,9 +181,6 @@ def test_long_curves_keep_their_ends_and_extremes(tmp_path: Path) -> None:
 
 
 def test_claims_come_first_as_sentences_and_what_they_say_is_no_column(tmp_path: Path) -> None:
-    def claim(**said: Any) -> dict[str, Any]:
-        return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
     fabricate(tmp_path, GRID, claims={"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)})
     folder = tmp_path / "figures" / "fabricated"

@@ -38,56 +38,18 @@ def complaints(browser: Any) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser")]
 
 
-def requests(browser: Any) -> list[str]:
-    """Addresses that the page asked for since it was last asked, but for itself and what Chromium's own pages need."""
-    import json
-
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return [
-        address
-        for address in asked
-        if not address.endswith("report.html") and not address.startswith(("data:", "chrome:"))
-    ]
-
-
 def traces(browser: Any, kind: str) -> dict[int, bool]:
     """Which cells have a trace of a kind, and whether it is shown."""
     return {cell: visible for found, cell, visible in browser.execute_script(SHOWN) if found == kind}
 
 
-def legend(browser: Any, name: str) -> Any:
-    """The button of a cell."""
-    buttons = browser.find_elements("css selector", "#curves-legend button")
-    return next(button for button in buttons if button.text == name)
-
-
 def test_the_page_opens_offline_and_the_console_stays_silent(browser: Any, tmp_path: Path) -> None:
-    requests(browser)
     open_page(browser, written(tmp_path, fabricate(tmp_path, GRID)))
     assert browser.execute_script("return document.querySelectorAll('#curves-plot .scatterlayer .trace').length") > 0
     assert complaints(browser) == []
-    assert requests(browser) == []
-    assert (
-        browser.execute_script("return fetch('https://example.org/').then(() => 'fetched', () => 'refused')")
-        == "refused"
-    )
+    fetched = "return fetch('https://example.org/').then(() => 'fetched', () => 'refused')"
+    assert browser.execute_script(fetched) == "refused"
     assert any("Content Security Policy" in line for line in complaints(browser))
-
-
-def test_a_press_on_the_legend_hides_a_curve_and_another_brings_it_back(browser: Any, tmp_path: Path) -> None:
-    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID)))
-    button = legend(browser, "ln + swiglu")
-    assert traces(browser, "mean") == {0: True, 1: True, 2: True, 3: True}
-    button.click()
-    assert traces(browser, "mean") == traces(browser, "band") == {0: True, 1: False, 2: True, 3: True}
-    assert button.get_attribute("aria-pressed") == "false"
-    button.send_keys(" ")
-    assert traces(browser, "mean")[1] and button.get_attribute("aria-pressed") == "true"
-    browser.find_element("id", "curves-none").click()
-    assert not any(traces(browser, "mean").values())
-    browser.find_element("id", "curves-all").click()
-    assert all(traces(browser, "mean").values())
 
 
 def choose(browser: Any, name: str, value: str = "") -> None:
@@ -96,11 +58,10 @@ def choose(browser: Any, name: str, value: str = "") -> None:
     browser.find_element("css selector", at).click()
 
 
-def test_controls_change_axes_and_show_every_seed(browser: Any, tmp_path: Path) -> None:
+def test_the_legend_hides_curves_and_controls_change_axes_and_show_every_seed(browser: Any, tmp_path: Path) -> None:
     status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 1) else "done"  # noqa: E731
-    open_page(
-        browser, written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
-    )
+    study = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated")
+    open_page(browser, written(tmp_path, study))
     last = "return document.getElementById('curves-plot').data.find(t => t.meta.kind === 'mean').x.at(-1)"
     kind = "return document.getElementById('curves-plot')._fullLayout.yaxis.type"
     assert browser.execute_script(last) == 800 and browser.execute_script(kind) == "linear"
@@ -112,7 +73,16 @@ def test_controls_change_axes_and_show_every_seed(browser: Any, tmp_path: Path) 
     assert traces(browser, "end") == {1: True} and traces(browser, "run") == {1: True}
     choose(browser, "seeds")
     assert traces(browser, "run") == {0: True, 1: True}
-    assert complaints(browser) == []
+    button = browser.find_elements("css selector", "#curves-legend button")[1]
+    button.click()
+    assert traces(browser, "mean") == traces(browser, "band") == {0: True, 1: False}
+    assert button.get_attribute("aria-pressed") == "false"
+    button.send_keys(" ")
+    assert traces(browser, "mean")[1] and button.get_attribute("aria-pressed") == "true"
+    browser.find_element("id", "curves-none").click()
+    assert not any(traces(browser, "mean").values())
+    browser.find_element("id", "curves-all").click()
+    assert all(traces(browser, "mean").values()) and complaints(browser) == []
 
 
 def test_runs_sort_and_filter(browser: Any, tmp_path: Path) -> None:
@@ -159,20 +129,9 @@ EVIL = [
 
 
 def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None:
-    factors = {"norm": ["ln", *EVIL]}
-    status = lambda levels, seed: "diverged" if levels["norm"] == EVIL[5] else "done"  # noqa: E731
-    study = fabricate(
-        tmp_path,
-        factors,
-        status=status,
-        question=EVIL[0],
-        command=EVIL[1],
-        remarks=[EVIL[2], EVIL[5]],
-        versions={EVIL[0]: EVIL[1]},
-        tasks={"f0": TASK | {"metrics": {"<b>loss": "min"}}},
-    )
-    file = written(tmp_path, study)
-    open_page(browser, file)
+    told = {"question": EVIL[0], "command": EVIL[1], "remarks": [EVIL[2]], "versions": {EVIL[0]: EVIL[1]}}
+    tasks = {"f0": TASK | {"metrics": {"<b>loss": "min"}}}
+    open_page(browser, written(tmp_path, fabricate(tmp_path, {"norm": ["ln", *EVIL]}, tasks=tasks, **told)))
     assert complaints(browser) == []
     text = browser.find_element("tag name", "body").get_attribute("textContent")
     assert all(evil in text for evil in EVIL)
@@ -181,11 +140,6 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
     assert "val/<b>loss" in browser.execute_script(title)
     names = [button.text for button in browser.find_elements("css selector", "#curves-legend button span")]
     assert names[1:6] == [*EVIL[:5]] and names[0] == "ln (reference)"
-    assert browser.execute_script("return window.pwned") is None
-    count = (
-        "return ['img[src=x]', 'main b', 'main a', 'footer b', 'svg a'].map(s => document.querySelectorAll(s).length)"
-    )
-    assert browser.execute_script(count) == [0] * 5
-    assert len(browser.find_elements("css selector", "script:not([type])")) == 3
+    assert not browser.find_elements("css selector", "img[src=x], main b, main a, footer b, svg a")
     choose(browser, "seeds")
     assert browser.execute_script("return window.pwned") is None and complaints(browser) == []

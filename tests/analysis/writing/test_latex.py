@@ -1,5 +1,6 @@
 """LaTeX: every character that means something to TeX is escaped, tables have as many columns as they say."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def test_hostile_cells_make_a_table_all_the_same() -> None:
 )
 def test_the_tables_of_studies_parse(tmp_path: Path, options: dict[str, Any]) -> None:
     factors = {"norm": ["ln", "50%{x}"], "ffn": ["mlp", "a_b&c"]}
-    found = case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
+    found = case_of(load_study(tmp_path, fabricate(tmp_path, factors, every=400, **options)), tmp_path)
     written = tables.sheets(found)
     assert {each.name for each in written} >= {"effects", "particulars", "cells"}
     for each in written:
@@ -204,30 +205,18 @@ def test_names_are_valid_and_every_effect_and_cell_has_its_numbers(tmp_path: Pat
         assert {f"{stem}{field}" for field in ("Low", "High", "P", "N", "Sd", "Dz", "Verdict", "Lost")} <= read.keys()
 
 
-@pytest.mark.parametrize(
-    ("worth", "said"),
-    [(0.09, "+9 %"), (-0.1, "−10 %"), (0.41, "more than +25 %"), (float("inf"), "more than +25 %"),
-     (-1.0, "less than −20 %"), (float("nan"), "–")],
-)  # fmt: skip
-def test_steps_beyond_what_was_measured_have_no_number(worth: float, said: str) -> None:
-    assert latex_macros._worth(worth) == said
+def test_steps_beyond_what_was_measured_have_no_number_and_values_are_set_alike_in_text_and_formulas() -> None:
+    worths = {0.09: "+9 %", -0.1: "−10 %", 0.41: "more than +25 %", -1.0: "less than −20 %", math.nan: "–"}
+    assert {worth: latex_macros._worth(worth) for worth in worths} == worths
+    set_as = {"−1.6 %": r"\ensuremath{-}1.6 \%", "< 0.001": r"\ensuremath{<} 0.001", "undecided": r"\mbox{undecided}"}
+    set_as |= {"–": r"\mbox{--}", "3e-3": r"\mbox{3e-3}", "1,234": "1,234"}
+    assert {text: latex_macros.either_mode(text) for text in set_as} == set_as
 
 
 def test_what_is_withheld_has_no_number(tmp_path: Path) -> None:
     read = commands(case(tmp_path, **STUDIES[-1]))
     assert {read[f"ablFfnSwiglu{field}"] for field in ("Delta", "Low", "High", "P", "Sd", "Dz")} == {"--"}
     assert read["ablFfnSwigluVerdict"] == "withheld" and read["ablFfnSwigluLost"] == "6"
-
-
-def test_values_are_set_alike_in_text_and_in_formulas() -> None:
-    assert (
-        latex_macros.either_mode("−1.6 %") == r"\ensuremath{-}1.6 \%"
-        and latex_macros.either_mode("< 0.001") == r"\ensuremath{<} 0.001"
-    )
-    assert (
-        latex_macros.either_mode("undecided") == r"\mbox{undecided}" and latex_macros.either_mode("–") == r"\mbox{--}"
-    )
-    assert latex_macros.either_mode("3e-3") == r"\mbox{3e-3}" and latex_macros.either_mode("1,234") == "1,234"
 
 
 def test_names_that_would_be_equal_are_told_apart_and_a_worth_without_bounds_is_none(tmp_path: Path) -> None:
@@ -241,21 +230,10 @@ def test_names_that_would_be_equal_are_told_apart_and_a_worth_without_bounds_is_
     assert commands(found._replace(effects=wild))["ablFfnSwigluWorth"] == "--"
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("swiglu", "Swiglu"),
-        ("ln_std", "LnStd"),
-        ("relu2", "ReluTwo"),
-        ("optim.lr=0.001", "OptimLrZeroPointZeroZeroOne"),
-        ("1e-05", "OneEMinusZeroFive"),
-        ("-4+128", "MinusFourOneTwoEight"),
-        ("Delétang", "Deletang"),
-        ("∂∞", ""),
-    ],
-)
-def test_labels_are_spelled_in_letters(text: str, name: str) -> None:
-    assert latex_macros.spelled(text) == name
+def test_labels_are_spelled_in_letters() -> None:
+    names = {"ln_std": "LnStd", "relu2": "ReluTwo", "optim.lr=0.001": "OptimLrZeroPointZeroZeroOne", "∂∞": ""}
+    names |= {"1e-05": "OneEMinusZeroFive", "-4+128": "MinusFourOneTwoEight", "Delétang": "Deletang"}
+    assert {text: latex_macros.spelled(text) for text in names} == names
 
 
 @pytest.mark.parametrize("end", ["\n", "\x0b", "\u2028"], ids=ascii)
@@ -263,10 +241,6 @@ def test_labels_cannot_leave_their_comment(end: str, tmp_path: Path) -> None:
     found = case(tmp_path, {"ffn": ["mlp", f"x{end}\\input{{y}}"]})
     assert "ablFfnXInputYDelta" in commands(found)
     assert not any(line.startswith("\\input") for line in latex_macros.page(found).splitlines())
-
-
-def claim(claim: dict[str, Any], registered: bool = True) -> dict[str, Any]:
-    return {"claim": claim, "written": "2026-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
 
 
 def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
@@ -277,12 +251,8 @@ def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
     rows = [*found.effects.itertuples(), *found.claims.itertuples()]
     stems = [name.removesuffix("Delta") for name in read if name.endswith("Delta")]
     for stem, row in zip(stems, rows, strict=True):
-        shown = {
-            at: unboxed(latex_macros.either_mode(formatting.p_text(p)))
-            for at, p in row._asdict().items()
-            if at[:1] == "p"
-        }
-        assert read[f"{stem}P"] == shown["p_holm" if row.family else "p_bh"]
+        p = row.p_holm if row.family else row.p_bh
+        assert read[f"{stem}P"] == unboxed(latex_macros.either_mode(formatting.p_text(p)))
     for table in (found.effects, found.claims):
         seen = table[table["family"] & (table["p_holm"] > 1.5 * table["p"]) & (table["p"] > 0.01)]
         assert len(seen), "or raw p would do"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fake_studies import fabricate
+from shown_studies import claim
 
 from ablate.results.study import load_study
 from analysis.case import case_of
@@ -38,12 +39,7 @@ PAPERS = {
     "user=@misc{x": {"xiong2020layer": {"author": "Xiong, Ruibin", "title": "On $x^2$", "year": "2020"}},
 }
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-CLAIM = {
-    "claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"},
-    "written": "2026-01-01T00:00:00+00:00",
-    "registered": True,
-    "earlier": [],
-}
+CLAIM = claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}], metric="test/loss")
 STUDIES: dict[str, dict[str, Any]] = {
     "plain": {"factors": GRID, "seeds": range(6), "claims": {"a_b%": CLAIM}, "papers": PAPERS},
     "hostile": {"factors": {"user.k_y%": HOSTILE, "ffn": ["mlp", "swiglu"]}, "papers": PAPERS},
@@ -53,7 +49,6 @@ STUDIES: dict[str, dict[str, Any]] = {
         "seeds": range(5),
         "status": lambda levels, seed: "diverged" if levels["optim.lr"] == 1e-2 and seed % 2 else "done",
     },
-    "single": {"factors": GRID, "seeds": [0]},
 }
 PAPER = r"""\documentclass[%s]{article}
 \usepackage[T1]{fontenc}

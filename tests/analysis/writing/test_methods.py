@@ -33,7 +33,7 @@ Change = Callable[[dict[str, Any]], None]
 
 def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, change: Change | None = None, **options: Any) -> Case:
     """A fabricated study whose cells have the settings that a sweep would give them."""
-    name = fabricate(tmp_path, factors, **options)
+    name = fabricate(tmp_path, factors, every=400, **options)
 
     def written(manifest: dict[str, Any]) -> None:
         for cell in manifest["cells"]:
@@ -133,20 +133,10 @@ def test_the_rule_of_divergence_is_the_trainers(tmp_path: Path) -> None:
 
 
 def test_what_seeds_do_not_change_is_not_said_to_follow_them(tmp_path: Path) -> None:
-    def held(**seeds: int | None):
-        def change(manifest: dict[str, Any]) -> None:
-            for cell in manifest["cells"]:
-                cell["config"]["seed"] = {"init": None, "data": None} | seeds
-
-        return change
-
-    free, init, data = "keyed by seed and parameter name", "those of seed 0 in every run", "those of seed 7, so that"
-    for found, told in (
-        (said(tmp_path, study="free", change=held()), (True, False, False)),
-        (said(tmp_path, study="init", change=held(init=0)), (False, True, False)),
-        (said(tmp_path, study="data", change=held(data=7)), (True, False, True)),
-    ):
-        assert tuple(part in found for part in (free, init, data)) == told, found
+    parts = ("keyed by seed and parameter name", "those of seed 0 in every run", "those of seed 7, so that")
+    for key, value, told in (("init", None, [0]), ("init", 0, [1]), ("data", 7, [0, 2])):
+        text = said(tmp_path, study=f"{key}-{value}", change=in_cells("seed", key, value))
+        assert [i for i, part in enumerate(parts) if part in text] == told, text
 
 
 def test_a_rate_that_never_rose_to_its_peak_does_not_fall(tmp_path: Path) -> None:
@@ -156,9 +146,8 @@ def test_a_rate_that_never_rose_to_its_peak_does_not_fall(tmp_path: Path) -> Non
 
 def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
-        for cell in manifest["cells"]:
-            cell["config"]["norm"] = {"_target_": "my_package.norms.MaxNorm"}
-            cell["config"]["optim"]["_target_"] = "torch.optim.NAdam"  # whose version is recorded
+        in_cells("norm", "_target_", "my_package.norms.MaxNorm")(manifest)
+        in_cells("optim", "_target_", "torch.optim.NAdam")(manifest)  # whose version is recorded
 
     found = case(tmp_path, factors={}, seeds=[0], change=change)
     assert "The one run ended with a number." in methods.markdown(found)
