@@ -56,11 +56,8 @@ def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     file.write_text("\n".join(line.replace("# ", "", 1) if line.startswith("  #") else line for line in lines))
     edits = figures.edits(case)
     assert edits.labels == {} and edits.figures == kinds
-    assert (
-        edits.order
-        == edits.levels
-        == {"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": ["1e-05", "1", "true"]}
-    )
+    levels = {"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": ["1e-05", "1", "true"]}
+    assert edits.order == edits.levels == levels
     assert page_of(case.study.manifest, edits).colours == page_of(case.study.manifest, figures.Edits()).colours
 
 

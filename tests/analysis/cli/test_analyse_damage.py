@@ -43,23 +43,19 @@ def first(results: Path) -> Path:
     return results / "runs" / read_manifest(results, "fabricated").runs[0].path
 
 
+def configure(run: Path, lr: float, seed: int) -> None:
+    (run / "config.yaml").write_text(f"optim:\n  lr: {lr}\nseeds:\n- {seed}\n")
+
+
+OTHER = "is of another run: its"
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn": (lambda run: (run / "result.json").write_text('{"status": "do'), "is not readable as JSON"),
     "list": (lambda run: (run / "result.json").write_text("[1, 2]"), "holds no JSON object"),
     "status": (lambda run: change(run / "result.json", status="splendid"), "has status that cannot be read"),
     "params": (lambda run: change(run / "result.json", params=7), "its params is 7 where 123456 is planned; left out"),
-    "data": (
-        lambda run: change(run / "result.json", data_fingerprint="another"),
-        "is of another run: its data_fingerprint is another where f0 is planned; left out",
-    ),
-    "seed": (
-        lambda run: (run / "config.yaml").write_text("optim:\n  lr: 0.001\nseeds:\n- 5\n"),
-        "is of another run: its seed is 5 where 0 is planned; left out",
-    ),
-    "setting": (
-        lambda run: (run / "config.yaml").write_text("optim:\n  lr: 0.5\nseeds:\n- 0\n"),
-        "is of another run: its optim.lr is 0.5 where 0.001 is planned; left out",
-    ),
+    "data": (lambda run: change(run / "result.json", data_fingerprint="x"), f"{OTHER} data_fingerprint is x where f0"),
+    "seed": (lambda run: configure(run, 0.001, 5), f"{OTHER} seed is 5 where 0 is planned; left out"),
+    "setting": (lambda run: configure(run, 0.5, 0), f"{OTHER} optim.lr is 0.5 where 0.001 is planned; left out"),
 }
 
 

@@ -110,12 +110,9 @@ def test_colours_and_dashes_tell_variants_apart_in_every_study(tmp_path: Path) -
     assert set(many.values()) <= set(style.PALETTE)
     assert many["ffn", "variant3"] == colour("ffn", ["variant3"], "variant3")["ffn", "variant3"]
     study = made(tmp_path, {"norm": ["ln", "rms", "bn"], "ffn": FFN})
-    encodings = style.encodings(study.manifest, style.colours(study.manifest))
-    assert len(set(encodings.values())) == 24
-    assert (
-        len({each.colour for each in encodings.values()}) == 8
-        and len({str(each.dash) for each in encodings.values()}) == 3
-    )
+    encodings = {*style.encodings(study.manifest, style.colours(study.manifest)).values()}
+    colours, dashes = {each.colour for each in encodings}, {str(each.dash) for each in encodings}
+    assert (len(encodings), len(colours), len(dashes)) == (24, 8, 3)
 
 
 def test_zero_finished_runs_say_so(tmp_path: Path) -> None:

@@ -252,9 +252,8 @@ def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> N
     (table, figure), curves = fitting("diagnostics", given), given.study.curves
     norms = [name for name in curves if name.startswith("diag/grad_norm")]
     steps = table[(table["facet"] == "gradient norm") & (table["side"] == "steps") & (table["cell"] == "c0")]
-    largest = (
-        curves[curves["cell"] == "c0"].assign(largest=lambda rows: rows[norms].max(axis=1)).groupby("step")["largest"]
-    )
+    first = curves[curves["cell"] == "c0"]
+    largest = first[norms].max(axis=1).groupby(first["step"])
     assert np.allclose(steps["mean"], largest.mean()) and np.allclose(steps["high"] - steps["mean"], largest.std())
     layers = table[(table["facet"] == "gradient norm") & (table["side"] == "layers") & (table["cell"] == "c1")]
     assert list(layers["layer"]) == ["embed", "blocks.2", "blocks.10"]
@@ -332,9 +331,8 @@ def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
 
 
 def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
-    given = case(
-        tmp_path, {"ffn": FFN}, status=lambda v, s: ["done", "diverged", "failed"][s] if v["ffn"] == "silu" else "done"
-    )
+    ends = lambda v, s: ["done", "diverged", "failed"][s] if v["ffn"] == "silu" else "done"  # noqa: E731
+    given = case(tmp_path, {"ffn": FFN}, status=ends)
     table, figure = fitting("divergence", given)
     table = table.set_index("name")
     assert table.loc["silu", "share"] == 0.5 and table.loc["silu", "ended"] == 2  # a failed run counts on neither side
@@ -371,9 +369,7 @@ def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) ->
         table, figure = drawn("interactions", given)
         axis = figure.axes[0]
         assert (axis.get_xlabel(), axis.get_ylabel()) == ("ffn", "norm")
-        along, across = (
-            [each.get_text() for each in ticks] for ticks in (axis.get_xticklabels(), axis.get_yticklabels())
-        )
+        along, across = ([each.get_text() for each in by.get_ticklabels()] for by in (axis.xaxis, axis.yaxis))
         assert (along, across) == (FFN, factors["norm"])
         written = [text.get_text().split("\n")[0] for text in axis.texts]
         ffn, norm = ("one", "other") if next(iter(factors)) == "ffn" else ("other", "one")
@@ -427,9 +423,8 @@ def test_a_marginal_share_has_its_exact_interval(tmp_path: Path, shares: Case, u
     bounds = [clopper_pearson(count, N, 0.05 / 4) for count in counts]
     assert (rows.loc["rms", "low"], rows.loc["rms", "high"]) == pytest.approx(tuple(np.mean(bounds, axis=0)))
     assert table["low"].ge(0).all() and table["high"].le(1).all()
-    assert table.attrs["caption"][0].endswith(
-        "exact 95 % intervals of each share, 12 seeds, not corrected for their number"
-    )
+    told = "exact 95 % intervals of each share, 12 seeds, not corrected for their number"
+    assert table.attrs["caption"][0].endswith(told)
     assert figure.axes[0].get_ylabel().replace("\n", " ") == "share of runs solved"
     assert figure.axes[0].get_ylim() == pytest.approx((-0.03, 1.03))
 

@@ -68,12 +68,8 @@ def test_a_sweep_of_rates_is_a_line_per_variant_with_its_best_and_its_sensitivit
 
 
 def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_path: Path) -> None:
-    case = made(
-        tmp_path,
-        {"norm": ["ln", "rms"], "optim.lr": RATES},
-        score=valley,
-        status=lambda v, s: "diverged" if v["optim.lr"] == 1e-2 and v["norm"] == "rms" and s < 2 else "done",
-    )
+    lost = lambda v, s: "diverged" if v["optim.lr"] == 1e-2 and v["norm"] == "rms" and s < 2 else "done"  # noqa: E731
+    case = made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley, status=lost)
     table, drawn = both("sensitivity", case)
     rms = table[table["label"].str.startswith("rms")]
     first = case.study.curves.query("step == 0").groupby("cell")["val/loss"].mean()[rms["cell"].iloc[-1]]
@@ -82,9 +78,8 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
     said = [text.get_text() for text in drawn.axes[0].texts]
     assert said == ["× 2 of 3"]
     assert [line for line in points(drawn.axes[0]) if len(line) == 1 and np.allclose(line, [(1e-2, 2.42)])]  # apart
-    assert any(
-        "there, and only there, a diverged run counts, at its initial loss" in line for line in table.attrs["caption"]
-    )
+    told = "there, and only there, a diverged run counts, at its initial loss"
+    assert any(told in line for line in table.attrs["caption"])
 
 
 def test_of_several_numbers_the_learning_rate_is_the_axis(tmp_path: Path) -> None:
@@ -134,9 +129,8 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
     assert rope["mean"].tolist() == pytest.approx([2.01, 2.01, 2.51, 2.51])
     assert (rope["high"] - rope["low"]).tolist() == pytest.approx([0.02] * 4)
     assert [(64, 0), (64, 1)] in points(axis) and axis.get_xscale() == "log"
-    assert any(
-        np.allclose(line, list(zip(rope["x"], rope["mean"], strict=True))) for line in points(axis) if len(line) == 4
-    )
+    expected = list(zip(rope["x"], rope["mean"], strict=True))
+    assert any(np.allclose(line, expected) for line in points(axis) if len(line) == 4)
 
 
 def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:

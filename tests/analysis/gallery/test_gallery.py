@@ -39,9 +39,8 @@ def root(tmp_path: Path) -> Path:
     for name, title in (("README.md", "ours"), ("experiments/FINDINGS.md", "Findings")):
         (found / name).parent.mkdir(parents=True, exist_ok=True)
         (found / name).write_text(f"# {title}\n\n{BEGIN}\n\nold words\n\n{END}\n\nby hand\n")
-    (found / "experiments" / "glu_variants.yaml").write_text(
-        "question: Do gates help?\npublished: yes, 1.94 after 2.00\n"
-    )
+    told = "question: Do gates help?\npublished: yes, 1.94 after 2.00\n"
+    (found / "experiments" / "glu_variants.yaml").write_text(told)
     (found / "experiments" / "alone.yaml").write_text("question: And this?\ntiers: {gpu: {scale: base}}\n")
     return found
 

@@ -183,10 +183,9 @@ def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> Non
     lines = [f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}" for cell, seed, step in told]
     study = read(tmp_path, "\n".join(["cell,seed,step,accuracy", *lines]))
     case = case_of(study, tmp_path)
-    drawn = figures.tables(case)
-    assert set(drawn["seeds"]["facet"]) == {"accuracy"} and sorted(drawn["seeds"]["value"]) == sorted(
-        study.runs["accuracy"]
-    )
+    drawn = figures.tables(case, figures.Edits(figures=["seeds", "curves"]))
+    assert set(drawn["seeds"]["facet"]) == {"accuracy"}
+    assert sorted(drawn["seeds"]["value"]) == sorted(study.runs["accuracy"])
     shown = drawn["curves"].set_index(["cell", "tokens"])["mean"]
     assert shown["a", 10] == pytest.approx(0.63) and set(drawn["curves"]["metric"]) == {"accuracy"}
     found = series(case)
@@ -287,9 +286,8 @@ def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path, desi
 
 
 def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
-    rows = [
-        f"{cell},{seed},{step},{value(i, seed)}" for i, cell in enumerate("ab") for seed in range(3) for step in (1, 2)
-    ]
+    told = itertools.product(enumerate("ab"), range(3), (1, 2))
+    rows = [f"{cell},{seed},{step},{value(i, seed)}" for (i, cell), seed, step in told]
     told = "cells end at different steps, and are compared there: a 2, b 1"
     assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == []
     rows = [row for row in rows if not (row[0] == "b" and row.split(",")[2] == "2")]
@@ -310,9 +308,8 @@ def test_columns_of_steps_and_texts_that_act(tmp_path: Path) -> None:
 
 def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
     first = 1_700_000_000_123_456_789  # of a clock, in nanoseconds: as floats these would be one
-    text = "\n".join(
-        ["ffn,seed,loss", *(f"{c},{first + s},{value(i, s)}" for i, c in enumerate("ab") for s in range(5))]
-    )
+    rows = [f"{c},{first + s},{value(i, s)}" for i, c in enumerate("ab") for s in range(5)]
+    text = "\n".join(["ffn,seed,loss", *rows])
     study = read(tmp_path, text)
     assert study.manifest.seeds == [first + s for s in range(5)] and evidence.effects(study)["n"].item() == 5
     for large in (str(2**64), "9" * 400):

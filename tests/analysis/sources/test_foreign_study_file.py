@@ -109,9 +109,8 @@ def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> N
     assert set(plain) == {f"negligible {whom}", f"equivalent {whom}"}
     assert ((plain == found["verdict"]) == found["family"]).all()
     assert found["note"].str.contains("by a margin written after results").all()
-    assert evidence.margin_line(study) == (
-        "margin: ±0.2, post hoc: nothing tells that it was written before the results"
-    )
+    told = "margin: ±0.2, post hoc: nothing tells that it was written before the results"
+    assert evidence.margin_line(study) == told
     (sentence,) = evidence.claims(study)["sentence"]
     assert sentence.startswith("gated (post hoc): looks supported.") and "placebo_seeds=" not in sentence
     assert "false passes" not in sentence, "a number that no valid rule can fail says nothing of a claim"
@@ -149,10 +148,8 @@ def test_the_command_line_from_end_to_end(tmp_path: Path, runs: Path, capsys: py
     assert any("reference norm=rms, ffn=no" in line for line in said)
     assert any("margin: ±1, post hoc" in line for line in said) and said[-1].endswith(str(folder))
     assert "Does &lt;no&gt; help?" in (folder / "report.html").read_text()
-    assert "Does" in (folder / "report.md").read_text() and {"claims.pdf", "claims.csv"} <= {
-        path.name for path in folder.iterdir()
-    }
     typed = (folder / "report.md").read_text()
+    assert "Does" in typed and (folder / "claims.pdf").exists() and (folder / "claims.csv").exists()
     assert f"--study {shlex.quote(str(study))}" in typed
     assert main(["verify", str(folder / "claims.png"), "--runs", str(runs), "--study", str(study)]) == 0
     assert main(["verify", str(folder / "claims.png"), "--runs", str(runs)]) != 0
@@ -172,9 +169,8 @@ def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, runs,
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None:
-    asked = described(
-        tmp_path, factors={"ffn": ["no", "mlp"], "norm": ["rms", "ln"]}, reference={"norm": "ln", "ffn": "no"}
-    )
+    factors = {"ffn": ["no", "mlp"], "norm": ["rms", "ln"]}
+    asked = described(tmp_path, factors=factors, reference={"norm": "ln", "ffn": "no"})
     lone = {"within": ("optim.lr",), "factors": ("norm", "ffn", "optim.lr")}
     study = read_csv(runs, asked._replace(reference=(("norm", "rms"),), **lone))
     assert study.manifest.reference == {"norm": "rms", "ffn": "no"}

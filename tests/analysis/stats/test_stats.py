@@ -188,11 +188,6 @@ def test_the_interval_of_few_runs_over_all_tasks_is_wide_enough(monkeypatch):
     assert 0.91 < np.mean([low <= truth <= high for low, high in spans]) < 0.99
 
 
-def test_one_task_has_no_tables_of_several(tmp_path):
-    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}))
-    assert stats.interactions(study) is None and stats.ranks(study) is None and stats.solved(study) is None
-
-
 def solving(tmp_path, when: dict[str, list[int | None]]):
     """A study of an accuracy task whose runs reach 0.99 at given steps, or never."""
     lost = lambda levels, seed: "diverged" if (levels["norm"], seed) == ("rms", 5) else "done"  # noqa: E731

@@ -113,19 +113,10 @@ def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
     quoted = "\"' onmouseover='alert(2)'><img src=x onerror=alert(3)>"
     tasks = {"f0": TASK | {"title": "{{7*7}}", "metrics": {"<b>loss": "min"}}}
     status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
-    study = fabricate(
-        tmp_path,
-        {"ffn": ["mlp", evil], "javascript:alert(4)": ["a", quoted]},
-        status=status,
-        study=f"<i>{'x' * 9}",
-        question=evil,
-        command=quoted,
-        remarks=[evil + quoted],
-        tasks=tasks,
-        versions={"<u>": evil},
-        created=quoted,
-    )
-    text = written(tmp_path, study)
+    told = {"question": evil, "command": quoted, "remarks": [evil + quoted], "versions": {"<u>": evil}}
+    factors = {"ffn": ["mlp", evil], "javascript:alert(4)": ["a", quoted]}
+    named = {"study": "<i>xxxxxxxxx", "created": quoted}
+    text = written(tmp_path, fabricate(tmp_path, factors, status=status, tasks=tasks, **told, **named))
     found, plain = Parsed(text), Parsed(written(tmp_path, fabricate(tmp_path, GRID, study="plain")))
     assert found.open == []
     assert {tag for tag, _ in found.tags} <= {tag for tag, _ in plain.tags} | {"br"}
@@ -161,10 +152,8 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
         np.testing.assert_allclose(shown["sd"], values.std(axis=1, ddof=1), rtol=1e-4)
         np.testing.assert_allclose(shown["high"], values.mean(axis=1) + values.std(axis=1, ddof=1), rtol=1e-4)
         assert shown["step"] == list(range(0, 801, 40)) and shown["tokens"][-1] == 800 * 1024
-    lost = found["cells"][1]["runs"][2]
-    assert (
-        lost["diverged"] and found["columns"][lost["step"]][-1] == 400 and found["columns"][lost["value"]][-1] is None
-    )
+    lost, columns = found["cells"][1]["runs"][2], found["columns"]
+    assert lost["diverged"] and columns[lost["step"]][-1] == 400 and columns[lost["value"]][-1] is None
     assert "1 of 3 diverged" in found["cells"][1]["name"]
 
 

@@ -14,7 +14,6 @@ from ablate import formatting
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
 from analysis.writing import latex, latex_macros, sheet, tables
-from analysis.writing.sections import captioned
 from analysis.writing.sheet import Sheet
 
 SPECIAL = r"\ _ % & # $ { } ~ ^ < > | ' ` " + '"'
@@ -158,12 +157,6 @@ def test_markdown_shows_texts_as_they_are() -> None:
     assert sheet.paragraph("# no head") == r"\# no head" and sheet.paragraph("1. no list") == r"1\. no list"
     assert sheet.paragraph("+ swiglu") == r"\+ swiglu" and sheet.inline("+ swiglu") == "+ swiglu"
     assert sheet.inline("test/loss_batch < 0.001") == "test/loss_batch < 0.001"
-
-
-def test_a_figure_is_a_float_whose_caption_is_one_escaped_sentence() -> None:
-    text = latex.figure("effects", captioned("every effect", ["95 % intervals.", "", "n_1"]))
-    assert r"\caption{Every effect: 95 \% intervals; n\_1.}" in text
-    assert r"\includegraphics[width=\linewidth]{effects.pdf}" in text and r"\label{fig:effects}" in text
 
 
 COMMAND_MACROS = re.compile(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}")
