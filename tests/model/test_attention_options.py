@@ -146,22 +146,18 @@ def test_every_variant_takes_every_option(kind: type[GQA]) -> None:
 
 
 def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
-    assert QKNorm(SHAPE, None, False, None).query_norm is not None and GQA(SHAPE, None, False, None).query_norm is None
-    assert Gated(SHAPE, None, False, None).gate is not None and GQA(SHAPE, None, False, None).gate is None
-    assert Gated(SHAPE, None, True, None).gate.bias is not None and Gated(SHAPE, None, False, None).gate.bias is None
+    given = {"kv_heads": None, "bias": False, "scale": None}
+    assert QKNorm(SHAPE, **given).query_norm is not None and GQA(SHAPE, **given).query_norm is None
+    assert Gated(SHAPE, **given).gate.bias is None and GQA(SHAPE, **given).gate is None
+    assert Gated(SHAPE, **given | {"bias": True}).gate.bias is not None
     some_biases = GQA(SHAPE, 2, True, None, value_bias=False)
     assert [layer.bias is not None for layer in (some_biases.query, some_biases.key, some_biases.value)] == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"soft_cap": 0.0}, r"attention\.soft_cap must be > 0"),
-        ({"window": 0}, r"attention\.window must be ≥ 1"),
-        ({"over": "all"}, r"attention\.qk_norm"),
-        ({"eps": 1e-6}, r"attention\.qk_norm"),
-        ({"gain": False}, r"attention\.qk_norm"),
-    ],
+    [({"soft_cap": 0.0}, r"attention\.soft_cap must be > 0"), ({"window": 0}, r"attention\.window must be ≥ 1")]
+    + [(options, r"attention\.qk_norm") for options in ({"over": "all"}, {"eps": 1e-6}, {"gain": False})],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -1,6 +1,5 @@
 """What attends to the source: as `attention` does, or a choice of its own."""
 
-import pytest
 import torch
 from empty_task import Blank
 from test_variants import CONTEXT, VOCAB, built, configuration, some_inputs
@@ -29,10 +28,7 @@ def test_a_recurrent_mixer_reads_a_source_and_says_so() -> None:
     assert [note for note in notes if note.startswith("Mamba2: it reads a source from left to right")]
 
 
-@pytest.mark.parametrize("form", ["decoder", "encoder"])
-def test_where_nothing_is_attended_to_across_a_plan_says_so(form: str) -> None:
-    task = Blank(VOCAB, CONTEXT, "lm" if form == "decoder" else "mlm")
-    chosen = count(configuration({"model": form, "cross_attention": "mha"}), task)
+def test_where_nothing_is_attended_to_across_a_plan_says_so() -> None:
+    chosen, plain = (count(configuration(cell), Blank(VOCAB, CONTEXT)) for cell in ({"cross_attention": "mha"}, {}))
     assert chosen.unused == ("cross_attention",) and any("cross_attention=" in note for note in chosen.notes)
-    plain = count(configuration({"model": form}), task)
     assert plain.unused == () and plain.notes == []

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from empty_task import Blank
-from test_variants import CONTEXT, VOCAB, built, configuration, some_tokens
+from test_variants import built, some_tokens
 from torch import Tensor, nn
 
-from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout, rekey
 
 WORD = 2**64
@@ -35,7 +33,7 @@ def split_mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-@pytest.mark.parametrize(("seed", "step", "name"), [(0, 0, "a"), (3, 799, "blocks-1"), (123456789, 10**6, "é")])
+@pytest.mark.parametrize(("seed", "step", "name"), [(0, 0, "a"), (123456789, 10**6, "é")])
 def test_the_mask_is_split_mix_of_key_and_index(seed: int, step: int, name: str) -> None:
     key = int.from_bytes(hashlib.sha256(f"dropout/{seed}/{step}/{name}".encode()).digest()[:8], "little")
     kept = [split_mix((key + i) * 0x9E3779B97F4A7C15 % WORD) >> 40 >= int(0.3 * 2**24) for i in range(2000)]
@@ -68,15 +66,10 @@ def test_nothing_else_moves_a_mask() -> None:
     torch.manual_seed(0)
     dropout(x)
     assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(dropout.eval()(x), x) and torch.equal(Dropout(0.0)(x), x)
 
 
-def test_evaluation_and_zero_rate_change_nothing() -> None:
-    x = torch.randn(4, 5)
-    assert torch.equal(site("a", 0.3).eval()(x), x)
-    assert torch.equal(Dropout(0.0)(x), x)
-
-
-@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, math.nan])
+@pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])
 def test_impossible_rates_are_refused(p: float) -> None:
     with pytest.raises(ValueError, match=r"model\.dropout"):
         Dropout(p)
@@ -111,8 +104,7 @@ def test_rekey_reaches_every_site_and_nothing_else() -> None:
 
 
 def test_both_stacks_have_masks_of_their_own() -> None:
-    config = configuration({"model": "encoder_decoder"}, dropout=0.2)
-    model = initialised_model(config, Blank(VOCAB, CONTEXT, "seq2seq"), 0)
+    model = built(form=("encoder_decoder", "seq2seq"), dropout=0.2)
     rekey(model, 0, 0)
     keys = {name: int(module.key) for name, module in model.named_modules() if isinstance(module, Dropout)}
     assert len(set(keys.values())) == len(keys) == 2 + 2 * (1 + 2) + 2 * (2 + 3)  # embeddings; shares and sublayers

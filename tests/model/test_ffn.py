@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from empty_task import some_shape
+from test_attend import some
 from test_variants import read, variants, without_formula
-from torch import Tensor
 
 from ablate.config.components import bind
 from ablate.model.build import offered
@@ -16,13 +16,7 @@ from ablate.model.ffn import GLU, SwiGLU, none, width
 
 DIM = 6
 OFFERED = offered(some_shape(DIM))
-NETWORKS = [variant for variant in variants("ffn") if variant != "none"]
-each_dense = pytest.mark.parametrize("variant", [variant for variant in NETWORKS if variant != "moe"])
-
-
-def some(*shape: int, seed: int = 0) -> Tensor:
-    """Numbers in float64."""
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+each_dense = pytest.mark.parametrize("variant", [name for name in variants("ffn") if name not in ("none", "moe")])
 
 
 def matrix(linear: torch.nn.Linear, x: list[float]) -> list[float]:
@@ -51,6 +45,11 @@ def sigmoid(a: float) -> float:
     return 1 / (1 + math.exp(-a))
 
 
+def from_disk(variant: str, **changed: Any) -> Any:
+    """A dense variant as its YAML describes it, in float64."""
+    return bind("ffn", read("ffn", variant) | changed, OFFERED)().double().eval()
+
+
 # Of each variant: keys to change, and its activation as plain numbers.
 UNGATED: list[tuple[str, dict[str, Any], Callable[[float], float]]] = [
     ("mlp", {}, relu),
@@ -72,27 +71,20 @@ GATED: list[tuple[str, dict[str, Any], Callable[[float], float]]] = [
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("variant", "changed", "activation"), UNGATED)
-def test_ungated_formulas(variant: str, changed: dict[str, Any], activation: Any, bias: bool) -> None:
+@pytest.mark.parametrize(("variant", "changed", "activation"), UNGATED + GATED)
+def test_formulas(variant: str, changed: dict[str, Any], activation: Any, bias: bool) -> None:
     ffn, x = from_disk(variant, bias=bias, hidden=9, **changed), some(2, 3, DIM)
     if variant == "swish":
         assert ffn.beta.tolist() == [1.0]
         torch.nn.init.constant_(ffn.beta, 0.7)
     for token in x.flatten(0, 1):
-        hidden = [activation(a) for a in matrix(ffn.up, token.tolist())]
+        hidden = matrix(ffn.up, token.tolist())
+        if (variant, changed, activation) in GATED:
+            hidden = [activation(g) * u for g, u in zip(matrix(ffn.gate, token.tolist()), hidden, strict=True)]
+        else:
+            hidden = [activation(a) for a in hidden]
         expected = torch.tensor(matrix(ffn.down, hidden), dtype=torch.float64)
         torch.testing.assert_close(ffn(token), expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("variant", "changed", "activation"), GATED)
-def test_gated_formulas(variant: str, changed: dict[str, Any], activation: Any, bias: bool) -> None:
-    ffn, x = from_disk(variant, bias=bias, hidden=9, **changed), some(2, 3, DIM)
-    for token in x.flatten(0, 1).tolist():
-        gate, up = matrix(ffn.gate, token), matrix(ffn.up, token)
-        hidden = [activation(g) * u for g, u in zip(gate, up, strict=True)]
-        expected = torch.tensor(matrix(ffn.down, hidden), dtype=torch.float64)
-        torch.testing.assert_close(ffn(torch.tensor(token, dtype=torch.float64)), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_every_variant_has_a_formula() -> None:
@@ -127,9 +119,9 @@ def test_widths_by_number() -> None:
     assert width(64, 100, 4.0 * 2 / 3, 256) == 100 and width(3, None, 2.5, 1) == 7 and width(1000, None, 2.5, 1) == 2500
 
 
-@pytest.mark.parametrize("multiple_of", [1, 8, 64, 256])
+@pytest.mark.parametrize("multiple_of", [1, 8, 256])
 def test_swiglu_width_is_two_thirds_rounded_up_to_a_multiple(multiple_of: int) -> None:
-    for dim in (3, 16, 48, 64, 96, 100, 384, 768, 4096, 4800):
+    for dim in (3, 16, 48, 100, 4096):
         wide = -(-(8 * dim // 3) // multiple_of) * multiple_of  # ⌊8/3 · dim⌋ up to a multiple, in whole numbers
         assert width(dim, None, 4.0 * 2 / 3, multiple_of) == wide
         with torch.device("meta"):
@@ -143,24 +135,10 @@ def test_swiglu_width_is_two_thirds_rounded_up_to_a_multiple(multiple_of: int) -
 @pytest.mark.parametrize(
     ("hidden", "mult", "multiple_of", "says"),
     [
-        (0, 4.0, 1, "ffn.hidden"),
-        (-8, 4.0, 1, "ffn.hidden"),
-        (None, 0.0, 1, "ffn.mult"),
-        (None, -4.0, 8, "ffn.mult"),
-        (None, 1e-3, 1, "ffn.mult"),
-        (None, 4.0, 0, "ffn.multiple_of"),
-        (None, 4.0, -8, "ffn.multiple_of"),
+        *((0, 4.0, 1, "ffn.hidden"), (None, 0.0, 1, "ffn.mult"), (None, -4.0, 8, "ffn.mult")),
+        *((None, 1e-3, 1, "ffn.mult"), (None, 4.0, 0, "ffn.multiple_of")),
     ],
 )
 def test_impossible_widths_are_refused(hidden: int | None, mult: float, multiple_of: int, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         width(64, hidden, mult, multiple_of)
-
-
-def from_disk(variant: str, **changed: Any) -> Any:
-    """A variant as its YAML describes it, in float64."""
-    ffn = bind("ffn", read("ffn", variant) | changed, OFFERED)().double().eval()
-    for parameter in ffn.parameters():
-        if parameter.ndim == 3:  # which only initialisation draws
-            parameter.data = 0.3 * some(*parameter.shape)
-    return ffn

@@ -22,9 +22,9 @@ class Norm(LayerNorm):
         super().__init__(dim, eps)
         self.layer, self.layers = layer, layers
 
-class Strict(LayerNorm):
+class Strict(Norm):
     def __init__(self, dim: int, eps: float, layer: int):
-        super().__init__(dim, eps)
+        super().__init__(dim, eps, layer, 1)
 
 class FFN(nn.Linear):
     def __init__(self, dim: int, layer: int):

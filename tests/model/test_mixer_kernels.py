@@ -28,18 +28,16 @@ every = pytest.mark.parametrize("variant", MIXERS)
 
 def with_kernels(variant: str, form: str = "decoder", **model: Any) -> Config:
     """A cell of that variant by kernels, whose heads have enough features."""
-    config = configuration({"attention": variant, "model": form}, **({"heads": 1, "dim": 32} | model))
+    config = configuration({"attention": variant, "model": form}, **({"heads": 1, "dim": 32, "layers": 1} | model))
     return config.with_value("attention", config.attention | {"kernels": "fla"})
 
 
 @every
 def test_on_a_cpu_they_change_nothing(variant: str) -> None:
-    config = with_kernels(variant)
-    model, plain = (
-        initialised_model(one, Blank(), 0) for one in (config, config.with_value("attention.kernels", None))
-    )
+    both = with_kernels(variant), with_kernels(variant).with_value("attention.kernels", None)
+    model, plain = (initialised_model(config, Blank(), 0) for config in both)
     assert torch.equal(loss_of(model, some_inputs(LM)), loss_of(plain, some_inputs(LM)))
-    by, without = (count(one, Blank()) for one in (config, config.with_value("attention.kernels", None)))
+    by, without = (count(config, Blank()) for config in both)
     assert by.flops_per_token == without.flops_per_token and by.shapes == without.shapes
     [note] = set(by.notes) - set(without.notes)
     assert "flash-linear-attention" in note and "plain form" in note
@@ -54,9 +52,8 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
     def stand_in(query: Tensor, key: Tensor, value: Tensor, g: Tensor, scale: float, **more: Tensor) -> Any:
         made, product = (query, key, value), torch.bfloat16 if half else torch.float32
         assert [x.dtype for x in made] == [product] * 3 and scale == 1.0
-        assert (
-            query.shape == key.shape == (2, 70, 3, 16) and value.shape == (2, 70, 3, 24) and g.shape[:3] == (2, 70, 3)
-        )
+        assert query.shape == key.shape == (2, 70, 3, 16) and value.shape == (2, 70, 3, 24)
+        assert g.shape[:3] == (2, 70, 3)
         rates = {"g": g, **more}
         assert all(x.dtype is torch.float32 for x in rates.values())
         heads_first = [x.double().transpose(1, 2) for x in (*made, *rates.values())]
@@ -89,17 +86,14 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
 def test_what_they_cannot_do_is_refused(
     variant: str, model: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
-    config = with_kernels(variant, **model)
-    config = config.with_value("attention", config.attention | settings).with_value(
-        "position", read("position", "none")
-    )
+    config = with_kernels(variant, **model).with_value("position", read("position", "none"))
+    config = config.with_value("attention", config.attention | settings)
     with pytest.raises(ValueError, match=f"attention.kernels=fla .*{message}"):
         initialised_model(config, Blank(kind="mlm" if "form" in model else "lm"), 0)
 
 
 def test_linear_attention_over_two_stacks_has_them_where_it_is_causal() -> None:
-    config = with_kernels("linear", form="encoder_decoder")
-    initialised_model(config, Blank(kind="seq2seq"), 0)
+    initialised_model(with_kernels("linear", form="encoder_decoder"), Blank(kind="seq2seq"), 0)
 
 
 # ---- in Triton's interpreter, where the library is installed

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from ablate.config.components import bind
 from ablate.model.build import offered
-from ablate.model.norm import GroupNorm, ScaleNorm, StdLayerNorm
 
 DIM, EPS = 8, 1e-3
 OFFERED = offered(some_shape(DIM))
@@ -118,15 +117,14 @@ def test_without_gain_or_bias_is_with_a_gain_of_one_and_a_bias_of_zero(variant: 
 def test_every_variant_has_a_formula() -> None:
     known = {*FORMULAS, "bn", "instance", "powernorm"}  # these three: test_norm_running.py and test_norm_power.py
     how = "add it to FORMULAS in tests/model/test_norm.py, with its settings and x̂ of one token as plain numbers"
-    assert not (message := without_formula("norm", known, how + ': "{name}": ({{"eps": EPS}}, lambda v, p: …)')), (
-        message
-    )
+    message = without_formula("norm", known, how + ': "{name}": ({{"eps": EPS}}, lambda v, p: …)')
+    assert not message, message
 
 
-@pytest.mark.parametrize("norm", [StdLayerNorm(DIM, 1e-6), ScaleNorm(DIM, 1e-5), GroupNorm(DIM, 1e-5, 2)])
-def test_a_token_of_zeros_has_finite_gradients(norm: nn.Module) -> None:
+@every
+def test_a_token_of_zeros_has_finite_gradients(variant: str) -> None:
     x = torch.zeros(1, 1, DIM, requires_grad=True)
-    norm(x).sum().backward()
+    from_disk(variant)(x.double()).sum().backward()
     assert x.grad is not None and x.grad.isfinite().all()
 
 
@@ -151,10 +149,9 @@ def test_what_stands_at_padding_never_matters(variant: str, training: bool) -> N
 
 
 @every
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(("dtype", "error"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
+@pytest.mark.parametrize(("dtype", "error", "training"), [(torch.bfloat16, 2e-2, False), (torch.float16, 3e-3, True)])
 def test_statistics_are_of_more_than_half_precision(
-    variant: str, training: bool, dtype: torch.dtype, error: float
+    variant: str, dtype: torch.dtype, error: float, training: bool
 ) -> None:
     """Numbers whose squares overflow, whose sums round away: the result is the exact one's but for its own rounding."""
     norm, x = from_disk(variant).train(training), (300 * some(16, 64, DIM)).to(dtype)
@@ -175,11 +172,10 @@ def test_statistics_are_of_more_than_half_precision(
     ("variant", "key", "value"),
     [
         *((variant, "eps", -1.0) for variant in variants("norm") if "eps" in read("norm", variant)),
-        *((variant, "momentum", value) for variant in ("bn", "instance", "powernorm") for value in (-0.1, 1.5)),
-        *(("prms", "share", share) for share in (-0.1, 0.0, 1.1)),
-        *(("group", "groups", groups) for groups in (-2, 0, 3, 16)),
-        *(("dyt", "alpha", alpha) for alpha in (-0.5, 0.0)),
-        ("powernorm", "warmup", -1),
+        *((variant, "momentum", value) for variant, value in (("bn", -0.1), ("instance", 1.5), ("powernorm", 1.5))),
+        *(("prms", "share", share) for share in (0.0, 1.1)),
+        *(("group", "groups", groups) for groups in (0, 3, 16)),
+        *(("dyt", "alpha", 0.0), ("powernorm", "warmup", -1)),
     ],
 )
 def test_impossible_settings_are_refused(variant: str, key: str, value: float) -> None:

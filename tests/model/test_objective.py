@@ -53,8 +53,6 @@ def test_label_smoothing_is_the_cross_entropy_of_smoothed_targets() -> None:
     found = made("label_smoothing").terms(logits, targets, [])
     assert found.keys() == {"label_smoothing"}
     assert (plain + found["label_smoothing"]).item() == pytest.approx(expected, rel=1e-12)
-    library = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum", label_smoothing=0.1)
-    torch.testing.assert_close(plain + found["label_smoothing"], library, rtol=1e-12, atol=1e-12)
 
 
 def test_z_loss_is_the_square_of_log_z() -> None:
@@ -79,9 +77,9 @@ def test_each_later_token_is_scored_where_there_is_one() -> None:
     assert made("multi_token").later == 3
 
 
-def multi_token() -> Config:
+def multi_token(cell: dict[str, str] | None = None) -> Config:
     """A configuration that predicts three tokens."""
-    return configuration().with_value("objective", read("objective", "multi_token") | {"tokens": 3})
+    return configuration(cell).with_value("objective", read("objective", "multi_token") | {"tokens": 3})
 
 
 def test_later_tokens_are_read_from_what_the_last_block_reads() -> None:
@@ -104,21 +102,10 @@ def test_a_plan_says_what_serves_training_alone() -> None:
     assert not count(configuration(), Blank(VOCAB, CONTEXT)).notes
 
 
-def test_more_later_tokens_than_a_context_has_are_refused() -> None:
-    build_model(multi_token(), Blank(VOCAB, 3))
-    with pytest.raises(BadComponent, match=r"2 later tokens.*context of 2"):
-        build_model(multi_token(), Blank(VOCAB, 2))
-
-
 def test_what_training_leaves_is_taken_away() -> None:
     """A model that holds what its gradient needs can be neither copied nor freed."""
-    model, objective, tokens = (
-        initialised_model(multi_token(), Blank(VOCAB, CONTEXT), 0),
-        build_objective,
-        some_tokens(),
-    )
-    logits = model(tokens)
-    terms = terms_of(model, objective(multi_token()), logits, tokens, {}, tokens.numel(), 1.0)
+    model, tokens = initialised_model(multi_token(), Blank(VOCAB, CONTEXT), 0), some_tokens()
+    terms = terms_of(model, build_objective(multi_token()), model(tokens), tokens, {}, tokens.numel(), 1.0)
     assert terms["multi_token"].requires_grad and not model.later_logits
     copy.deepcopy(model)
     model.eval()(tokens)
@@ -154,30 +141,31 @@ def test_a_loss_cannot_bear_the_name_of_another() -> None:
         terms_of(part, Objective(), *some_logits(), {}, 7, 1.0)
 
 
-@pytest.mark.parametrize("kind", ["mlm", "classification", "seq2seq"])
-def test_later_tokens_are_for_language_models_alone(kind: str) -> None:
-    form = "encoder_decoder" if kind == "seq2seq" else "encoder"
-    config = configuration({"model": form}).with_value("objective", read("objective", "multi_token"))
-    with pytest.raises(BadComponent, match=f"MultiToken is for lm tasks, and data is {kind}") as caught:
-        build_model(config, Blank(VOCAB, CONTEXT, kind))
+def test_more_later_tokens_than_a_context_has_are_refused() -> None:
+    build_model(multi_token(), Blank(VOCAB, 3))
+    with pytest.raises(BadComponent, match=r"2 later tokens.*context of 2"):
+        build_model(multi_token(), Blank(VOCAB, 2))
+
+
+@pytest.mark.parametrize("form", [("encoder", "classification"), ("encoder_decoder", "seq2seq")], ids="-".join)
+def test_later_tokens_are_for_language_models_alone(form: tuple[str, str]) -> None:
+    with pytest.raises(BadComponent, match=f"MultiToken is for lm tasks, and data is {form[1]}") as caught:
+        build_model(multi_token({"model": form[0]}), Blank(VOCAB, CONTEXT, form[1]))
     assert caught.value.key == "objective"
 
 
 def test_a_last_norm_with_running_statistics_is_refused() -> None:
-    config = configuration({"norm": "bn"}).with_value("objective", read("objective", "multi_token"))
     with pytest.raises(ValueError, match="objective=multi_token"):
-        build_model(config, Blank(VOCAB, CONTEXT))
+        build_model(multi_token({"norm": "bn"}), Blank(VOCAB, CONTEXT))
 
 
 @pytest.mark.parametrize(
-    ("variant", "changed", "says"),
+    ("variant", "key", "value"),
     [
-        ("label_smoothing", {"label_smoothing": 1.0}, "objective.label_smoothing"),
-        ("z_loss", {"z": -1.0}, "objective.z"),
-        ("multi_token", {"tokens": 1}, "objective.tokens"),
-        ("multi_token", {"weight": 0.0}, "objective.weight"),
+        *(("label_smoothing", "label_smoothing", 1.0), ("z_loss", "z", -1.0)),
+        *(("multi_token", "tokens", 1), ("multi_token", "weight", 0.0)),
     ],
 )
-def test_what_cannot_be_is_refused(variant: str, changed: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        made(variant, **changed)
+def test_what_cannot_be_is_refused(variant: str, key: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"objective\.{key}"):
+        made(variant, **{key: value})

@@ -95,21 +95,16 @@ def stack(attention: str = "mha", form: str = "decoder", tie: bool = False, **gr
 
 STACKS = {
     "gqa": stack("gqa:kv_heads:2", ffn="swiglu", norm="rms", position="rope"),
-    "mqa tied": stack("mqa", tie=True, init="torch"),
-    "qk-norm": stack("qk_norm:over:all", residual="sandwich"),
+    "mqa tied": stack("mqa:qk_norm:ln:over:all", tie=True, init="torch", residual="sandwich"),
     "options": stack("gated:qk_norm:ln:sink:learned:value_residual:learned:window:5", position="alibi"),
-    "mla": stack("mla", position="rope", residual="parallel"),
-    "factorised": stack(embedding="factorised", residual="post"),
-    "frozen": stack(embedding="random", init="xavier", position="t5"),
+    "mla frozen": stack("mla", embedding="random", init="xavier", position="rope", residual="parallel"),
+    "factorised": stack(embedding="factorised", residual="post", position="t5"),
     "two stacks": stack(form="encoder_decoder", tie=True),
 }
 
 
-ADAMW = [(name, "adamw") for name in STACKS]
-
-
 @pytest.mark.parametrize(
-    ("name", "optimiser"), [*ADAMW, ("options", "sgd"), ("factorised", "sgd"), ("two stacks", "sgd")]
+    ("name", "optimiser"), [*((name, "adamw") for name in STACKS), ("options", "sgd"), ("two stacks", "sgd")]
 )
 def test_coordinates_of_other_stacks_move_no_more_at_larger_widths(name: str, optimiser: str) -> None:
     """Under standard those of AdamW grow as the root of the width, or faster."""

@@ -55,10 +55,6 @@ def test_other_types_are_torchs_and_so_is_the_default() -> None:
     assert torch.equal(ours(x), torchs(x)) and ours.state_dict().keys() == torchs.state_dict().keys()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(ours.float()(x.float()), torchs.float()(x.float()))
-    assert all(type(layer) is not OneDNNLinear for layer in network())
     use("torch", plain := network())
     assert type(plain[0]) is nn.Linear
-
-
-def test_a_steps_products_are_timed() -> None:
     assert 0 < product_seconds(Counter({(24, 40): 1}), 10) < 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank, some_shape
+from test_attend import some
 from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants, without_formula
 from torch import Tensor, nn
 
@@ -52,11 +53,6 @@ def passed(block: Any, x: Tensor, *given: Any) -> Tensor:
     """What a stack of one block makes of embeddings."""
     left: Tensor = block.leave(block(block.enter(x), *given))
     return left
-
-
-def some(*shape: int, seed: int = 0) -> Tensor:
-    """Numbers in float64."""
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def sublayers(cross: nn.Module | None = None, ffn: nn.Module | None = None) -> Sublayers:

@@ -133,8 +133,6 @@ def in_a_test(value: Any) -> str:
     return "-".join(value) if isinstance(value, tuple) else name_of(value) if isinstance(value, dict) else str(value)
 
 
-each_cell = pytest.mark.parametrize("cell", CELLS, ids=name_of)
-covering = pytest.mark.parametrize("cell", COVER, ids=name_of)
 each_form = pytest.mark.parametrize(("form", "cell"), IN_FORMS, ids=in_a_test)
 
 
@@ -485,7 +483,7 @@ def test_other_forms_compile_too(form: tuple[str, str], cell: dict[str, str]) ->
 
 
 @pytest.mark.slow
-@each_cell
+@pytest.mark.parametrize("cell", CELLS, ids=name_of)
 def test_inductor_computes_the_same(cell: dict[str, str]) -> None:
     check_compiled(cell, LM, "inductor")
 

@@ -174,12 +174,6 @@ DECODERS = {
     ),
     # The rest: norms, angles and softmax in float32.
     "llama": Family("llama", *LLAMA_KIND),
-    "llama, grouped": Family(
-        "llama",
-        made("LlamaForCausalLM", "LlamaConfig", **GROUPED),
-        *LLAMA_KIND[1:],
-        overrides=("attention=gqa", "attention.kv_heads=2"),
-    ),
     "mistral": Family(
         "mistral",
         made("MistralForCausalLM", "MistralConfig", **GROUPED, rms_norm_eps=1e-5, sliding_window=5),
