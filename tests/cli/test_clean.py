@@ -1,7 +1,6 @@
 """ablate clean: what it says it would remove, what it removes, and what it never touches."""
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -172,12 +171,6 @@ def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:
     assert command(results, "--yes") == 0 and not rest.parent.exists()
 
 
-def test_sizes() -> None:
-    sizes = (0, 999, 1000, 99_949, 99_960, 999_600, 2.5e9, 3e16)
-    found = [clean.human([clean.Item("", Path(), int(size))]) for size in sizes]
-    assert found == ["0 bytes", "999 bytes", "1.0 kB", "99.9 kB", "100 kB", "1.0 MB", "2.5 GB", "30000 TB"]
-
-
 @pytest.mark.parametrize(
     "arguments", [["--results-dir", "mine"], ["--results-dir", "none"], ["--yess"], ["--yes", "x"]]
 )
@@ -191,39 +184,24 @@ def test_mistakes_are_one_line_and_remove_nothing(tmp_path, monkeypatch, capsys,
     assert shown.err.startswith("ablate clean: ")
 
 
-def test_without_locks_leases_alone_show_what_is_in_use(results, monkeypatch, capsys):
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks")
-
-    for run in (ended := run_of(results, 0), held := run_of(results, 1)):
-        (run.folder / "lock").touch()
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with held.lock(lambda: False) as mine:
-        assert mine and command(results, "--yes") == 0
-        assert not ended.checkpoint_file.exists() and held.checkpoint_file.exists()
-        assert capsys.readouterr().out.count("is in use") == 1
-    assert command(results, "--yes") == 0 and not held.checkpoint_file.exists()
-
-
 def test_what_links_lead_to_lies_elsewhere_and_stays(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file, a folder, a run, a cell, a study, and all runs."""
     other, run = results.parent / "other", run_of(results, 0)
-    fabricate(other, {"norm": ["rms"]}, study="other")
-    for planned in read_manifest(other, "other").runs:
-        put(Run(other, planned.path).weights_file)
+    fabricate(other, {"norm": ["rms"]}, seeds=[0], study="other")
+    put(run_of(other, 0, "other").weights_file)
     precious = put(study_folder(other, "other") / "x.corrupt")
     [cell] = (other / "runs").iterdir()
-    (run.folder / "link").symlink_to(precious.parent)
-    (run.folder / "x.corrupt").symlink_to(precious)
     (results / "runs" / "cell").mkdir()
-    (results / "runs" / "cell" / "s0-link").symlink_to(next(cell.iterdir()))
-    (results / "runs" / cell.name).symlink_to(cell)
-    (results / "studies" / "other").symlink_to(study_folder(other, "other"))
+    links = {run.folder / "link": precious.parent, run.folder / "x.corrupt": precious}
+    links |= {results / "runs" / "cell" / "s0-link": next(cell.iterdir()), results / "runs" / cell.name: cell}
+    study = results / "studies" / "other"
+    for link, there in (links | {study: study_folder(other, "other")}).items():
+        link.symlink_to(there)
     before = all_files(other)
     for more in ("with its study", "without"):
         assert command(results, "--yes", "--orphans", "--weights") == 0 and all_files(other) == before
         assert f"untouched: {results / 'runs' / cell.name} is a link" in capsys.readouterr().out, more
-        (results / "studies" / "other").unlink(missing_ok=True)
+        study.unlink(missing_ok=True)
     mine, before = results.parent / "mine", all_files(results)
     (mine / "studies").mkdir(parents=True)
     (mine / "runs").symlink_to(results / "runs")

@@ -1,14 +1,13 @@
 """The command line end to end: its commands, completion, what a sweep leaves on disk, what the same does again."""
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SHAPE, STEPS, latest, run_module
-from crashing_norm import hazard
+from conftest import ROOT, SHAPE, STEPS, run_module
+from fake_studies import draw_effects_alone
 from one_run import sweep_here
 
 from ablate import __version__
@@ -50,12 +49,13 @@ def test_a_sweep_from_command_to_figures(swept):
         total = sum(n * loss for n, loss in zip(documents.tokens, documents.loss, strict=True))
         assert total / sum(documents.tokens) == pytest.approx(result.final["test/loss"])
         assert run.weights_file.exists() and not run.checkpoint_file.exists()
+    draw_effects_alone(results, manifest.study)
     assert analyse(["--results-dir", str(results)]) == 0
     figures = results / "figures" / manifest.study
     assert {path.suffix for path in figures.iterdir()} >= {".png", ".pdf", ".csv", ".md"}
 
 
-def test_again_trains_nothing_and_one_more_trains_only_that(swept, capsys):
+def test_again_trains_nothing_and_one_more_trains_only_that(swept, capsys, untried):
     folder, small, first = swept
     stamps = {path: path.stat().st_mtime_ns for path in folder.glob("results/runs/*/*/result.json")}
     assert len(stamps) == 8
@@ -69,39 +69,13 @@ def test_again_trains_nothing_and_one_more_trains_only_that(swept, capsys):
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()), "a finished run was trained again"
 
 
-def test_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path, monkeypatch, capsys):
+def test_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path, monkeypatch, capsys, untried):
     monkeypatch.chdir(tmp_path)
     assert command([*SWEEP, *small, "dry_run=true"]) == 0
     said = capsys.readouterr().out
-    lines = said.splitlines()
-    assert "ln + mlp (reference)" in lines[1] and "100 %" in lines[1]
-    assert "8 runs, 8 to do" in said
+    line = said.splitlines()[1]
+    assert "ln + mlp (reference)" in line and "100 %" in line and "8 runs, 8 to do" in said
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_key_written_as_an_option_is_named(capsys):
-    for option, hint in (("--results-dir=here", "write results_dir=VALUE"), ("--frob", "see ablate --help")):
-        assert command(["norm=ln", option]) == 2
-        assert capsys.readouterr().err == f"ablate: {option.partition('=')[0]}: no such option; {hint}\n"
-
-
-def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_path, monkeypatch, capsys):
-    own = hazard(tmp_path, "self.training and x.data.fill_(float('nan')) if x.shape[-1] == 32 else 1 / 0")
-    words = latest(*small, "norm=ln,hazard", "model.dim=16,32", "seeds=1", *own)
-    done = cli(*words, "train.parallel=1", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1, done.stderr
-    found = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
-    results = {result["status"]: result for result in found}
-    assert results.keys() == {"done", "failed", "diverged"} and results["diverged"]["final"] == {}
-    assert len(found) == 4 and "division by zero" in results["failed"]["error"]["traceback"]
-    assert (
-        "failed: model.dim=16 + hazard, seed 0" in done.stdout
-        and "diverged: model.dim=32 + hazard, seed 0" in done.stdout
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert command([*words, "dry_run=true"]) == 0
-    assert "4 runs, 1 to do" in capsys.readouterr().out, "only the failed run is tried again"
 
 
 def test_help_lists_every_variant(capsys):
@@ -114,31 +88,11 @@ def test_help_lists_every_variant(capsys):
             assert first_line(file), f"{file} does not say what it is"
 
 
-SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
-
-
-@pytest.fixture
-def ablate(tmp_path: Path):
-    """What the script of an installation says, called from a folder of its own."""
-    script, folder = tmp_path / "bin" / "ablate", tmp_path / "work"
-    script.parent.mkdir()
-    script.write_text(SCRIPT)
-    folder.mkdir()
-
-    def said(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-        command = [sys.executable, str(script), *words]
-        return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
-
-    said.folder = folder
-    return said
-
-
-def test_every_command_is_in_the_help_and_a_misspelt_one_is_named(ablate, capsys):
-    shown = ablate("--help").stdout
-    for name in COMMANDS:
-        assert f"ablate {name}" in shown
-    assert ablate("--version").stdout == f"ablate {__version__}\n"
+def test_every_command_is_in_the_help_and_a_misspelt_one_is_named(capsys):
+    assert command(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"ablate {name}" in shown for name in COMMANDS)
+    assert command(["--version"]) == 0 and capsys.readouterr().out == f"ablate {__version__}\n"
     assert command(["statsu"]) == 2
     wrong = capsys.readouterr().err
     assert "status" in wrong and wrong.count("\n") == 1
@@ -155,19 +109,25 @@ def test_a_command_has_its_own_help(monkeypatch, capsys):
         assert not end.value.code and capsys.readouterr().out.startswith(f"usage: ablate {name} ")
 
 
-@pytest.mark.parametrize(("line", "expected"), [("ablate norm=ln,r", "ln,rms"), ("ablate status o", "one")])
-def test_a_shell_gets_the_rest_of_a_word(line, expected, ablate, tmp_path):
-    (ablate.folder / "results" / "studies" / "one").mkdir(parents=True)
-    (ablate.folder / "results" / "studies" / "one" / "manifest.json").write_text("{}")
+SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+
+
+def test_a_shell_gets_the_rest_of_a_word(tmp_path):
+    """By what the script of an installation says."""
+    script, line, told = tmp_path / "ablate", "ablate norm=ln,r", tmp_path / "told"
+    script.write_text(SCRIPT)
     asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "COMP_LINE": line, "COMP_POINT": str(len(line))}
     asked |= {"_ARGCOMPLETE_COMP_WORDBREAKS": " \t\n\"'><=;|&(:", "_ARGCOMPLETE_IFS": "\n"}
-    ablate(**asked, _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / "told"))
-    assert [word.rstrip() for word in (tmp_path / "told").read_text().splitlines()] == [expected]
+    asked |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(told), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=os.environ | asked, timeout=300)
+    assert [word.rstrip() for word in told.read_text().splitlines()] == ["ln,rms"]
 
 
-def test_completion_offers_commands_groups_keys_and_study_files():
+def test_completion_offers_commands_groups_keys_study_files_and_studies(swept, monkeypatch):
     first = choices([], "", COMMANDS)
     assert {"status", "norm=", "train.steps=", "seeds=", "+experiment=", "+preset="} <= {*first}
     assert "status" not in choices(["norm=rms"], "", COMMANDS)
     assert "+experiment=glu_variants" in choices([], "+experiment=", COMMANDS)
     assert "norm=ln,ln" not in choices([], "norm=ln,", COMMANDS)
+    monkeypatch.chdir(swept[0])
+    assert newest_study(Path("results")) in choices(["status"], "", COMMANDS)

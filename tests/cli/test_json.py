@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 import pytest
-from conftest import ROOT, Cli, latest
+from conftest import ROOT, latest
 from fake_studies import draw_effects_alone, fabricate
+from one_run import here
 
 from ablate.cli import evaluate, main, studies
 from ablate.config.subcommands import SCHEMA, Outcome, conclude, document, plain
@@ -73,13 +74,19 @@ COMMANDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    fabricate(folder, GRID)
+    draw_effects_alone(folder)
+    return folder
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_says_in_json_what_its_page_says(name, tmp_path, capfd):
-    fabricate(tmp_path, GRID)
-    draw_effects_alone(tmp_path)
+def test_a_command_says_in_json_what_its_page_says(name: str, results: Path, capfd: Any) -> None:
     words, keys = COMMANDS[name]
     module = __import__(main.COMMANDS[words[0]], fromlist=["main"])
-    assert module.main([*words[1:], "--results-dir", str(tmp_path), "--json"]) == 0
+    assert module.main([*words[1:], "--results-dir", str(results), "--json"]) == 0
     found = told(capfd.readouterr().out)
     assert found["command"] == f"ablate {name.partition(' --')[0]}"
     rows = found["result"] if isinstance(found["result"], list) else [found["result"]]
@@ -98,23 +105,22 @@ def test_the_variants_of_the_catalogue(capfd: pytest.CaptureFixture[str]) -> Non
     assert (ROOT / "docs" / "catalogue.md").stat().st_mtime_ns == before, "nothing is written"
 
 
-def test_a_plan_and_a_study(small: list[str], cli: Cli, capfd: Any, tmp_path: Path) -> None:
-    """A command's document is the only output of its process, of those that it starts, too."""
-    words = ["-m", "norm=ln,rms", "seeds=1", "train.parallel=1", *small, "--json"]
+def test_a_plan_and_a_study(small, untried, tmp_path, monkeypatch, capfd) -> None:
+    words = ["-m", "norm=ln,rms", "seeds=1", *small, "--json"]
     assert main.command([*words, "dry_run=true"]) == 0
     plan = told(capfd.readouterr().out)["result"]
     assert [cell["levels"] for cell in plan["cells"]] == [{"norm": "ln"}, {"norm": "rms"}] and len(plan["todo"]) == 2
-    done = cli(*words)
-    study = told(done.stdout)
-    assert study["exit_code"] == done.returncode == 0
-    assert [run["status"] for run in study["result"]["runs"]] == ["done", "done"]
-    assert study["result"]["effects"][0]["verdict"] == "undecided"
+    monkeypatch.setattr("ablate.api.run_plan", here)
+    assert main.command(words) == 0
+    study = told(capfd.readouterr().out)["result"]
+    assert [run["status"] for run in study["runs"]] == ["done", "done"]
+    assert study["effects"][0]["verdict"] == "undecided"
     assert evaluate.main(["--json", "--results-dir", str(tmp_path / "results")]) == 0
     again = told(capfd.readouterr().out)["result"]
     assert [run["path"] for run in again["runs"]] == plan["todo"] and again["differences"] == []
 
 
-def test_remarks_and_mistakes_are_in_the_document(small: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_remarks_and_mistakes_are_in_the_document(small, untried, capfd) -> None:
     words = ["attention=window+mha", "attention.window=5", *latest(*small, "model.layers=2"), "dry_run=true", "--json"]
     assert main.command(words) == 0
     assert "attention.window reaches window, not mha" in told(capfd.readouterr().out)["remarks"]

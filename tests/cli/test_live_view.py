@@ -1,5 +1,6 @@
 """The live view: what it says of a sweep on a terminal and elsewhere, from files in any state."""
 
+import contextlib
 import fcntl
 import io
 import itertools
@@ -10,20 +11,42 @@ import re
 import struct
 import sys
 import termios
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
-from fake_studies import edit_json
-from followed import end, log, make_study
+from fake_studies import edit_json, edit_manifest, fabricate
 from rich.console import Console, Group
 
 from ablate.cli import monitor
+from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
-from ablate.results.run import Run
+from ablate.results.run import MetricsWriter, Run
 
-ROOT = Path(__file__).resolve().parents[2]
+
+def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swiglu"), seeds: int = 2) -> list[str]:
+    """A study of runs of 100 steps with nothing trained; returns the paths of its runs."""
+    fabricate(results, {"ffn": [*labels]}, range(seeds), status=lambda *_: "missing", study="s")
+    edit_manifest(results, "s", lambda told: [cell["config"]["train"].update(steps=100) for cell in told["cells"]])
+    return [run.path for run in read_manifest(results, "s").runs]
+
+
+def log(results: Path, path: str, until: int, **row: Any) -> None:
+    """Write a run's metrics, ten steps and a second a row."""
+    writer = MetricsWriter(Run(results, path).metrics_file)
+    for step in range(0, until + 1, 10):
+        writer.write({"step": step, "tokens": 640 * step, "seconds": step / 10, "train/loss": 4.5} | row)
+    writer.close()
+
+
+def end(results: Path, path: str, status: str = "done") -> None:
+    error = {"type": "ValueError", "message": "it \x1b[31mbroke\nbadly"} if status == "failed" else None
+    final = {"test/loss": 2.00712} if status == "done" else {}
+    result = {"status": status, "final": final, "steps": 40, "seconds": {"total": 8.1}, "error": error}
+    write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
 
 
 def runs_of(results: Path, paths: list[str]) -> monitor.Runs:
@@ -37,27 +60,14 @@ def rendered(runs: monitor.Runs, width: int, height: int = 24) -> list[str]:
     return capture.get().splitlines()
 
 
-def wait_for_lines(capsys: pytest.CaptureFixture[str], shown: list[str], count: int) -> None:
-    """Wait until so many lines are shown; they are added to those before."""
-
-    def enough() -> bool:
-        shown.extend(capsys.readouterr().out.splitlines())
-        return len(shown) >= count
-
-    wait_for(enough)
-
-
 def test_each_ending_is_a_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(monitor, "TICK", 0.02)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # without a terminal there are no control characters all the same
         monkeypatch.setenv(name, "1")
     paths = make_study(tmp_path)
-    shown: list[str] = []
     with monitor.follow(tmp_path, "s", paths):
         for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
             end(tmp_path, path, status)
-            wait_for_lines(capsys, shown, len(shown) + 1)
-    assert shown == [
+    assert capsys.readouterr().out.splitlines() == [
         "[1/4] ln + mlp s0 done  test/loss 2.007  8.1 s",
         "[2/4] ln + mlp s1 diverged at step 40  8.1 s",
         "[3/4] ln + swiglu s0 failed: ValueError: it  [31mbroke badly  8.1 s",
@@ -70,7 +80,7 @@ def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(tmp_path, monkeypatch
     monkeypatch.setattr(monitor, "HEARTBEAT", 0.1)
     shown: list[str] = []
     with monitor.follow(tmp_path, "s", make_study(tmp_path)):
-        wait_for_lines(capsys, shown, 2)
+        wait_for(lambda: shown.extend(capsys.readouterr().out.splitlines()) or len(shown) >= 2)
     assert set(shown) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
 
 
@@ -138,6 +148,7 @@ def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(tmp_path: P
         found.append(monitor.read_pace(file))
     assert [one.steps_per_second for one in found[:2]] == [None] * 2
     assert [found[3].steps_per_second, found[16].steps_per_second] == pytest.approx([10, 150 / 23])
+    assert monitor.read_pace(tmp_path / "none") == monitor.Pace()
     assert found[2].tokens_per_second == pytest.approx(640) and found[16].tokens_per_second == pytest.approx(640)
 
 
@@ -172,60 +183,40 @@ def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
     assert monitor.endings(runs) == []
 
 
-def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    row = {"tokens": 0, "seconds": 0.0, "train/loss": 1.0, "padding": "x" * 100}
-    steps = [*range(5_000), *range(100_000, 101_000)]  # at 4 a second, and much faster before
-    times = [step / (1_000_000 if step < 5_000 else 4) for step in steps]
-    rows = [row | {"step": step, "tokens": step * 64, "seconds": at} for step, at in zip(steps, times, strict=True)]
-    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    found = monitor.read_pace(file)
-    assert (found.step, found.train, found.val) == (100_999, "1.000", "")
-    assert (found.tokens_per_second, found.steps_per_second) == pytest.approx((256, 4))
-    assert monitor.read_pace(tmp_path / "none") == monitor.Pace()
+def interrupted(results: Path) -> None:
+    """A sweep whose first run goes on for a while, on the terminal of this process."""
+    sys.stdout = os.fdopen(1, "w")
+    paths = make_study(results)
+    with contextlib.suppress(KeyboardInterrupt), monitor.follow(results, "s", paths):
+        for until in (20, 40, 60):
+            log(results, paths[0], until)
+            time.sleep(0.6)
+        end(results, paths[0])
+        end(results, paths[1], "diverged")
+        print("a word of the parent")
+        raise KeyboardInterrupt
 
 
-SWEEP = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, {helpers!r})
-import followed as t
-from ablate.cli import monitor
-results = Path({results!r})
-paths = t.make_study(results)
-with monitor.follow(results, "s", paths):
-    for until in (20, 40, 60):
-        t.log(results, paths[0], until)
-        time.sleep(0.6)
-    t.end(results, paths[0])
-    t.end(results, paths[1], "diverged")
-    print("a word of the parent")
-    raise KeyboardInterrupt
-"""
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sweep that is interrupted, too."""
     monkeypatch.setenv("TERM", "xterm")
     for name in ("COLUMNS", "LINES", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-
-
-def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path) -> None:
-    """In a sweep that is interrupted, too."""
     child, terminal = pty.fork()
     if child == 0:
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        program = SWEEP.format(helpers=str(ROOT / "tests" / "helpers"), results=str(tmp_path))
-        os.execv(sys.executable, [sys.executable, "-c", program])
+        try:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+            interrupted(tmp_path)
+            print("interrupted", flush=True)
+        finally:
+            os._exit(0)
     shown = read_terminal(terminal)
     os.waitpid(child, 0)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     assert re.search(r"ln \+ mlp s0\s+\d+/100\s+4\.500\s+6,400\s+\d+\.\d s", plain), plain
     assert "[2/4] ln + mlp s1 diverged at step 40  8.1 s" in plain and "a word of the parent" in plain
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
-    assert "KeyboardInterrupt" in plain
+    assert plain.rstrip().endswith("interrupted")
 
 
 def test_a_reader_that_goes_away_does_not_end_the_sweep(tmp_path, monkeypatch, capsys) -> None:

@@ -101,11 +101,7 @@ def test_metrics_are_those_of_the_tasks_at_lengths_that_are_tested():
         assert metric_problems({"a": typed(GOOD | {"metric": metric})}, tasks, [128]) == []
     known = "there are test/accuracy, test/bpb, test/loss"
     bar = "no such metric: test/solved; it needs a task with solved_at in its YAML"
-    for metric, said in (
-        ("val/loss", known),
-        ("test/loss@64", "nothing is tested at length 64"),
-        ("test/solved", bar),
-    ):
+    for metric, said in (("val/loss", known), ("test/loss@64", "nothing is tested at length 64"), ("test/solved", bar)):
         (found,) = metric_problems({"a": typed(GOOD | {"metric": metric})}, tasks, [128])
         assert found.key == "claims.a" and said in found.message
 
@@ -148,45 +144,42 @@ def test_what_a_file_fixes_holds_for_each_claim_that_does_not_compare_it():
     assert not problems and fixed["a"].at == {"norm": "ln"} and fixed["b"].at == {"norm": "rms"}
 
 
-def test_claims_without_cells_or_without_their_metric_are_not_applicable():
-    def why(claim: dict[str, Any], cells: list[Cell], *scored: Any) -> list[str]:
-        return [str(found) for found in applicable({"a": typed(claim)}, cells, (), *scored)[1]]
+def left_out(claim: dict[str, Any], cells: list[Cell] = CELLS, **known: Any) -> list[str]:
+    """Why a claim cannot be judged in cells of which this is known."""
+    return [str(found) for found in applicable({"a": typed(claim)}, cells, **known)[1]]
 
+
+NORMS = {"less": [{"norm": "rms"}, {"norm": "ln"}]}
+TASKS = [f"{cell.levels['norm']} task" for cell in CELLS]
+
+
+def test_claims_without_cells_or_without_their_metric_are_not_applicable():
     few = [cell for cell in CELLS if cell.levels["ffn"] != "gelu"]
-    assert why(GOOD, few) == ["claims.a: ffn=gelu has no cell in this study"]
-    assert "both sides hold swiglu + rms" in why({"less": [{"ffn": "swiglu"}, {"norm": "rms"}]}, CELLS)[0]
-    tasks = [f"{cell.levels['norm']} task" for cell in CELLS]
+    assert left_out(GOOD, few) == ["claims.a: ffn=gelu has no cell in this study"]
+    assert "both sides hold swiglu + rms" in left_out({"less": [{"ffn": "swiglu"}, {"norm": "rms"}]})[0]
     scored = {"ln task": ["solved", "accuracy"], "rms task": ["accuracy"]}
     for norm, metric, lacks in (("rms", "test/solved", 1), ("ln", "test/solved", 0), ("rms", "test/accuracy@8", 0)):
-        found = why({"greater": GOOD["less"], "metric": metric, "at": {"norm": norm}}, CELLS, tasks, scored)
+        claim = {"greater": GOOD["less"], "metric": metric, "at": {"norm": norm}}
         message = "claims.a: metric: the task of its cells has no test/solved; there are test/accuracy"
-        assert found == [message] * lacks
+        assert left_out(claim, tasks=TASKS, metrics=scored) == [message] * lacks
 
 
 def test_scores_of_several_tasks_are_not_compared():
-    tasks = [f"{cell.levels['norm']} task" for cell in CELLS]
-
-    def why(claim: dict[str, Any]) -> list[str]:
-        return [found.message for found in applicable({"a": typed(claim)}, CELLS, tasks=tasks)[1]]
-
-    (found,) = why(GOOD)
-    assert found.startswith("its cells have 2 tasks") and "at: {" in found
-    assert why({"less": [{"norm": "rms"}, {"norm": "ln"}]}) and why(RANKED)
-    assert why(GOOD | {"at": {"norm": "ln"}}) == why({"diverges_more": GOOD["less"]}) == []
+    (found,) = left_out(GOOD, tasks=TASKS)
+    assert found.startswith("claims.a: its cells have 2 tasks") and "at: {" in found
+    assert left_out(NORMS, tasks=TASKS) and left_out(RANKED, tasks=TASKS)
+    for fine in (GOOD | {"at": {"norm": "ln"}}, {"diverges_more": GOOD["less"]}):
+        assert left_out(fine, tasks=TASKS) == []
 
 
 def test_a_side_without_running_statistics_has_no_loss_by_others():
     running = [cell.levels["norm"] != "ln" for cell in CELLS]
-
-    def why(claim: dict[str, Any]) -> list[str]:
-        return [found.message for found in applicable({"a": typed(claim)}, CELLS, running)[1]]
-
-    between = {"less": [{"norm": "rms"}, {"norm": "ln"}]}
-    (found,) = why(between | {"metric": "test/loss_batch"})
+    (found,) = left_out(NORMS | {"metric": "test/loss_batch"}, running=running)
     assert found.endswith(" has no test/loss_batch, as its norms keep no running statistics") and "ln" in found
-    assert why(between | {"metric": ["test/loss_recalibrated", "test/loss"]}) == why(between) == []
-    assert why(between | {"metric": ["test/loss", "test/loss_recalibrated"]})
-    assert why({"less": [{"norm": "rms"}, {"norm": "rms"}], "metric": ["test/loss", "test/loss_batch"]}) == []
+    assert left_out(NORMS | {"metric": ["test/loss", "test/loss_recalibrated"]}, running=running)
+    of_rms = {"less": [{"norm": "rms"}, {"norm": "rms"}], "metric": ["test/loss", "test/loss_batch"]}
+    for fine in (NORMS, NORMS | {"metric": ["test/loss_recalibrated", "test/loss"]}, of_rms):
+        assert left_out(fine, running=running) == []
 
 
 def entry(claims: dict[str, Any], earlier: Registered | None, scored: dict[int, set[str]], when: str) -> Registered:
@@ -203,8 +196,7 @@ def test_a_claim_is_registered_while_no_seed_has_both_sides_scored():
     alone = {"not_greater": ALIKE, "metric": PAIR, "margin": 0.02}
     assert entry({"a": alone}, None, {0: {"swiglu-ln-0.001"}}, "t").claims["a"].registered
     assert not entry({"a": alone}, None, {0: one_side}, "t").claims["a"].registered, "a run has both numbers"
-    ranked = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
-    assert not entry({"a": ranked}, None, {0: one_side}, "t").claims["a"].registered
+    assert not entry({"a": RANKED}, None, {0: one_side}, "t").claims["a"].registered
 
 
 def test_an_edited_claim_is_written_anew_and_keeps_its_earlier_texts():

@@ -64,14 +64,11 @@ def test_zipped_keys_are_one_factor(plan):
     assert shapes == [(1, 16)] * 2 + [(2, 32)] * 2
     assert planned.manifest.reference == {"norm": "ln"}, "sizes are strata of a grid, zipped or not"
     assert "model.layers, model.dim change together" in preview(planned)
+    asked = plan(*ZIP, "reference={model.layers+model.dim: 2+32}", "seeds=1").manifest.reference
+    assert asked == plan(*ZIP, "reference={model.layers: 2}", "seeds=1").manifest.reference
+    assert asked == {"model.layers+model.dim": "2+32"}, "by its name or by any of its keys"
     write_plan(planned)
     assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest.study))
-
-
-@pytest.mark.parametrize("asked", ["{model.layers: 2}", "{model.layers+model.dim: 2+32}"])
-def test_the_reference_of_a_zipped_factor_is_chosen_by_any_of_its_keys(plan, asked):
-    planned = plan(*ZIP, f"reference={asked}", "seeds=1")
-    assert planned.manifest.reference == {"model.layers+model.dim": "2+32"}
 
 
 REFUSED = [

@@ -1,4 +1,4 @@
-"""Study files, by the real planner and the real command line: what they become, who wins, what is refused."""
+"""Study files, by the real planner: what they become, who wins, what is refused."""
 
 import json
 import re
@@ -13,8 +13,9 @@ from one_run import carry_out, here, write_plan
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
 from ablate.config.command import read_command, value_text
+from ablate.config.compose import Composer
 from ablate.config.factors import arrange
-from ablate.config.groups import experiments, groups
+from ablate.config.groups import experiments, groups, read_groups
 from ablate.planning.composition import compose_cells
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.atomic import write_json
@@ -22,6 +23,8 @@ from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 
 pytestmark = pytest.mark.usefixtures("untried")
+GATED = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}
+FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]}
 BASE: dict[str, Any] = {
     "study": "glu",
     "question": 'Is it "better", and what\'s the {price}?',
@@ -33,10 +36,17 @@ BASE: dict[str, Any] = {
     "track": "none",
     "data": "text",
     "seeds": 2,
-    "factors": {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]},
-    "claims": {"gated": {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}},
+    "factors": FACTORS,
+    "claims": {"gated": GATED},
     "tiers": {"tall": {"model.layers": 2, "seeds": 3}, "other": {"factors": {"ffn": ["relu", "reglu"]}}},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reference_composed(composed_once: None) -> None:
+    """The reference model is composed before any folder of a test's own, of which each would compose it again."""
+    with Composer(read_groups()) as composer:
+        composer.compose([])
 
 
 class Folder:
@@ -57,8 +67,8 @@ class Folder:
         return plan_study(("+experiment=mine", f"results_dir={self.results}", *overrides), str(self.path))
 
     def refused(self, *overrides: str, **changes: Any) -> list[str]:
-        """What is wrong with a file that sets nothing beside what is asked about, one line each."""
-        plain = dict.fromkeys(("model", "data.context", "train", "eval.tokens", "optim.warmup", "data", "data.path"))
+        """What is wrong with a file that sets nothing but its data beside what is asked about, one line each."""
+        plain = dict.fromkeys(("model", "data.context", "train", "eval.tokens", "optim.warmup"))
         self.write(**plain | changes)
         with pytest.raises(PlanError) as raised:
             self.plan(*overrides)
@@ -85,17 +95,15 @@ def test_a_file_is_a_study_and_the_command_line_wins(folder):
         made = compose_cells(arrange(read_command(("+experiment=mine", *overrides), str(folder.path))))
         return made.settings.study, made.factors, made.settings.seeds, made.settings.model.layers
 
-    factors = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]}
-    assert shape() == ("glu", factors, 2, 1)
-    assert shape("seeds=1") == ("glu", factors, 1, 1)
+    assert shape() == ("glu", FACTORS, 2, 1)
     name, *rest = shape("seeds=1", "model.layers=3")
-    assert rest == [factors, 1, 3] and re.fullmatch("glu-[0-9a-f]{6}", str(name)), "it is not the study of the file"
-    assert shape("train.parallel=1", "train.checkpoint_seconds=0")[0] == "glu", "how it runs is not what it asks"
-    assert shape("tier=tall", "seeds=1", "study=x") == ("x", factors, 1, 2)
-    assert shape("ffn=swiglu,mlp")[1] == {"ffn": ["swiglu", "mlp"], "norm": ["ln", "rms"]}
-    assert shape("norm=rms", "study=glu")[:2] == ("glu", {"ffn": factors["ffn"]})
+    assert rest == [FACTORS, 1, 3] and re.fullmatch("glu-[0-9a-f]{6}", str(name)), "it is not the study of the file"
+    assert shape("seeds=1", "train.parallel=1", "train.checkpoint_seconds=0")[0] == "glu", "it asks the same"
+    assert shape("tier=tall", "seeds=1", "study=x") == ("x", FACTORS, 1, 2)
+    assert shape("ffn=swiglu,mlp")[1] == FACTORS | {"ffn": ["swiglu", "mlp"]}
+    assert shape("norm=rms", "study=glu")[:2] == ("glu", {"ffn": FACTORS["ffn"]})
     assert shape("init=gpt2,xavier", "design=one_at_a_time")[1].keys() == {"ffn", "norm", "init"}
-    assert shape("tier=other")[1] == {"ffn": ["relu", "reglu"], "norm": ["ln", "rms"]}
+    assert shape("tier=other")[1] == FACTORS | {"ffn": ["relu", "reglu"]}
     folder.write(study=None)
     assert shape()[0] == "mine" and shape("tier=tall")[0] == "mine-tall", "without a name it has its file's"
 
@@ -104,9 +112,9 @@ def test_the_manifest_and_the_plan_say_what_was_requested(folder):
     planned = folder.plan("tier=tall")
     manifest = planned.manifest
     found = (manifest.study, manifest.factors, manifest.seeds, manifest.cells[0].config.model.layers)
-    assert found == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
+    assert found == ("glu-tall", FACTORS, [0, 1, 2], 2)
     assert (manifest.experiment, manifest.tier, manifest.question) == ("mine", "tall", BASE["question"])
-    assert manifest.claims["gated"].claim.as_json() == BASE["claims"]["gated"] and manifest.claims["gated"].registered
+    assert manifest.claims["gated"].claim.as_json() == GATED and manifest.claims["gated"].registered
     assert re.fullmatch(r"[0-9a-f]{16}", manifest.claims_hash)
     assert folder.plan("tier=tall", "train.parallel=1").manifest.asks == manifest.asks
     assert folder.plan("tier=tall", "train.steps=8", "study=glu-tall").manifest.asks != manifest.asks
@@ -117,21 +125,16 @@ def test_the_manifest_and_the_plan_say_what_was_requested(folder):
 
 
 def test_presets_nested_keys_references_and_awkward_words_reach_the_configuration(folder):
-    betas = [[0.9, 0.95], [0.9, 0.99]]
-    folder.write(
-        preset="llama",
-        factors={"norm": ["ln", "rms"], "optim.betas": betas},
-        reference={"norm": "rms"},
-        optim={"lr": 5e-4, "warmup": 3},
-        claims=None,
-        **{"optim.warmup": None},
-    )
+    betas, rates = [[0.9, 0.95], [0.9, 0.99]], {"lr": 5e-4, "warmup": 3}
+    folder.write(preset="llama", factors={"optim.betas": betas}, optim=rates, claims=None, **{"optim.warmup": None})
     manifest = folder.plan().manifest
-    assert manifest.reference == {"norm": "rms"} and manifest.cells[0].name.startswith("ln-swiglu")
+    assert manifest.cells[0].name.startswith("rms-swiglu")
     assert [json.loads(level) for level in manifest.factors["optim.betas"]] == betas
     assert {cell.config.optim.lr for cell in manifest.cells} == {5e-4}
-    folder.write(zip=["norm", "ffn"], factors={"norm": ["ln", "rms"], "ffn": ["mlp", "gelu"]}, claims=None)
-    assert folder.plan().manifest.factors == {"norm+ffn": ["ln+mlp", "rms+gelu"]}
+    both = {"norm": ["ln", "rms"], "ffn": ["mlp", "gelu"]}
+    folder.write(zip=["norm", "ffn"], factors=both, reference={"norm": "rms"}, claims=None)
+    manifest = folder.plan().manifest
+    assert (manifest.factors, manifest.reference) == ({"norm+ffn": ["ln+mlp", "rms+gelu"]}, {"norm+ffn": "rms+gelu"})
 
 
 AWKWARD = ["a b", "it's", 'say "x"', "a\\", "\\'", "a,b", "{x}", "[y]"]
@@ -146,31 +149,39 @@ def test_values_are_read_back_as_they_were_written(value):
 
 
 def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
-    planned = folder.plan("ffn=swiglu,mlp")
-    assert planned.manifest.claims == {}
-    left_out = "claims.gated: ffn=gelu has no cell in this study, so this claim is left out"
-    assert any(left_out in note for note in planned.notes)
-    assert folder.plan("norm=ln").manifest.claims, "a claim about another factor stays"
     folder.write(replicated=["gated"])
-    assert folder.plan().manifest.replicated.value.of == ["gated"]
     assert folder.plan("tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest.replicated.value.of == ["gated"]
+    assert folder.plan("norm=ln").manifest.claims, "a claim about another factor stays"
     changed = folder.plan("ffn=swiglu,mlp")
-    assert changed.manifest.replicated is None
+    assert changed.manifest.claims == {} and changed.manifest.replicated is None
+    left_out = "claims.gated: ffn=gelu has no cell in this study, so this claim is left out"
+    assert any(left_out in note for note in changed.notes)
     assert "replicated: is not judged, since there are no cells of its claim gated here" in changed.notes
+    assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
+
+
+def test_effects_are_judged_beside_claims_where_the_file_says_so(folder):
+    two = {"ffn": ["mlp", "swiglu"]}
+    folder.write(factors=two, claims=None)
     assert folder.plan().manifest.effects is None
-    folder.write(effects="all")
+    folder.write(factors=two, claims=None, effects="all")
     assert folder.plan().manifest.effects.registered
     (said,) = folder.refused(effects="some")
     assert said == "mine.yaml: effects: must be all: effects are judged beside the claims, too"
-    assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
+
+
+TWO = {
+    "factors": {"ffn": ["mlp", "swiglu"]},
+    "claims": {"gated": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}},
+}
 
 
 def test_runs_that_are_trained_again_are_known_already(folder):
     """Under reuse=none the same seeds of the same cells give the numbers that another study has shown."""
-    folder.write(claims=None)
+    folder.write(**TWO | {"claims": None})
     first = folder.plan("study=first")
     finish(first)
-    folder.write()
+    folder.write(**TWO)
     again = folder.plan("reuse=none")
     assert len(again.todo) == len(first.todo) and not again.manifest.claims["gated"].registered
     assert folder.plan("reuse=none", "seeds=[7,8]").manifest.claims["gated"].registered
@@ -178,20 +189,21 @@ def test_runs_that_are_trained_again_are_known_already(folder):
 
 def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
-    tune = {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}
-    folder.write(tune=tune, study="kept")
+    tuned = TWO | {"tune": {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}, "study": "kept"}
+    folder.write(**tuned)
     tuning = folder.plan()
     assert "1 claim, registered: written before any result" in preview(tuning)
     finish(tuning)
     study = folder.plan()
     assert study.manifest.study == "kept" and study.manifest.tuning
     assert study.manifest.claims == tuning.manifest.claims and study.manifest.claims["gated"].registered
-    folder.write(tune=tune, study="kept", claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
-    edited = folder.plan().manifest.claims["gated"]
-    assert not edited.registered and edited.earlier[0].claim.as_json() == BASE["claims"]["gated"]
-    write_plan(folder.plan())
-    assert folder.plan().manifest.claims["gated"].claim == edited.claim
-    assert not folder.plan().manifest.claims["gated"].registered
+    folder.write(**tuned | {"claims": {"gated": {"greater": TWO["claims"]["gated"]["less"]}}})
+    planned = folder.plan()
+    edited = planned.manifest.claims["gated"]
+    assert not edited.registered and edited.earlier[0].claim.as_json() == TWO["claims"]["gated"]
+    write_plan(planned)
+    again = folder.plan().manifest.claims["gated"]
+    assert again.claim == edited.claim and not again.registered
     assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
 
 
@@ -209,7 +221,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"published": {"ffn": 1.6}}, "mine.yaml: published: must be a line of text"),
     ({"figure": "efects"}, "mine.yaml: figure: efects: no such figure; did you mean effects?"),
     ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
-    ({"at": {"norm": "bn"}}, "mine.yaml: at: norm has no level bn; there are ln, rms"),
     ({"zip": ["ffn", "norm"]}, "mine.yaml: zip: ffn has 3 values, norm has 2 values"),
     (
         {"design": "one_at_a_time", "claims": {"both": BOTH}},
@@ -225,7 +236,7 @@ def test_a_mistake_is_one_line_that_names_the_file_and_the_key(folder, changes, 
 
 
 def test_all_mistakes_of_a_file_are_told_at_once(folder):
-    claims = {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}, "b": BASE["claims"]["gated"] | {"metric": "test/los"}}
+    claims = {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}, "b": GATED | {"metric": "test/los"}}
     said = folder.refused("seeds=0", trian=3, train={"stepz": 3}, claims=claims)
     heads = ["mine.yaml: trian: no such key; did you mean train?", "mine.yaml: train.stepz=3: no such key", "seeds: "]
     heads += ["mine.yaml: claims.a: less: ffn has no level glu", "mine.yaml: claims.b: no such metric: test/los"]
