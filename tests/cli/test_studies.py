@@ -56,7 +56,9 @@ def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
     assert len(set(ORDER)) == len(ORDER)
 
 
-def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(files, tmp_path, monkeypatch) -> None:
+def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(
+    files, tmp_path, monkeypatch, untried
+) -> None:
     """Of the second study, one run fails and one diverges, which leaves its other runs alone."""
     files("a_refused", "data.path=nowhere.txt", norm="rms")
     files("b_failing", factors={"norm": ["ln", "hazard"], "model.dim": [16, 32]}, study="failing")
