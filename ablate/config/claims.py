@@ -31,7 +31,7 @@ NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be convert
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
-    """Parse claims over these factors, and all problems; `at` is added to each claim, but for factors it compares."""
+    """The claims over these factors, and all problems; levels of `at` join each claim that does not compare them."""
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
     found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular, regular
-from ablate.config.typed_json import Record, record
+from ablate.config.typed_json import Record, T, parse, record
 
 
 def no_link(path: str, flags: int) -> int:
@@ -23,10 +23,7 @@ def no_link(path: str, flags: int) -> int:
 
 
 def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
-    """Replace the content of `path` atomically: a reader, also after a kill, sees the old file or the new one.
-
-    `check` raises if this process may no longer replace the file.  OSErrors name the file.
-    """
+    """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `check` may raise first."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,9 +47,7 @@ def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = la
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object that `write_json` wrote.  Raises `Corrupt` if it is none or was changed, and
-    FileNotFoundError.
-    """
+    """A JSON object that `write_json` wrote.  Raises `Corrupt` if it is none or was changed, and FileNotFoundError."""
     try:
         value = json.loads(read_regular(path).decode())
     except FileNotFoundError:
@@ -64,6 +59,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if value.pop(SEAL, None) != seal_of(value):
         raise Corrupt(f"{path} is damaged: it was changed after it was written (its checksum does not fit)")
     return value
+
+
+def read_record(kind: type[T], file: Path) -> T:
+    """The record in a file that `write_json` wrote.  Raises `Corrupt` and FileNotFoundError."""
+    try:
+        return parse(kind, read_json(file))
+    except ValueError as error:
+        raise Corrupt(f"{file} {error}") from None
 
 
 def set_aside(path: Path) -> Path:
@@ -114,20 +117,14 @@ def seal_of(value: dict[str, Any]) -> str:
 
 
 def sealed_archive(data: bytes) -> bytes:
-    """A zip archive, as `torch.save` writes it, with its digest as the archive's comment.
-
-    Raises ValueError for other data.
-    """
+    """A zip archive, as `torch.save` writes it, with its digest as its comment.  Raises ValueError for other data."""
     if not data.endswith(NO_COMMENT):
         raise ValueError("no zip archive without a comment")
     return data.removesuffix(NO_COMMENT) + struct.pack("<H", LENGTH) + digest(data).encode()
 
 
 def unsealed_archive(data: bytes) -> bytes:
-    """The original archive of a sealed one.
-
-    Raises ValueError if the digest is wrong or the content would unpack to more bytes than the archive has.
-    """
+    """The original archive of a sealed one.  Raises ValueError if its digest is wrong or it unpacks to more bytes."""
     archive = data[: -LENGTH - len(NO_COMMENT)] + NO_COMMENT
     if digest(archive).encode() != data[-LENGTH:]:
         raise ValueError("its checksum does not fit: it is damaged")

@@ -77,10 +77,9 @@ class Needed(NamedTuple):
 
 
 class Sources:
-    """The modules of some packages; `packages` maps each package to its folders, or to its single file.
+    """The modules of some packages, by their folders or single file, and of those that these import unless installed.
 
-    Packages that these import are included unless they are installed.  `edited` holds sources that replace those on
-    disk.
+    `edited` holds sources that replace those on disk.
     """
 
     def __init__(self, packages: Mapping[str, Iterable[Path]], edited: Mapping[Path, bytes] | None = None):
@@ -195,10 +194,9 @@ class Sources:
         references: dict[str, list[Node]] = {}
         for found, written in meant.values():
             references.setdefault(written, []).extend(node for node, _ in found)
-        text = MARK.sub(
-            lambda mark: meant[mark[1]][1] if mark[1] in meant else mark[0], "\n".join(p.text for p in parts)
-        )
-        more = sorted(meant[".".join(chain)][1] for chain in idle)
+        names = {chain: written for chain, (_, written) in meant.items()}
+        text = MARK.sub(lambda mark: names.get(mark[1], mark[0]), "\n".join(part.text for part in parts))
+        more = sorted(names[".".join(chain)] for chain in idle)
         return Use(frozenset(nodes.union(*references.values())), "\n".join((text, *more)), references)
 
     def meaning(self, name: str, chain: Chain, own: Mapping[str, Import]) -> tuple[Found, str]:

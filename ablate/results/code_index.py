@@ -23,10 +23,7 @@ Import = tuple[str, str | None]  # a module (with None), or a name in a module
 
 
 class Statement:
-    """A top-level statement, normalised: without comments, docstrings, formatting and imports.
-
-    Each non-local name is replaced by a mark, `⦃a.b.c⦄`; the module's imports resolve it.
-    """
+    """A top-level statement, normalised: no comments, docstrings, formatting, imports; names as marks, `⦃a.b.c⦄`."""
 
     def __init__(self, node: ast.stmt):
         self.node = node
@@ -43,10 +40,7 @@ class Statement:
 
 
 class Normaliser(ast.NodeTransformer):
-    """Replaces non-local dotted names by marks and collects them; removes docstrings and imports.
-
-    Annotations are not followed; in them `a.b.C` is written as `C`.
-    """
+    """Replaces non-local dotted names by marks and collects them; removes docstrings, imports, paths in annotations."""
 
     def __init__(self) -> None:
         self.text = ""  # the normalised source, set after the visit
@@ -276,6 +270,5 @@ def is_idle(statement: ast.stmt) -> bool:
     """Whether a statement changes no run: a docstring, or a block for type checkers, scripts or `python -m`."""
     if isinstance(statement, ast.If) and not statement.orelse:
         return ast.unparse(statement.test) in IDLE
-    return isinstance(statement, ast.Pass) or (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    )
+    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return constant or isinstance(statement, ast.Pass)

@@ -28,12 +28,12 @@ from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular
 from ablate.config.typed_json import Record, record
 from ablate.formatting import quoted, show, unquoted
-from ablate.results.atomic import Sum, read_json, sum_of, write_atomic, write_json
+from ablate.results.atomic import Sum, read_record, sum_of, write_atomic, write_json
 from ablate.results.manifest import manifest_in, newer
 from ablate.results.records import Manifest
-from ablate.results.run import read_record, verify_sum
-from ablate.results.study import Study, nothing_logged
-from ablate.results.tables import DOCUMENT, EACH_STEP, curve_column, no_documents
+from ablate.results.run import verify_sum
+from ablate.results.study import Study
+from ablate.results.tables import DOCUMENT, EACH_STEP, Columns, by_document, curve_column
 
 if TYPE_CHECKING:
     import pandas
@@ -91,8 +91,9 @@ def read_tables(folder: Path) -> Study:
             raise Corrupt(f"{folder / name} cannot be read as a table ({error})") from None
     try:
         runs = _with_levels(tables[RUNS], manifest)
-        curves = _with_run_columns(tables[CURVES], runs, _factors(manifest)) if CURVES in tables else nothing_logged()
-        losses = _with_run_index(tables[DOCUMENTS]) if DOCUMENTS in tables else no_documents()
+        logged = CURVES in tables
+        curves = _with_run_columns(tables[CURVES], runs, _factors(manifest)) if logged else Columns().frame([])
+        losses = _with_run_index(tables[DOCUMENTS]) if DOCUMENTS in tables else by_document({})
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{folder / INDEX} is of tables that do not fit its study ({error})") from None
     beside = {role: read_tables(folder / role) for role, name in BESIDE.items() if name in kept.files}
@@ -103,11 +104,10 @@ def _verified(folder: Path) -> Kept:
     """The content of tables.json, after checking the checksums of the other files.  Raises `Corrupt`."""
     file = folder / INDEX
     try:
-        found = read_json(file)
+        kept = read_record(Kept, file)
     except FileNotFoundError:
         raise Corrupt(f"{file} is gone: nothing says whether the tables beside it are whole") from None
-    kept, known = read_record(Kept, found, file), {MANIFEST, RUNS, CURVES, DOCUMENTS, *BESIDE.values()}
-    if not {MANIFEST, RUNS} <= kept.files.keys() <= known:
+    if not {MANIFEST, RUNS} <= kept.files.keys() <= {MANIFEST, RUNS, CURVES, DOCUMENTS, *BESIDE.values()}:
         raise Corrupt(f"{file} is damaged: it was changed after it was written")
     for name, written in kept.files.items():
         verify_sum(folder / name, written, "the study's tables are not whole")

@@ -12,9 +12,9 @@ from ablate.config.designs import DESIGNS
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.key_checks import fraction_of
 from ablate.config.schema import OWNED
-from ablate.config.typed_json import parse, unread
+from ablate.config.typed_json import unread
 from ablate.formatting import SPEED, instead
-from ablate.results.atomic import no_link, read_json, set_aside, write_json
+from ablate.results.atomic import no_link, read_record, set_aside, write_json
 from ablate.results.lease import take
 from ablate.results.naming import measured_as
 from ablate.results.records import FORMAT, Cell, Look, Manifest
@@ -36,10 +36,7 @@ def read_manifest(results: Path, study: str) -> Manifest:
 
 def manifest_in(file: Path) -> Manifest:
     """The manifest in a file, checked for consistency.  Raises FileNotFoundError and `Corrupt`."""
-    try:
-        manifest = parse(Manifest, read_json(file))
-    except ValueError as error:
-        raise Corrupt(f"{file} {error}") from None
+    manifest = read_record(Manifest, file)
     for wrong in flaws(manifest):
         raise Corrupt(f"{file} {wrong}")
     return manifest
@@ -76,13 +73,10 @@ def renew_manifest(results: Path, manifest: Manifest) -> None:
 
 
 def log_look(results: Path, manifest: Manifest, when: str) -> None:
-    """Log in the manifest on disk that results of these seeds have been seen, so that the seeds stay in the study.
-
-    If another command has written the manifest since `manifest` was read, the look is added to the newer one.
-    """
+    """Log in the manifest on disk that results of these seeds have been seen, so that the seeds stay in the study."""
     with open(study_folder(results, manifest.study) / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
-        current = read_manifest(results, manifest.study)
+        current = read_manifest(results, manifest.study)  # which another command may have written meanwhile
         sequence = manifest.sequential  # of seeds=auto: this look is one of its looks
         look = Look(seeds=manifest.seeds, planned=sequence.looks if sequence else None, when=when)
         if any(dataclasses.replace(known, when=when) == look for known in current.looks):

@@ -93,11 +93,8 @@ def notes(cells: Iterable[Cell]) -> list[str]:
 
 
 def unit(manifest: Manifest, metric: str) -> str:
-    """The unit to append to a metric's name: ", nats per byte" for a loss, empty for most others.
-
-    A pair of compared metrics, such as "test/loss@64, test/loss@128", has one unit.
-    """
-    name = metric.partition(",")[0].partition("@")[0].partition("/")[2]
+    """The unit to append to a metric's name: ", nats per byte" for a loss, empty for most others."""
+    name = metric.partition(",")[0].partition("@")[0].partition("/")[2]  # of a pair of compared metrics the first
     if name == "step_seconds":
         return ", s"
     tasks = [task for task in manifest.tasks.values() if name in task.metrics]

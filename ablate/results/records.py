@@ -18,26 +18,20 @@ Way = Literal["min", "max"]  # whether lower or higher values of a metric are be
 
 @record
 class TaskFacts(Record):
-    """Facts about a task; `metrics` maps each metric to the direction that is better ("min" or "max").
-
-    shares           metrics between 0 and 1
-    units            units of the metrics that are per token
-    beside           metrics that the summary shows next to the first
-    solved_at        value that the metric after `solved` must reach for a run to count as solved
-    """
+    """Facts about a task."""
 
     name: str = ""
     title: str = ""
     kind: str = ""
     token: str = ""  # what one target is: byte, word, ...
-    metrics: dict[str, Way]
+    metrics: dict[str, Way]  # the first one ranks
     yardsticks: dict[str, Number | None] = dataclasses.field(default_factory=dict)
     train_tokens: Number | None = None
     positions: int | None = optional(default=None)
-    shares: list[str] = dataclasses.field(default_factory=lambda: ["accuracy", "exact"])
-    units: dict[str, str] = dataclasses.field(default_factory=lambda: {"loss": "nats"})
-    beside: list[str] = dataclasses.field(default_factory=list)
-    solved_at: Number | None = optional(default=None)
+    shares: list[str] = dataclasses.field(default_factory=lambda: ["accuracy", "exact"])  # are in [0, 1]
+    units: dict[str, str] = dataclasses.field(default_factory=lambda: {"loss": "nats"})  # per token
+    beside: list[str] = dataclasses.field(default_factory=list)  # metrics that the summary shows next to the first
+    solved_at: Number | None = optional(default=None)  # what `measured` must reach for a run to count as solved
 
     @property
     def measured(self) -> str:
@@ -61,9 +55,7 @@ class Matched(Record):
 
 @record
 class StepSeconds(Record):
-    """Seconds per training step, measured before the study, and the relative standard error of the ratio to the
-    reference's.
-    """
+    """Seconds per training step, measured before the study; relative standard error of the ratio to the reference."""
 
     seconds: Number
     error: Number
@@ -71,16 +63,7 @@ class StepSeconds(Record):
 
 @record
 class Cell(Record):
-    """One resolved configuration without its seed, its cost, and what it shares with its reference.
-
-    batches          cells with equal values see the same batches, and their seeds pair
-    task             fingerprint of its data
-    step_seconds     only if cells are matched by seconds
-    shared_draws     share of its parameters that are initialised from the same random draws as the reference's
-    seen_lengths     for each of `eval.lengths` whose examples occur in training, the share of them that does
-    defaults         constructor arguments that no YAML sets, by dotted name, with their default values
-    written          the planned label, if a user has given the cell another one
-    """
+    """One resolved configuration without its seed, its cost, and what it shares with its reference."""
 
     id: str
     name: str  # the folder of its runs
@@ -90,17 +73,17 @@ class Cell(Record):
     params: Number
     params_vs_reference: Number | None = None
     flops_per_token: Number
-    shared_draws: Number | None = None
+    shared_draws: Number | None = None  # share of its parameters with the same initial random draws as the reference's
     matched: Matched | None = None
-    step_seconds: StepSeconds | None = optional(default=None)
+    step_seconds: StepSeconds | None = optional(default=None)  # only if cells are matched by seconds
     tokens_per_step: Number | None = None
-    batches: str
-    task: str
-    seen_lengths: dict[str, Number] = dataclasses.field(default_factory=dict)
+    batches: str  # cells with equal values see the same batches, and their seeds pair
+    task: str  # fingerprint of its data
+    seen_lengths: dict[str, Number] = dataclasses.field(default_factory=dict)  # of eval.lengths, the share in training
     notes: list[str] = dataclasses.field(default_factory=list)
-    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments that no YAML sets, by dotted name
     config: Config
-    written: str | None = optional(default=None)
+    written: str | None = optional(default=None)  # the planned label, if a user has given the cell another one
 
     @property
     def flops_per_step(self) -> float:
@@ -283,19 +266,15 @@ Metrics = dict[str, Number | None]  # None: not finite
 
 @record
 class Provenance(Record):
-    """Everything that a run's numbers depend on: settings (a hash), versions, data, and code (a hash).
-
-    `study` is the only study that may use the run, under reuse=none or timing=isolated; `source` says where the data
-    came from, `definitions` maps each definition's qualified name to its digest.
-    """
+    """Everything that a run's numbers depend on: settings (a hash), versions, data, and code (a hash)."""
 
     numbers: str = ""
     versions: dict[str, str | int]
     data: str = ""
-    source: dict[str, Any] | None = None
-    study: str | None = None
+    source: dict[str, Any] | None = None  # where the data came from
+    study: str | None = None  # the only study that may use the run, under reuse=none or timing=isolated
     code: str = ""
-    definitions: dict[str, str] = dataclasses.field(default_factory=dict)
+    definitions: dict[str, str] = dataclasses.field(default_factory=dict)  # each one's digest by its qualified name
 
 
 @record
@@ -334,20 +313,12 @@ class Documents(Record):
 
 @record
 class Result(Record):
-    """The outcome of a run: its status, the metrics of its last step, and facts about the run, None where unknown.
-
-    `files` holds the checksums of its other files, `documents` losses by document for each split, `seconds` the time
-    of each phase and the total, `resumed` how often the run continued from a checkpoint, `cpu_seconds` the CPU time of
-    its processes (without what a killed one did after its last checkpoint), `vectors_seconds` the time to train the
-    vectors of its embedding, whichever run trained them.
-    `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` are comparable only if
-    `timing` is isolated: the runs of one `sitting` were trained one after another.
-    """
+    """The outcome of a run: its status, the metrics of its last step, and facts about the run, None where unknown."""
 
     status: Status
     final: Metrics
     error: RunError | None = None
-    files: dict[str, Sum] | None = None
+    files: dict[str, Sum] | None = None  # checksums of its other files
     overfits: Overfits | None = None
     params: Number | None = None
     flops_per_token: Number | None = None
@@ -357,19 +328,19 @@ class Result(Record):
     host: str | None = None
     steps: int | None = None
     tokens: int | None = None
-    resumed: int | None = None
+    resumed: int | None = None  # how often it continued from a checkpoint
     accumulation: int | None = None
-    seconds: dict[str, Number] | None = None
-    cpu_seconds: Number | None = optional(default=None)
-    vectors_seconds: Number | None = optional(default=None)
+    seconds: dict[str, Number] | None = None  # of each phase, and the total
+    cpu_seconds: Number | None = optional(default=None)  # without what killed processes did after a last checkpoint
+    vectors_seconds: Number | None = optional(default=None)  # to train its embedding's vectors, whichever run did
     timing: str | None = optional(default=None)
-    sitting: str | None = optional(default=None)
-    step_seconds: Number | None = optional(default=None)
-    tokens_per_second: Number | None = None
+    sitting: str | None = optional(default=None)  # the runs of one were trained one after another
+    step_seconds: Number | None = optional(default=None)  # mean after the first steps; comparable if timing=isolated
+    tokens_per_second: Number | None = None  # comparable if timing=isolated
     mfu: Number | None = None
     peak_memory: Number | None = None
     device: str | None = None
-    documents: dict[str, Documents] | None = None
+    documents: dict[str, Documents] | None = None  # of each split
     started: str | None = None
     ended: str | None = None
 

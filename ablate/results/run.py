@@ -7,18 +7,16 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular
-from ablate.config.typed_json import Record, parse
-from ablate.results.atomic import Sum, finite, no_link, read_json, wrong
+from ablate.results.atomic import Sum, finite, no_link, read_record, wrong
 from ablate.results.lease import Holder, Lease, holder, take
 from ablate.results.records import Evaluation, Manifest, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
 Row = dict[str, float]  # a logged step: step, tokens, seconds, and metrics
-T = TypeVar("T", bound=Record)
 V = TypeVar("V")
 
 
@@ -44,15 +42,11 @@ class Run:
         self.lease: Lease | None = None  # set while this process holds the run
 
     def result(self) -> Result | None:
-        """The run's result, or None while it has not ended.
-
-        Raises `Corrupt` if the result or a file that it vouches for is damaged.
-        """
+        """The run's result, or None if it has not ended.  Raises `Corrupt` if it or a file that it lists is damaged."""
         try:
-            found = read_json(self.result_file)
+            result = read_record(Result, self.result_file)
         except FileNotFoundError:
             return None
-        result = read_record(Result, found, self.result_file)
         for file in (self.config_file, self.metrics_file):
             verify(result, file)
         # Weights are large, so their checksum is verified when they are used.  Removed weights are no damage.
@@ -62,15 +56,11 @@ class Run:
         return result
 
     def evaluation(self, whose: Evaluation | None = None) -> Metrics:
-        """Metrics that were added after the result, such as those at other lengths.  Raises `Corrupt`.
-
-        With `whose` (torch version, data), metrics measured with another version or other data are ignored.
-        """
+        """Metrics added later, such as those at other lengths, with torch and data of `whose`.  Raises `Corrupt`."""
         try:
-            found = read_json(self.evaluation_file)
+            evaluation = read_record(Evaluation, self.evaluation_file)
         except FileNotFoundError:
             return {}
-        evaluation = read_record(Evaluation, found, self.evaluation_file)
         # Only these names: metrics from training are in the checksummed result, and no other file may replace them.
         if not all("@" in name for name in evaluation.metrics):
             raise Corrupt(f"{self.evaluation_file} holds other things than metrics at lengths, such as test/loss@8")
@@ -80,7 +70,7 @@ class Run:
     def provenance(self) -> Provenance | None:
         """The run's provenance, or None if it has no such file.  Raises `Corrupt`."""
         try:
-            return read_record(Provenance, read_json(self.provenance_file), self.provenance_file)
+            return read_record(Provenance, self.provenance_file)
         except FileNotFoundError:
             return None
 
@@ -100,13 +90,10 @@ class Run:
 
     @contextlib.contextmanager
     def lock(self, wait: Callable[[], bool], device: str = "cpu") -> Iterator[bool]:
-        """Lock the run, retrying while `wait()` is true; yields False if another process has it.
-
-        The file lock excludes processes of this host, the lease those of other hosts.
-        """
+        """Lock the run, retrying while `wait()` is true; yields False if another process has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "w", opener=no_link) as file:
-            locked = take(file, wait)
+            locked = take(file, wait)  # excludes processes of this host, the lease those of other hosts
             lease = Lease(self.lease_file, device)
             if locked is False or not lease.acquire(wait, alone=locked is True):
                 yield False
@@ -132,14 +119,6 @@ def stamp(file: Path) -> tuple[int, int] | None:
         status = file.stat()
         return status.st_mtime_ns, status.st_size
     return None
-
-
-def read_record(kind: type[T], found: dict[str, Any], file: Path) -> T:
-    """The content of a run's file as a record.  Raises `Corrupt`."""
-    try:
-        return parse(kind, found)
-    except ValueError as error:
-        raise Corrupt(f"{file} {error}") from None
 
 
 def noted(read: Callable[[], V | None]) -> tuple[V | None, list[str]]:

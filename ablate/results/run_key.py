@@ -38,11 +38,8 @@ def numbers(config: Config) -> dict[str, Any]:
 
 
 def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
-    """An FFN's settings without `mult` and `multiple_of` if its width is set, as built-in FFNs then ignore them.
-
-    A user's class may use them in another way, so they stay.
-    """
-    given = ffn.get("hidden") is not None and not is_foreign(ffn)
+    """An FFN's settings without `mult` and `multiple_of` if its width is set, as built-in FFNs then ignore them."""
+    given = ffn.get("hidden") is not None and not is_foreign(ffn)  # a user's class may use them in another way
     rule = ("mult", "multiple_of") if given else ()
     return {key: value for key, value in ffn.items() if key not in rule}
 

@@ -34,10 +34,7 @@ def by_own_names(value: Any) -> Any:
 
 
 def found_anew(config: Config, user: Iterable[str]) -> Config:
-    """A saved configuration with the `_target_`s of user packages updated to where these classes are now.
-
-    A class that was moved is looked up by name in these packages; unless exactly one is found, its path is kept.
-    """
+    """A saved configuration with the `_target_`s of user packages updated to where these classes are now."""
     user = list(user)
     tops = tuple(sorted({package.partition(".")[0] for package in user}))
 
@@ -50,7 +47,7 @@ def found_anew(config: Config, user: Iterable[str]) -> Config:
             return target
         found = [".".join(node) for top in tops for node in here.definitions_named([name], top)]
         known = [one for one in found if within(one, user)]
-        return known[0] if len(known) == 1 else target
+        return known[0] if len(known) == 1 else target  # unless exactly one has the name of a class that was moved
 
     return typed(renamed(config.as_json(), now))
 

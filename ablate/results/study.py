@@ -30,7 +30,6 @@ from ablate.results.tables import (
     curve_column,
     in_one_sitting,
     mixed,
-    no_documents,
     run_row,
     speed_of,
     tested_on,
@@ -66,7 +65,7 @@ class Study:
     curves: pandas.DataFrame
     notes: list[str]
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
-    documents: pandas.DataFrame = dataclasses.field(default_factory=no_documents)
+    documents: pandas.DataFrame = dataclasses.field(default_factory=lambda: by_document({}))
     results: Path | None = None
 
     def __repr__(self) -> str:
@@ -109,18 +108,10 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     runs, timing_notes = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
-    logged_steps = steps.frame(owners) if owners else nothing_logged()
     beside, lost = _load_companions(results, manifest)
     notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {BARE}"] * bool(without_steps)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, logged_steps, notes, beside, by_document(tested), results)
-
-
-def nothing_logged() -> pandas.DataFrame:
-    """The curves of a study without logged steps, or whose curves were not read."""
-    import pandas
-
-    return pandas.DataFrame(columns=["cell", "seed", "step"])
+    return Study(manifest, runs, steps.frame(owners), notes, beside, by_document(tested), results)
 
 
 def _planned_result(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:

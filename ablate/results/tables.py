@@ -82,6 +82,8 @@ class Columns:
         import numpy as np
         import pandas
 
+        if not runs:
+            return pandas.DataFrame(columns=["cell", "seed", "step"])
         whose = np.repeat(np.arange(len(runs)), self.counts)
         owners = pandas.DataFrame(runs).take(whose).reset_index(drop=True)
         own = {name: column for name, column in self.columns.items() if name not in owners}
@@ -141,14 +143,9 @@ class Planned:
         self.notes: list[str] = []
 
     def other(self, cell: Cell, seed: int, result: Result, text: bytes | None, where: str) -> str:
-        """How a result or its saved configuration `text` differs from the planned run; "" if it does not.
-
-        An unreadable configuration is noted and not compared.
-        """
-        for name, one, planned in (
-            ("params", result.params, cell.params),
-            ("data_fingerprint", result.data_fingerprint, cell.task),
-        ):
+        """How a result or its saved configuration `text` differs from the planned run; "" if it does not."""
+        facts = {"params": (result.params, cell.params), "data_fingerprint": (result.data_fingerprint, cell.task)}
+        for name, (one, planned) in facts.items():
             if one is not None and one != planned:
                 return f"its {name} is {one} where {planned} is planned"
         trained = SEED.search(text or b"")
@@ -206,15 +203,12 @@ def is_timed(manifest: Manifest) -> bool:
 
 
 def speed_of(manifest: Manifest, result: Result | None) -> dict[str, Any]:
-    """The columns with speed and sitting of a run in a timed study; empty for other studies.
-
-    A continued run was timed in several sittings, so it gets a sitting that no partner has.
-    """
+    """The columns with speed and sitting of a run in a timed study; empty for other studies."""
     if not is_timed(manifest):
         return {}
     timed = result if result and result.timing == "isolated" else None
     found = {metric: getattr(timed, metric.removeprefix("train/"), None) for metric in SPEED}
-    own = ", continued" if timed and timed.resumed else ""
+    own = ", continued" if timed and timed.resumed else ""  # timed in several sittings: gets one that no partner has
     return found | {"sitting": f"{timed.sitting}{own}" if timed and timed.sitting else None}
 
 
@@ -247,8 +241,7 @@ def tested_on(result: Result | None) -> Documents | None:
 def by_document(tested: dict[Whose, Documents]) -> pandas.DataFrame:
     """Mean losses (documents × runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.
 
-    Runs that were tested on other documents have separate rows, with another `text`, and NaN in all others.  Losses
-    that are not finite are NaN, too.
+    Runs tested on other documents have rows of their own, with another `text`.  NaN: not tested on, or not finite.
     """
     import numpy as np
     import pandas
@@ -265,8 +258,3 @@ def by_document(tested: dict[Whose, Documents]) -> pandas.DataFrame:
         start += len(names)
     index = pandas.MultiIndex.from_tuples(rows, names=DOCUMENT)
     return pandas.DataFrame(losses, index, pandas.MultiIndex.from_tuples(tested, names=("cell", "seed")))
-
-
-def no_documents() -> pandas.DataFrame:
-    """The table of a study without losses by document."""
-    return by_document({})
