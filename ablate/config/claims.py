@@ -201,9 +201,7 @@ def applicable(
     metrics: Mapping[str, Iterable[str]] | None = None,
 ) -> tuple[dict[str, Claim], list[Problem]]:
     """The claims that these cells can test (all levels have cells, no cell is on two sides), and why not the others.
-
-    For each cell, if known: whether its norms keep running statistics, and its task; for each task: its metrics.
-    """
+    For each cell, if known: whether its norms keep running statistics, and its task; for each task: its metrics."""
     without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
     task_of = dict(zip((cell.id for cell in cells), tasks, strict=False))
     kept: dict[str, Claim] = {}

@@ -71,10 +71,8 @@ def cumulative(counts: dict[str, int], base: Cell) -> Arranged:
 
 
 def fractional(counts: dict[str, int], base: Cell) -> Arranged:
-    """A resolution-IV fraction of the two-level factors, crossed with all levels of the others.
-
-    It is the fraction that contains the reference, or the full grid if no fraction is smaller (Box & Hunter 1961).
-    """
+    """A resolution-IV fraction of the two-level factors, crossed with all levels of the others.  It is the fraction
+    that contains the reference, or the full grid if no fraction is smaller (Box & Hunter 1961)."""
     twos = [place for place, count in enumerate(counts.values()) if count == 2]
     if base_factors(len(twos)) == len(twos):
         smaller = f"smaller than the grid of {counted(len(twos), 'factor')} of two levels"

@@ -69,10 +69,8 @@ def unread(error: Corrupt, file: Path) -> str:
 
 
 def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
-    """The number of values below a node, aliases followed.
-
-    Raises ValueError for nodes that contain themselves, too many or too deep ones, and tags such as !!pairs.
-    """
+    """The number of values below a node, aliases followed.  Raises ValueError for nodes that contain themselves, too
+    many or too deep ones, and tags such as !!pairs."""
     if node.tag not in PLAIN:
         raise ValueError(f"{node.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
     if depth > DEEPEST:

@@ -78,9 +78,7 @@ class Needed(NamedTuple):
 
 class Sources:
     """The modules of some packages, by their folders or single file, and of those that these import unless installed.
-
-    `edited` holds sources that replace those on disk.
-    """
+    `edited` holds sources that replace those on disk."""
 
     def __init__(self, packages: Mapping[str, Iterable[Path]], edited: Mapping[Path, bytes] | None = None):
         self.packages = {name: list(places) for name, places in packages.items()}

@@ -76,10 +76,8 @@ class Lease:
         self.content = json.dumps(whose.as_json() | {"token": uuid.uuid4().hex}).encode() + b"\n"
 
     def acquire(self, wait: Callable[[], bool], alone: bool) -> bool:
-        """Take the lease, retrying while `wait()` is true; False if another process has it.
-
-        `alone`: no other process of this host can have it, so a lease of this host was left by a killed process.
-        """
+        """Take the lease, retrying while `wait()` is true; False if another process has it.  `alone`: no other process
+        of this host can have it, so a lease of this host was left by a killed process."""
         while self.is_held(alone) or not self.take(alone):
             if not wait():
                 return False
@@ -106,10 +104,8 @@ class Lease:
             temporary.unlink(missing_ok=True)
 
     def succeed(self, temporary: Path, alone: bool) -> bool:
-        """Take over from a dead holder: whoever creates the file named after that lease succeeds.
-
-        A successor that died before finishing is succeeded in the same way, which gives a chain.
-        """
+        """Take over from a dead holder: whoever creates the file named after that lease succeeds.  A successor that
+        died before finishing is succeeded in the same way, which gives a chain."""
         now, chain, read = temporary.stat().st_mtime, [self.file], [content_of(self.file)]
         while True:
             ours = alone and is_ours(parsed(read[-1]))

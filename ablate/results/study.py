@@ -77,9 +77,7 @@ class Study:
 
 def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:
     """Read a study from disk, by its own manifest unless another is given.  Raises FileNotFoundError and `Corrupt`.
-
-    Without `curves`, neither learning curves nor losses by document are read.
-    """
+    Without `curves`, neither learning curves nor losses by document are read."""
     import pandas
 
     manifest = manifest or read_manifest(results, study)

@@ -239,10 +239,8 @@ def tested_on(result: Result | None) -> Documents | None:
 
 
 def by_document(tested: dict[Whose, Documents]) -> pandas.DataFrame:
-    """Mean losses (documents × runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.
-
-    Runs tested on other documents have rows of their own, with another `text`.  NaN: not tested on, or not finite.
-    """
+    """Mean losses (documents × runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.  Runs
+    tested on other documents have rows of their own, with another `text`.  NaN: not tested on, or not finite."""
     import numpy as np
     import pandas
 
