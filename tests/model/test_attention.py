@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from empty_task import some_shape
-from test_attend import B, some, some_mask
+from test_attend import some
 from test_variants import read, variants
 
 from ablate.config.components import bind
@@ -51,18 +51,3 @@ def test_a_position_s_bias_reaches_the_scores(variant: str) -> None:
     for causal in (False, True):
         one_by_one = torch.cat([attention(x[:, i : i + 1], NOWHERE, causal) for i in range(5)], 1)
         torch.testing.assert_close(attention(x, alone, causal), one_by_one)
-
-
-@every
-def test_a_memory_of_another_length_is_attended_to_with_its_own_mask(variant: str) -> None:
-    attention, x, memory = from_disk(variant), some(B, 4, DIM), some(B, 6, DIM, seed=1)
-    mask = some_mask("holes")
-    assert mask is not None
-    got = attention(x, NOWHERE, False, mask, memory)
-    assert got.shape == x.shape
-    for b in range(B):  # one example at a time, its padding cut out
-        short = memory[b : b + 1, mask[b].bool()]
-        torch.testing.assert_close(got[b : b + 1], attention(x[b : b + 1], NOWHERE, False, None, short))
-    order = [2, 0, 5, 1, 4, 3]
-    torch.testing.assert_close(got, attention(x, NOWHERE, False, mask[:, order], memory[:, order]))
-    assert (got - attention(x, NOWHERE, False, None, memory))[1:].abs().amax(-1).min() > 1e-6

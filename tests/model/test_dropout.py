@@ -1,6 +1,7 @@
 """Dropout: masks that are a function of (seed, step, site, index) alone."""
 
 import hashlib
+import itertools
 import math
 from typing import Any
 
@@ -75,20 +76,6 @@ def test_impossible_rates_are_refused(p: float) -> None:
         Dropout(p)
 
 
-def test_a_stack_of_keys_has_each_key_s_mask() -> None:
-    sites = [site("a", 0.3, seed) for seed in range(4)]
-    x = torch.randn(4, 6, 5)
-
-    def forward(key: Tensor, x: Tensor) -> Tensor:
-        return torch.func.functional_call(sites[0], {"key": key}, (x,))
-
-    packed = torch.func.vmap(forward)(torch.stack([dropout.key for dropout in sites]), x)
-    for i, dropout in enumerate(sites):
-        assert torch.equal(packed[i], dropout(x[i]))
-    shared = torch.func.vmap(forward, (0, None))(torch.stack([dropout.key for dropout in sites]), x[0])
-    assert torch.equal(shared[2], sites[2](x[0]))
-
-
 def test_rekey_reaches_every_site_and_nothing_else() -> None:
     model: Any = built(dropout=0.2)
     before = {name: p.clone() for name, p in model.state_dict().items()}
@@ -112,13 +99,15 @@ def test_both_stacks_have_masks_of_their_own() -> None:
 
 
 def test_layers_that_share_parameters_have_masks_of_their_own() -> None:
-    """`share_layers` shares parameters, not noise: a feature dropped in one layer must not be dropped in all."""
+    """`share_layers` shares parameters, not noise: a feature dropped in one layer must not be dropped in all, nor in
+    all of them what is dropped of the embeddings."""
     model: Any = built(dropout=0.5, share_layers=True, layers=2)
     rekey(model, 0, 0)
     masks: list[Tensor] = []
-    for dropout in dict.fromkeys(layer.dropouts[0] for layer in model.blocks):
+    for dropout in dict.fromkeys([model.dropout, *(layer.dropouts[0] for layer in model.blocks)]):
         dropout.register_forward_hook(lambda module, given, out: masks.append(out == 0))
     model(some_tokens())
-    assert len(masks) == 2
-    agreement = float((masks[0] == masks[1]).double().mean())
-    assert agreement < 0.7, f"masks of two layers agree in {agreement:.0%} of their places; by chance it is 50 %"
+    assert len(masks) == 3
+    for one, other in itertools.combinations(masks, 2):
+        agreement = float((one == other).double().mean())
+        assert agreement < 0.7, f"two masks agree in {agreement:.0%} of their places; by chance it is 50 %"

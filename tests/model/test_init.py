@@ -178,21 +178,20 @@ def test_roles_are_what_the_parameters_do() -> None:
     assert shapes_of(built({"position": "learned"}))["position.table.weight"][0] == "position"
 
 
-@pytest.mark.parametrize("model", ["bert", "encoder_decoder"])
+@pytest.mark.parametrize("form", [("bert", "mlm"), ("encoder_decoder", "seq2seq")], ids="-".join)
 @every_init
-def test_other_forms_are_drawn_by_the_same_rules(model: str, init: str) -> None:
-    config = configuration({"model": model, "init": init})
-    made = build_model(config, Blank(VOCAB, CONTEXT, "seq2seq" if model == "encoder_decoder" else "mlm"))
-    initialise(made, build_init(config, Blank(VOCAB, CONTEXT)), 0)
-    shapes, scales, named = shapes_of(made), deviations(config, made), dict(made.named_parameters())
-    for name, scale in scales.items():
+def test_other_forms_are_drawn_by_the_same_rules(form: tuple[str, str], init: str) -> None:
+    made = built({"init": init}, form=form)
+    shapes = shapes_of(made)
+    for name, scale in deviations(configuration({"model": form[0], "init": init}), made).items():
         role, shape = shapes[name]
         assert scale == pytest.approx(published(init, 2, 16, role, shape)), name
         expected = expected_numbers(init, role, draw(0, name, shape, role == "out"))
-        torch.testing.assert_close(named[name].detach().double() / scale, expected, rtol=1e-5, atol=1e-6)
+        found = made.get_parameter(name).detach().double() / scale
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert all(row[0] == "bias" for name, row in shapes.items() if name.endswith("bias") and "norm" not in name)
-    if (model, init) == ("bert", "torch"):  # beside a map from dim features, though it is no part of an nn.Linear
-        assert 0 < float(named["head.bias"].abs().max()) <= 0.25
+    if (form[0], init) == ("bert", "torch"):  # beside a map from dim features, though it is no part of an nn.Linear
+        assert 0 < float(made.get_parameter("head.bias").detach().abs().max()) <= 0.25
 
 
 def test_an_init_of_ones_own_needs_a_scale_alone() -> None:

@@ -1,83 +1,72 @@
 """What stands in the layers of a stack knows which one it is in, where it asks for it."""
 
-from pathlib import Path
-
-import pytest
 from empty_task import Blank
 from test_components import CONFIG
+from torch import nn
 
 from ablate.config.components import argument_problems, offered_names
 from ablate.config.schema import Config, typed
-from ablate.model.build import build_model
-
-PARTS = """
-from torch import nn
 from ablate.model.attention import GQA
+from ablate.model.build import build_model
 from ablate.model.norm import LayerNorm
-from ablate.model.ffn import MLP
 from ablate.model.residual import PreNorm
+
 
 class Norm(LayerNorm):
     def __init__(self, dim: int, eps: float, layer: int | None, layers: int):
         super().__init__(dim, eps)
         self.layer, self.layers = layer, layers
 
-class Strict(Norm):
+
+class Strict(LayerNorm):
     def __init__(self, dim: int, eps: float, layer: int):
-        super().__init__(dim, eps, layer, 1)
+        super().__init__(dim, eps)
+
 
 class FFN(nn.Linear):
     def __init__(self, dim: int, layer: int):
         super().__init__(dim, dim)
         self.layer = layer
 
+
 class Attention(GQA):
     def __init__(self, shape, kv_heads: int | None, bias: bool, scale: float | None, layer: int):
         super().__init__(shape, kv_heads, bias, scale)
         self.layer = layer
 
+
 class Block(PreNorm):
     def __init__(self, shape, sublayers, layer: int):
         super().__init__(shape, sublayers)
         self.layer = layer
-"""
 
 
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package of the user's own whose parts ask for their layer."""
-    name = f"layered_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(PARTS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return name
-
-
-def asking(package: str, **model: object) -> Config:
-    """A configuration all of whose parts ask for their layer."""
+def asking(**model: object) -> Config:
+    """A configuration all of whose parts are those above, of a package of the user's own, and ask for their layer."""
     settings = {"norm": {"eps": 1e-5}, "attention": {"kv_heads": None, "bias": False, "scale": None}}
     names = {"norm": "Norm", "ffn": "FFN", "attention": "Attention", "residual": "Block"}
-    parts = {group: settings.get(group, {}) | {"_target_": f"{package}.{name}"} for group, name in names.items()}
-    return typed(CONFIG | parts | {"user": [package], "model": CONFIG["model"] | {"layers": 3} | model})
+    parts = {group: settings.get(group, {}) | {"_target_": f"{__name__}.{name}"} for group, name in names.items()}
+    return typed(CONFIG | parts | {"user": [__name__], "model": CONFIG["model"] | {"layers": 3} | model})
 
 
-def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have_none(package: str) -> None:
-    model = build_model(asking(package, norm_embeddings=True), Blank(11))
+def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have_none() -> None:
+    model = build_model(asking(norm_embeddings=True), Blank(11))
     for layer, block in enumerate(model.blocks):
         parts = (block, block.attention, block.ffn, *block.norms)
         assert [part.layer for part in parts] == [layer] * 5
     assert model.embed_norm.layer is None and model.final_norm.layer is None and model.final_norm.layers == 3
 
 
-def test_both_stacks_count_their_own_layers_and_cross_attention_is_in_its_blocks(package: str) -> None:
-    model = build_model(asking(package, _target_="ablate.model.transformer.EncoderDecoder"), Blank(11, kind="seq2seq"))
+def test_both_stacks_count_their_own_layers_and_cross_attention_is_in_its_blocks() -> None:
+    model = build_model(asking(_target_="ablate.model.transformer.EncoderDecoder"), Blank(11, kind="seq2seq"))
     for stack in (model.encoder, model.decoder):
         assert [block.layer for block in stack.blocks] == [0, 1, 2]
     assert [block.cross_attention.layer for block in model.decoder.blocks] == [0, 1, 2]
 
 
-def test_a_norm_that_must_have_a_layer_and_a_layer_that_is_set_by_hand_are_refused(package: str) -> None:
-    node = {"_target_": f"{package}.Strict", "eps": 1e-5}
-    [(key, message)] = argument_problems("norm", node, offered_names("norm"), [package])
+def test_a_norm_that_must_have_a_layer_and_a_layer_that_is_set_by_hand_are_refused() -> None:
+    node = {"_target_": f"{__name__}.Strict", "eps": 1e-5}
+    [(key, message)] = argument_problems("norm", node, offered_names("norm"), [__name__])
     assert key == "norm.layer" and "int | None" in message
-    node = {"_target_": f"{package}.FFN", "layer": 1}
-    assert [key for key, _ in argument_problems("ffn", node, offered_names("ffn"), [package])] == ["ffn.layer"]
+    node = {"_target_": f"{__name__}.FFN", "layer": 1}
+    assert [key for key, _ in argument_problems("ffn", node, offered_names("ffn"), [__name__])] == ["ffn.layer"]

@@ -165,6 +165,12 @@ def share(theirs: Tensor, ours: Tensor, of: float | None = None) -> float:
     return float((ours - theirs).abs().max()) / (float(theirs.abs().max()) if of is None else of)
 
 
+def table(prefix: str, layers: str, block: Mapping[str, str], top: Mapping[str, str]) -> dict[str, str]:
+    """Their module names -> ours: what stands in each layer, `{}` its number, and what stands beside the layers."""
+    found = {f"{prefix}{layers}.{{}}.{theirs}": f"blocks.{{}}.{ours}" for theirs, ours in block.items()}
+    return found | {f"{prefix}{theirs}": ours for theirs, ours in top.items()}
+
+
 def renamed(weights: Mapping[str, Tensor], table: Mapping[str, str]) -> Weights:
     """Weights under our names, by a table of module names in which `{}` stands for a layer's number."""
     found = {}

@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
+from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split, table
 from torch import Tensor, nn
 
 WIDE, GATED = 4 * DIM, 88  # our FFNs' widths: 88 is 2/3 · 4 · 32, rounded up to a multiple of 8
@@ -39,17 +39,9 @@ def call(reference: nn.Module, inputs: Weights) -> Tensor:
     return reference(input_ids=inputs["tokens"], use_cache=False).logits
 
 
-GPT2 = {
-    "transformer.wte": "embed",
-    "transformer.wpe": "position.table",
-    "transformer.h.{}.ln_1": "blocks.{}.norms.0",
-    "transformer.h.{}.attn.c_attn": "blocks.{}.attention.fused",
-    "transformer.h.{}.attn.c_proj": "blocks.{}.attention.out",
-    "transformer.h.{}.ln_2": "blocks.{}.norms.1",
-    "transformer.h.{}.mlp.c_fc": "blocks.{}.ffn.up",
-    "transformer.h.{}.mlp.c_proj": "blocks.{}.ffn.down",
-    "transformer.ln_f": "final_norm",
-}
+GPT2_BLOCK = {"ln_1": "norms.0", "attn.c_attn": "attention.fused", "attn.c_proj": "attention.out"}
+GPT2_BLOCK |= {"ln_2": "norms.1", "mlp.c_fc": "ffn.up", "mlp.c_proj": "ffn.down"}
+GPT2 = table("transformer.", "h", GPT2_BLOCK, {"wte": "embed", "wpe": "position.table", "ln_f": "final_norm"})
 
 
 def gpt2(weights: Weights) -> Weights:
@@ -63,44 +55,31 @@ def by_head(heads: int) -> Callable[[Tensor], Any]:
     return lambda w: (piece.flatten(0, 1) for piece in w.unflatten(0, (heads, 3, -1)).unbind(1))
 
 
-NEOX_BLOCK = {
-    "input_layernorm": "norms.0",
-    "post_attention_layernorm": "norms.1",
-    "attention.query_key_value": "attention.fused",
-    "attention.dense": "attention.out",
-    "mlp.dense_h_to_4h": "ffn.up",
-    "mlp.dense_4h_to_h": "ffn.down",
-}
-NEOX = {f"gpt_neox.layers.{{}}.{theirs}": f"blocks.{{}}.{ours}" for theirs, ours in NEOX_BLOCK.items()}
-NEOX |= {"gpt_neox.embed_in": "embed", "gpt_neox.final_layer_norm": "final_norm", "lm_head": "head"}
-BLOOM = {
-    f"transformer.h.{{}}.{k}".replace("h.{}.att", "h.{}.self_att"): f"blocks.{{}}.{v}" for k, v in NEOX_BLOCK.items()
-}
-BLOOM |= {
-    "transformer.word_embeddings": "embed",
-    "transformer.word_embeddings_layernorm": "embed_norm",
-    "transformer.ln_f": "final_norm",
-}
+NEOX_BLOCK = {"input_layernorm": "norms.0", "post_attention_layernorm": "norms.1"}
+NEOX_BLOCK |= {"attention.query_key_value": "attention.fused", "attention.dense": "attention.out"}
+NEOX_BLOCK |= {"mlp.dense_h_to_4h": "ffn.up", "mlp.dense_4h_to_h": "ffn.down"}
+NEOX = table("gpt_neox.", "layers", NEOX_BLOCK, {"embed_in": "embed", "final_layer_norm": "final_norm"})
+NEOX |= {"lm_head": "head"}
+KEPT_APART = {name.replace("attention.", "self_attention."): ours for name, ours in NEOX_BLOCK.items()}
+BLOOM = table(
+    "transformer.",
+    "h",
+    KEPT_APART,
+    {"word_embeddings": "embed", "word_embeddings_layernorm": "embed_norm", "ln_f": "final_norm"},
+)
 
 
-def fused(table: dict[str, str], heads: int) -> Callable[[Weights], Weights]:
+def fused(names: dict[str, str], heads: int) -> Callable[[Weights], Weights]:
     """GPT-NeoX and BLOOM, in a number of heads."""
-    return lambda weights: split(renamed(weights, table), "fused", by_head(heads))
+    return lambda weights: split(renamed(weights, names), "fused", by_head(heads))
 
 
-OPT = {
-    "model.decoder.embed_tokens": "embed",
-    "model.decoder.embed_positions": "position.table",
-    "model.decoder.final_layer_norm": "final_norm",
-    "model.decoder.layers.{}.self_attn.q_proj": "blocks.{}.attention.query",
-    "model.decoder.layers.{}.self_attn.k_proj": "blocks.{}.attention.key",
-    "model.decoder.layers.{}.self_attn.v_proj": "blocks.{}.attention.value",
-    "model.decoder.layers.{}.self_attn.out_proj": "blocks.{}.attention.out",
-    "model.decoder.layers.{}.self_attn_layer_norm": "blocks.{}.norms.0",
-    "model.decoder.layers.{}.fc1": "blocks.{}.ffn.up",
-    "model.decoder.layers.{}.fc2": "blocks.{}.ffn.down",
-    "model.decoder.layers.{}.final_layer_norm": "blocks.{}.norms.1",
-}
+QKV = {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
+QKV = {f"self_attn.{theirs}": f"attention.{ours}" for theirs, ours in QKV.items()}
+OUT_PROJ = QKV | {"self_attn.out_proj": "attention.out", "self_attn_layer_norm": "norms.0", "fc1": "ffn.up"}
+OUT_PROJ |= {"fc2": "ffn.down", "final_layer_norm": "norms.1"}
+OPT_TOP = {"embed_tokens": "embed", "embed_positions": "position.table", "final_layer_norm": "final_norm"}
+OPT = table("model.decoder.", "layers", OUT_PROJ, OPT_TOP)
 
 
 def opt(weights: Weights) -> Weights:
@@ -109,20 +88,10 @@ def opt(weights: Weights) -> Weights:
     return found | {"position.table.weight": found["position.table.weight"][2:]}
 
 
-LLAMA = {
-    "model.embed_tokens": "embed",
-    "model.layers.{}.self_attn.q_proj": "blocks.{}.attention.query",
-    "model.layers.{}.self_attn.k_proj": "blocks.{}.attention.key",
-    "model.layers.{}.self_attn.v_proj": "blocks.{}.attention.value",
-    "model.layers.{}.self_attn.o_proj": "blocks.{}.attention.out",
-    "model.layers.{}.self_attn.q_norm": "blocks.{}.attention.query_norm",
-    "model.layers.{}.self_attn.k_norm": "blocks.{}.attention.key_norm",
-    "model.layers.{}.mlp.gate_proj": "blocks.{}.ffn.gate",
-    "model.layers.{}.mlp.up_proj": "blocks.{}.ffn.up",
-    "model.layers.{}.mlp.down_proj": "blocks.{}.ffn.down",
-    "model.norm": "final_norm",
-    "lm_head": "head",
-}
+LLAMA_BLOCK = QKV | {"self_attn.o_proj": "attention.out"}
+LLAMA_BLOCK |= {"self_attn.q_norm": "attention.query_norm", "self_attn.k_norm": "attention.key_norm"}
+LLAMA_BLOCK |= {"mlp.gate_proj": "ffn.gate", "mlp.up_proj": "ffn.up", "mlp.down_proj": "ffn.down"}
+LLAMA = table("model.", "layers", LLAMA_BLOCK, {"embed_tokens": "embed", "norm": "final_norm"}) | {"lm_head": "head"}
 BEFORE = {"input_layernorm": 0, "post_attention_layernorm": 1}
 AFTER = {"post_attention_layernorm": 0, "post_feedforward_layernorm": 1}
 AROUND = BEFORE | {"pre_feedforward_layernorm": 2, "post_feedforward_layernorm": 3}
@@ -130,8 +99,8 @@ AROUND = BEFORE | {"pre_feedforward_layernorm": 2, "post_feedforward_layernorm":
 
 def llama(norms: dict[str, int]) -> Callable[[Weights], Weights]:
     """LLaMA and its kin, by where their blocks' norms stand."""
-    table = LLAMA | {f"model.layers.{{}}.{name}": f"blocks.{{}}.norms.{i}" for name, i in norms.items()}
-    return lambda weights: renamed(weights, table)
+    names = LLAMA | {f"model.layers.{{}}.{name}": f"blocks.{{}}.norms.{i}" for name, i in norms.items()}
+    return lambda weights: renamed(weights, names)
 
 
 def gemma2(weights: Weights) -> Weights:
@@ -150,7 +119,6 @@ DROPOUT = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
 # `eager` casts the softmax to float32 in OPT; scaled_dot_product_attention does not.
 EXACT = {"attn_implementation": "sdpa", "ffn_dim": WIDE, "dropout": 0.0}
 LLAMA_KIND: Any = (made("LlamaForCausalLM", "LlamaConfig", **GATED_FFN), call, llama(BEFORE))
-SIX = {"num_attention_heads": 6, "n_head": 6, "hidden_size": 48}
 
 DECODERS = {
     "gpt2": Family("gpt2", made("GPT2LMHeadModel", "GPT2Config", **DROPOUT), call, gpt2),
@@ -162,16 +130,7 @@ DECODERS = {
         fused(NEOX, 2),
         overrides=("model.heads=2",),
     ),
-    "bloom": Family(  # softmax in float32
-        "bloom", made("BloomForCausalLM", "BloomConfig", n_head=HEADS), call, fused(BLOOM, HEADS)
-    ),
-    "bloom with six heads": Family(  # no power of two: ALiBi's other slopes
-        "bloom",
-        made("BloomForCausalLM", "BloomConfig", **SIX),
-        call,
-        fused(BLOOM, 6),
-        overrides=("model.heads=6", "model.dim=48"),
-    ),
+    "bloom": Family("bloom", made("BloomForCausalLM", "BloomConfig", n_head=HEADS), call, fused(BLOOM, HEADS)),
     # The rest: norms, angles and softmax in float32.
     "llama": Family("llama", *LLAMA_KIND),
     "mistral": Family(

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
-from parity.decoders import GATED, NO_SPECIAL, WIDE, built, made
+from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split, table
+from parity.decoders import GATED, NO_SPECIAL, OUT_PROJ, WIDE, built, made
 from torch import Tensor, nn
 
 
@@ -21,35 +21,17 @@ def translate(reference: nn.Module, inputs: Weights) -> Tensor:
     return reference(**{names[key]: value for key, value in inputs.items()}, use_cache=False).logits
 
 
-BERT = {
-    "bert.embeddings.word_embeddings": "embed",
-    "bert.embeddings.position_embeddings": "position.table",
-    "bert.embeddings.token_type_embeddings": "segment",
-    "bert.embeddings.LayerNorm": "embed_norm",
-    "bert.encoder.layer.{}.attention.self.query": "blocks.{}.attention.query",
-    "bert.encoder.layer.{}.attention.self.key": "blocks.{}.attention.key",
-    "bert.encoder.layer.{}.attention.self.value": "blocks.{}.attention.value",
-    "bert.encoder.layer.{}.attention.output.dense": "blocks.{}.attention.out",
-    "bert.encoder.layer.{}.attention.output.LayerNorm": "blocks.{}.norms.0",
-    "bert.encoder.layer.{}.intermediate.dense": "blocks.{}.ffn.up",
-    "bert.encoder.layer.{}.output.dense": "blocks.{}.ffn.down",
-    "bert.encoder.layer.{}.output.LayerNorm": "blocks.{}.norms.1",
-    "cls.predictions": "head",
-    "cls.predictions.transform.dense": "head.transform",
-    "cls.predictions.transform.LayerNorm": "head.norm",
-}
-
-
-ALBERT_BLOCK = {
-    "attention.query": "attention.query",
-    "attention.key": "attention.key",
-    "attention.value": "attention.value",
-    "attention.dense": "attention.out",
-    "attention.LayerNorm": "norms.0",
-    "ffn": "ffn.up",
-    "ffn_output": "ffn.down",
-    "full_layer_layer_norm": "norms.1",
-}
+PARTS = {f"self.{name}": f"attention.{name}" for name in ("query", "key", "value")}
+BERT_BLOCK = {f"attention.{theirs}": ours for theirs, ours in PARTS.items()}
+BERT_BLOCK |= {"attention.output.dense": "attention.out", "attention.output.LayerNorm": "norms.0"}
+BERT_BLOCK |= {"intermediate.dense": "ffn.up", "output.dense": "ffn.down", "output.LayerNorm": "norms.1"}
+BERT_TOP = {"word_embeddings": "embed", "position_embeddings": "position.table", "token_type_embeddings": "segment"}
+BERT_TOP = {f"embeddings.{k}": v for k, v in (BERT_TOP | {"LayerNorm": "embed_norm"}).items()}
+BERT = table("bert.", "encoder.layer", BERT_BLOCK, BERT_TOP) | {"cls.predictions": "head"}
+BERT |= {"cls.predictions.transform.dense": "head.transform", "cls.predictions.transform.LayerNorm": "head.norm"}
+ALBERT_BLOCK = {f"attention.{name}": f"attention.{name}" for name in ("query", "key", "value")}
+ALBERT_BLOCK |= {"attention.dense": "attention.out", "attention.LayerNorm": "norms.0"}
+ALBERT_BLOCK |= {"ffn": "ffn.up", "ffn_output": "ffn.down", "full_layer_layer_norm": "norms.1"}
 ALBERT = {
     f"albert.encoder.albert_layer_groups.{{}}.albert_layers.0.{k}": f"blocks.0.{v}" for k, v in ALBERT_BLOCK.items()
 }
@@ -63,11 +45,11 @@ ROBERTA = {k.replace("bert.", "roberta."): v for k, v in BERT.items() if k.start
 ROBERTA |= {"lm_head": "head", "lm_head.dense": "head.transform", "lm_head.layer_norm": "head.norm"}
 
 
-def with_segment(table: dict[str, str]) -> Callable[[Weights], Weights]:
+def with_segment(names: dict[str, str]) -> Callable[[Weights], Weights]:
     """BERT and its kin: all tokens are of the first segment, whose vector is a part of every position's."""
 
     def weights(theirs: Weights) -> Weights:
-        found = renamed(theirs, table)
+        found = renamed(theirs, names)
         segment, positions = found.pop("segment.weight"), found["position.table.weight"]
         return found | {"position.table.weight": positions + segment[0]}
 
@@ -80,20 +62,8 @@ def read_from_zero(reference: nn.Module, inputs: Weights) -> Tensor:
     return reference(input_ids=inputs["tokens"], attention_mask=inputs["mask"], position_ids=positions).logits
 
 
-BART_BLOCK = {
-    "self_attn.q_proj": "attention.query",
-    "self_attn.k_proj": "attention.key",
-    "self_attn.v_proj": "attention.value",
-    "self_attn.out_proj": "attention.out",
-    "self_attn_layer_norm": "norms.0",
-    "encoder_attn.q_proj": "cross_attention.query",
-    "encoder_attn.k_proj": "cross_attention.key",
-    "encoder_attn.v_proj": "cross_attention.value",
-    "encoder_attn.out_proj": "cross_attention.out",
-    "encoder_attn_layer_norm": "norms.1",
-    "fc1": "ffn.up",
-    "fc2": "ffn.down",
-}
+BART_BLOCK = OUT_PROJ | {k.replace("self_", "encoder_"): f"cross_{v}" for k, v in OUT_PROJ.items() if "self" in k}
+BART_BLOCK |= {"encoder_attn_layer_norm": "norms.1"}
 BART = {
     f"model.{stack}.layers.{{}}.{theirs}": f"{stack}.blocks.{{}}.{ours}"
     for stack in ("encoder", "decoder")

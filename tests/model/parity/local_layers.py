@@ -3,26 +3,17 @@
 from typing import Any
 
 import torch
-from parity.compare import DIM, HEADS, Family, Weights, renamed, split
+from parity.compare import DIM, HEADS, Family, Weights, renamed, split, table
 from parity.decoders import GATED, GROUPED, LLAMA, call, gemma2, made
 from parity.encoders import read
 
 HEAD_DIM, SEEN = DIM // HEADS, 5  # positions that a layer with a window sees, its own among them
 
-MODERNBERT = {
-    "model.embeddings.tok_embeddings": "embed",
-    "model.embeddings.norm": "embed_norm",
-    "model.layers.{}.attn_norm": "blocks.{}.norms.0",
-    "model.layers.{}.attn.Wqkv": "blocks.{}.attention.fused",
-    "model.layers.{}.attn.Wo": "blocks.{}.attention.out",
-    "model.layers.{}.mlp_norm": "blocks.{}.norms.1",
-    "model.layers.{}.mlp.Wi": "blocks.{}.ffn.both",
-    "model.layers.{}.mlp.Wo": "blocks.{}.ffn.down",
-    "model.final_norm": "final_norm",
-    "head.dense": "head.transform",
-    "head.norm": "head.norm",
-    "decoder": "head",
-}
+MODERNBERT_BLOCK = {"attn_norm": "norms.0", "attn.Wqkv": "attention.fused", "attn.Wo": "attention.out"}
+MODERNBERT_BLOCK |= {"mlp_norm": "norms.1", "mlp.Wi": "ffn.both", "mlp.Wo": "ffn.down"}
+MODERNBERT_TOP = {"embeddings.tok_embeddings": "embed", "embeddings.norm": "embed_norm", "final_norm": "final_norm"}
+MODERNBERT = table("model.", "layers", MODERNBERT_BLOCK, MODERNBERT_TOP)
+MODERNBERT |= {"head.dense": "head.transform", "head.norm": "head.norm", "decoder": "head"}
 
 
 def modernbert(weights: Weights) -> Weights:

@@ -4,15 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from parity.compare import CONTEXT, DIM, HEADS, Family, Weights, renamed, split
+from parity.compare import CONTEXT, DIM, HEADS, Family, Weights, renamed, split, table
 from parity.decoders import (
     BEFORE,
     BLOOM,
     DROPOUT,
     GATED_FFN,
     GROUPED,
-    LLAMA,
     NEOX_BLOCK,
+    OUT_PROJ,
+    QKV,
     WIDE,
     by_head,
     call,
@@ -23,59 +24,27 @@ from parity.decoders import (
 from torch import Tensor
 
 HEAD_DIM = DIM // HEADS
-PHI = {
-    "model.embed_tokens": "embed",
-    "model.layers.{}.input_layernorm": "blocks.{}.norms.0",
-    "model.layers.{}.self_attn.dense": "blocks.{}.attention.out",
-    "model.layers.{}.mlp.fc1": "blocks.{}.ffn.up",
-    "model.layers.{}.mlp.fc2": "blocks.{}.ffn.down",
-    "model.final_layernorm": "final_norm",
-    "lm_head": "head",
+PHI_BLOCK = QKV | {"input_layernorm": "norms.0", "self_attn.dense": "attention.out"}
+PHI_BLOCK |= {"mlp.fc1": "ffn.up", "mlp.fc2": "ffn.down"}
+PHI = table("model.", "layers", PHI_BLOCK, {"embed_tokens": "embed", "final_layernorm": "final_norm"})
+GPTJ_BLOCK = {name.replace("self_attn", "attn"): ours for name, ours in QKV.items()} | {
+    "attn.out_proj": "attention.out"
 }
-PHI |= {k: v for k, v in LLAMA.items() if "self_attn" in k and v.endswith(("query", "key", "value"))}
-GPTJ = {
-    "transformer.wte": "embed",
-    "transformer.h.{}.ln_1": "blocks.{}.norms.0",
-    "transformer.h.{}.attn.q_proj": "blocks.{}.attention.query",
-    "transformer.h.{}.attn.k_proj": "blocks.{}.attention.key",
-    "transformer.h.{}.attn.v_proj": "blocks.{}.attention.value",
-    "transformer.h.{}.attn.out_proj": "blocks.{}.attention.out",
-    "transformer.h.{}.mlp.fc_in": "blocks.{}.ffn.up",
-    "transformer.h.{}.mlp.fc_out": "blocks.{}.ffn.down",
-    "transformer.ln_f": "final_norm",
-    "lm_head": "head",
-}
-MPT = {
-    "transformer.wte": "embed",
-    "transformer.blocks.{}.norm_1": "blocks.{}.norms.0",
-    "transformer.blocks.{}.attn.Wqkv": "blocks.{}.attention.fused",
-    "transformer.blocks.{}.attn.out_proj": "blocks.{}.attention.out",
-    "transformer.blocks.{}.norm_2": "blocks.{}.norms.1",
-    "transformer.blocks.{}.ffn.up_proj": "blocks.{}.ffn.up",
-    "transformer.blocks.{}.ffn.down_proj": "blocks.{}.ffn.down",
-    "transformer.norm_f": "final_norm",
-}
-PERSIMMON = {f"model.layers.{{}}.{k}": f"blocks.{{}}.{v}" for k, v in NEOX_BLOCK.items()}
-PERSIMMON = {k.replace(".attention.", ".self_attn."): v for k, v in PERSIMMON.items()}
-PERSIMMON |= {
-    f"model.layers.{{}}.self_attn.{k[0]}_layernorm": f"blocks.{{}}.attention.{k}_norm" for k in ("query", "key")
-}
-PERSIMMON |= {"model.embed_tokens": "embed", "model.final_layernorm": "final_norm", "lm_head": "head"}
-XGLM = {k: v for k, v in LLAMA.items() if "self_attn" in k and not k.endswith(("norm", "o_proj"))}
-XGLM |= {
-    "model.embed_tokens": "embed",
-    "model.layers.{}.self_attn.out_proj": "blocks.{}.attention.out",
-    "model.layers.{}.self_attn_layer_norm": "blocks.{}.norms.0",
-    "model.layers.{}.fc1": "blocks.{}.ffn.up",
-    "model.layers.{}.fc2": "blocks.{}.ffn.down",
-    "model.layers.{}.final_layer_norm": "blocks.{}.norms.1",
-    "model.layer_norm": "final_norm",
-}
+GPTJ_BLOCK |= {"ln_1": "norms.0", "mlp.fc_in": "ffn.up", "mlp.fc_out": "ffn.down"}
+GPTJ = table("transformer.", "h", GPTJ_BLOCK, {"wte": "embed", "ln_f": "final_norm"})
+MPT_BLOCK = {"norm_1": "norms.0", "attn.Wqkv": "attention.fused", "attn.out_proj": "attention.out"}
+MPT_BLOCK |= {"norm_2": "norms.1", "ffn.up_proj": "ffn.up", "ffn.down_proj": "ffn.down"}
+MPT = table("transformer.", "blocks", MPT_BLOCK, {"wte": "embed", "norm_f": "final_norm"})
+PERSIMMON_BLOCK = {name.replace("attention.", "self_attn."): ours for name, ours in NEOX_BLOCK.items()}
+PERSIMMON_BLOCK |= {f"self_attn.{name[0]}_layernorm": f"attention.{name}_norm" for name in ("query", "key")}
+PERSIMMON = table("model.", "layers", PERSIMMON_BLOCK, {"embed_tokens": "embed", "final_layernorm": "final_norm"})
+XGLM = table("model.", "layers", OUT_PROJ, {"embed_tokens": "embed", "layer_norm": "final_norm"})
+HEAD = {"lm_head": "head"}
 
 
-def mapped(table: dict[str, str]) -> Callable[[Weights], Weights]:
+def mapped(names: dict[str, str]) -> Callable[[Weights], Weights]:
     """Parameters that only have other names."""
-    return lambda weights: renamed(weights, table)
+    return lambda weights: renamed(weights, names)
 
 
 def paired(weights: Weights, turned: int, heads: int) -> Weights:
@@ -92,7 +61,7 @@ def paired(weights: Weights, turned: int, heads: int) -> Weights:
 
 def gptj(weights: Weights) -> Weights:
     """GPT-J, in two heads of 16 features."""
-    return paired(renamed(weights, GPTJ), 4, 2)
+    return paired(renamed(weights, GPTJ | HEAD), 4, 2)
 
 
 def cohere(weights: Weights) -> Weights:
@@ -113,7 +82,7 @@ def falcon(weights: Weights) -> Weights:
 
 def persimmon(weights: Weights) -> Weights:
     """Persimmon."""
-    return split(renamed(weights, PERSIMMON), "fused", by_head(HEADS))
+    return split(renamed(weights, PERSIMMON | HEAD), "fused", by_head(HEADS))
 
 
 def gemma(weights: Weights) -> Weights:
@@ -153,7 +122,9 @@ MORE_DECODERS = {
         call,
         llama(BEFORE),
     ),
-    "phi": Family("phi", made("PhiForCausalLM", "PhiConfig", **PLAIN, **partial_rope(1e4, 0.5)), call, mapped(PHI)),
+    "phi": Family(
+        "phi", made("PhiForCausalLM", "PhiConfig", **PLAIN, **partial_rope(1e4, 0.5)), call, mapped(PHI | HEAD)
+    ),
     "gptj": Family(
         "gptj", made("GPTJForCausalLM", "GPTJConfig", **DROPOUT, **TWO_HEADS), call, gptj, overrides=("model.heads=2",)
     ),
