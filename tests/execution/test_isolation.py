@@ -4,10 +4,8 @@ import functools
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +29,26 @@ ENDING = {
     "exit": ("os._exit(3)", "its process ended with exit code 3"),
     "closing": ("os.closerange(0, 200)", "its process ended with exit code 1"),
 }
-DEEDS = {
-    "dtype": "torch.set_default_dtype(torch.float64)",
-    "relu": "F.relu = torch.nn.functional.relu = lambda x, inplace=False: x",
-    "grad": "torch.set_grad_enabled(False)",
-    "draw": "torch.manual_seed(7), random.seed(7), numpy.random.seed(7)",
-    "threads": "torch.set_num_threads(3)",
-    "precise": "torch.use_deterministic_algorithms(True), torch.set_flush_denormal(True)",
-    "environ": "os.environ.update(ABLATE_CACHE='/nowhere', OMP_NUM_THREADS='5')",
-    "chdir": "os.chdir('/')",
-    "parent": "setattr(nn.Linear, 'forward', lambda self, x: 0 * F.linear(x, self.weight, self.bias))",
-    "stdin": "os.close(0)",
-    "fork": "os.fork()",
-    "daemon": "os.fork() or (os.setsid(), time.sleep(1000))",
-    "child": "subprocess.Popen(['sleep', '1000'])",
-    "talk": 'print(\'{"status": "done"}\', flush=True)',
-}
-HARMLESS = ("threads", "environ", "chdir", "stdin", "child", "talk", "daemon", "fork")  # to the run that does it
-TOGETHER = {
-    "calmly": "; ".join(DEEDS[name] for name in HARMLESS),
-    "badly": "; ".join(deed for name, deed in DEEDS.items() if name not in HARMLESS),
-}
+CALMLY = [  # which harms no run that does it
+    "torch.set_num_threads(3)",
+    "os.environ.update(ABLATE_CACHE='/nowhere', OMP_NUM_THREADS='5')",
+    "os.chdir('/')",
+    "os.close(0)",
+    "subprocess.Popen(['sleep', '1000'])",
+    'print(\'{"status": "done"}\', flush=True)',
+    "os.fork() or (os.setsid(), time.sleep(1000))",
+    "os.fork()",
+]
+DTYPE = "torch.set_default_dtype(torch.float64)"
+BADLY = [
+    DTYPE,
+    "F.relu = torch.nn.functional.relu = lambda x, inplace=False: x",
+    "torch.set_grad_enabled(False)",
+    "torch.manual_seed(7), random.seed(7), numpy.random.seed(7)",
+    "torch.use_deterministic_algorithms(True), torch.set_flush_denormal(True)",
+    "setattr(nn.Linear, 'forward', lambda self, x: 0 * F.linear(x, self.weight, self.bias))",
+]
+TOGETHER = {"calmly": "; ".join(CALMLY), "badly": "; ".join(BADLY)}
 CODE = """
 import os, random, subprocess, sys, time
 import numpy
@@ -125,57 +122,44 @@ def sweep(folder: Path, *words: str) -> tuple[int, str]:
     return process.returncode, out + err
 
 
-EACH = {name: deed for name, deed in DEEDS.items() if name != "dtype"}  # which alone is refused, see below
-
-
-@pytest.mark.parametrize("deeds", [TOGETHER, pytest.param(EACH, marks=pytest.mark.slow)], ids=["together", "each"])
-def test_what_a_component_does_to_its_process_reaches_no_other_run(
-    deeds: dict[str, str], small: list[str], tmp_path: Path
-) -> None:
+def test_what_a_component_does_to_its_process_reaches_no_other_run(small, tmp_path, untried) -> None:
     """Neither while the sweep is planned nor while it trains."""
-    own = write(tmp_path, deeds, "TRAINS")
+    own = write(tmp_path, TOGETHER, "TRAINS")
     clean, dirty = tmp_path / "clean", tmp_path / "dirty"
     assert sweep_here(*latest(*small, "norm=ln,rms", "seeds=1", f"results_dir={clean}")) == 0
-    words = [*own, f"norm=ln,{','.join([*deeds, *ENDING])},rms"]
+    words = [*own, f"norm=ln,{','.join([*TOGETHER, *ENDING])},rms"]
     code, said = sweep(tmp_path, *small, *words, f"results_dir={dirty}")
     assert code == 1 and "stopped" not in said, said
     for norm in ("ln", "rms"):
         assert of(dirty, norm) == of(clean, norm), norm
-    ended = {name: of(dirty, name) for name in (*deeds, *ENDING)}
+    ended = {name: of(dirty, name) for name in (*TOGETHER, *ENDING)}
     failed = {name: found["error"] for name, found in ended.items() if found["status"] == "failed"}
-    assert failed.keys() >= {"grad" if deeds is EACH else "badly", "ctrl_c", "leave", "exit"}, failed
-    assert not failed.keys() & {"calmly", *HARMLESS}, failed
+    assert failed.keys() >= {"badly", "ctrl_c", "leave", "exit"} and "calmly" not in failed, failed
     assert failed["ctrl_c"]["type"] == "KeyboardInterrupt" and "stop it" in failed["ctrl_c"]["traceback"]
     assert failed["leave"]["type"] == "SystemExit" and "exit code 3" in failed["exit"]["message"]
-    again = run_module(
-        "ablate", "evaluate", "--results-dir", str(dirty), *own[:1], cwd=tmp_path, PYTHONPATH=str(tmp_path)
-    )
-    assert "rms" in again.stdout and "ln, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
-    assert "rms, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
+    words = ["evaluate", "--results-dir", str(dirty), *own[:1]]
+    again = run_module("ablate", *words, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    said = again.stdout + again.stderr
+    assert "rms" in again.stdout and "ln, seed" not in said and "rms, seed" not in said, said
 
 
-def test_a_component_after_which_models_are_of_another_type_is_refused(small: list[str], tmp_path: Path) -> None:
-    own = write(tmp_path, {"dtype": DEEDS["dtype"]})
-    code, said = sweep(tmp_path, *small, *own, "norm=ln,dtype")
-    assert code == 2 and "deeds.Dtype" in said and "another model each time it is built" in said, said
-
-
-@pytest.mark.parametrize("name", ENDING)
-def test_a_component_that_ends_its_process_while_it_is_checked_is_one_line(
-    name: str, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_component_that_ends_its_process_or_builds_other_models_while_it_is_checked_is_one_line(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user, folder = write(tmp_path, {})
+    user, folder = write(tmp_path, {"dtype": DTYPE})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlanError, match=r"deeds\.Dtype.* is another model each time it is built"):
+        plan_study((*small, "norm=ln,dtype", user), folder.partition("=")[2])
     with pytest.raises(PlanError) as refused:
-        plan_study((*small, f"norm=ln,{name}", user), folder.partition("=")[2])
-    assert [str(problem) for problem in refused.value.problems] == [f"{name}: deeds.{name.title()}: {ENDING[name][1]}"]
+        plan_study((*small, f"norm=ln,{','.join(ENDING)}", user), folder.partition("=")[2])
+    expected = [f"{name}: deeds.{name.title()}: {why}" for name, (_, why) in ENDING.items()]
+    assert [str(problem) for problem in refused.value.problems] == expected
     assert "deeds" not in sys.modules, "nothing of it was loaded here"
 
 
 CHANGES: dict[str, Callable[[], Any]] = {
     "default dtype (from torch.float32 to torch.float64)": lambda: torch.set_default_dtype(torch.float64),
-    "default device": lambda: torch.set_default_device("meta"),
     "whether gradients are computed": lambda: torch.set_grad_enabled(False),
     "number of threads": lambda: torch.set_num_threads(3),
     "deterministic algorithms (from False to True)": lambda: torch.use_deterministic_algorithms(True),
@@ -186,6 +170,7 @@ CHANGES: dict[str, Callable[[], Any]] = {
     "Python's random numbers": lambda: random.random(),
     "the working folder": lambda: os.chdir("/"),
     "the environment (NEW)": lambda: os.environ.update(NEW="1"),
+    "default device": lambda: torch.set_default_device("meta"),
 }
 
 
@@ -199,20 +184,24 @@ def changed(change: Callable[[], Any]) -> str:
 
 
 def test_each_change_of_a_process_is_named() -> None:
-    assert [name for name, change in CHANGES.items() if name not in run_in_subprocess(partial(changed, change))] == []
+    said = run_in_subprocess(lambda: [changed(change) for change in CHANGES.values()])
+    assert [name for name, text in zip(CHANGES, said, strict=True) if name not in text or "; " in text] == []
     assert changed(lambda: torch.ones(1, 2).relu()) == ""
 
 
 LOADING = """
+import sys
 from ablate.execution.process_state import unchanged
+assert "sklearn" not in sys.modules
 with unchanged():
     from sklearn.datasets import load_digits
     assert len(load_digits().data)
 """
 
 
-def test_loading_scikit_learn_is_no_change() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True)
+def test_loading_scikit_learn_is_no_change(tmp_path: Path) -> None:
+    (tmp_path / "loading.py").write_text(LOADING)
+    done = run_module("loading", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

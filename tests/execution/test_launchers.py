@@ -1,12 +1,12 @@
 """Other launchers than our own carry a study out to the same numbers; what is not installed is skipped."""
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import run_fresh
+from conftest import SHAPE, STEPS, latest, run_fresh
+from test_survival import numbers
 
 PLUGINS = {"joblib": "hydra_joblib_launcher", "submitit_local": "hydra_submitit_launcher", "ray": "hydra_ray_launcher"}
 EXTRAS = {"joblib": "joblib", "submitit_local": "slurm", "ray": "ray"}
@@ -30,18 +30,10 @@ def test_a_launcher_gives_equal_numbers(launcher: str, text: Path, ours: dict[st
 
 
 def swept(text: Path, folder: Path, *more: str) -> dict[str, Any]:
-    """Train two cells with one seed in a folder: of each run's path, its logged rows and its weights."""
-    shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4"]
-    steps = ["train.steps=20", "train.eval_every=10", "optim.warmup=2", "eval.tokens=256", "track=none"]
-    of_text = ["data=text", f"data.path={text}", "seeds=1"]
-    done = run_fresh("ablate", "-m", "norm=ln,rms", *shape, *steps, *of_text, *more, cwd=folder, **WITHOUT_TOKENS)
+    """Train two cells with one seed in a folder: all that was measured."""
+    small = latest(*SHAPE, *STEPS, "train.steps=20", "train.eval_every=10", "data=text", f"data.path={text}", "seeds=1")
+    done = run_fresh("ablate", "-m", "norm=ln,rms", *small, *more, cwd=folder, **WITHOUT_TOKENS)
     assert done.returncode == 0, done.stdout + done.stderr
-    runs = sorted(path.parent for path in folder.glob("results/runs/*/*/result.json"))
-    assert len(runs) == 2
-    return {str(run.relative_to(folder)): (rows(run), (run / "weights.safetensors").read_bytes()) for run in runs}
-
-
-def rows(run: Path) -> list[dict[str, Any]]:
-    """The logged steps of a run but for what depends on the machine's speed."""
-    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in logged]
+    found = numbers(folder / "results")
+    assert len(found) == 2
+    return found

@@ -24,9 +24,7 @@ def test_sweeps_train_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
-def test_who_times_its_runs_waits_for_others_and_they_for_it(
-    first: bool, second: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_times_its_runs_waits_for_others_and_they_for_it(first, second, monkeypatch, capsys) -> None:
     waiting, entered = threading.Event(), threading.Event()
 
     def asked(file: IO[str], wait: Callable[[], bool], how: int) -> bool | None:
@@ -50,9 +48,7 @@ def test_who_times_its_runs_waits_for_others_and_they_for_it(
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_where_there_can_be_no_lock_only_timed_runs_are_told_so(
-    alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_there_can_be_no_lock_only_timed_runs_are_told_so(alone, tmp_path, capsys) -> None:
     (tmp_path / f"machine-{socket.gethostname()}.lock").mkdir()
     with machine(alone):
         assert ("cannot be locked" in capsys.readouterr().err) == alone

@@ -203,7 +203,7 @@ def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: 
 
 
 def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
-    paths = make_study(tmp_path, seeds=2)
+    paths = make_study(tmp_path, seeds=1)
     for path in paths:
         end(tmp_path, path)
     log(tmp_path, paths[1], range(4000))  # long enough to be killed in the middle
@@ -219,8 +219,8 @@ def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
     # A folder that the kill caught empty is none.
     runs = [read_back(folder) for folder in folders(tmp_path) if list(folder.glob("run-*.wandb"))]
     history = {run["display_name"]: len(run["history"]) for run in runs}
-    assert history == {"ln/s0": 5, "ln/s1": 4000, "rms/s0": 5, "rms/s1": 5}
-    assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 4
+    assert history == {"ln/s0": 5, "rms/s0": 4000}
+    assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 2
 
 
 @contextlib.contextmanager
@@ -403,9 +403,7 @@ def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
     assert found["data"] == {"path": "x", "variant": "text"} and cell.config.data == {"path": "x"}
 
 
-def test_an_error_online_turns_to_offline_and_says_so_once(
-    tmp_path: Path, server: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path, server, capfd, monkeypatch) -> None:
     paths = make_study(tmp_path)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1])
@@ -418,9 +416,7 @@ def test_an_error_online_turns_to_offline_and_says_so_once(
     assert "wandb (online): 2 replayed now" in shown(capfd, tmp_path)[0], "a key and a network later"
 
 
-def test_a_wandb_that_is_broken_harms_nothing(
-    tmp_path: Path, server: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wandb_that_is_broken_harms_nothing(tmp_path, server, capfd, monkeypatch) -> None:
     (tmp_path / "fake" / "wandb.py").write_text("raise ImportError('no such thing')")
     for path in make_study(tmp_path):
         end(tmp_path, path)
@@ -460,9 +456,7 @@ def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.M
     ("track", "message"),
     [(None, ""), ({}, ""), ({"_target_": "os.system", "command": "false"}, "'os.system' is not in ablate.execution")],
 )
-def test_without_a_service_nothing_is_mirrored(
-    tmp_path: Path, track: Any, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_service_nothing_is_mirrored(tmp_path, track, message, capsys) -> None:
     end(tmp_path, make_study(tmp_path, track=track)[0])
     assert Mirror(tmp_path, STUDY).replay() == 0 and not (tmp_path / "wandb").exists()
     assert message in capsys.readouterr().err
@@ -515,9 +509,7 @@ def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int
         {"disabled": 0, "online": 2, "offline": 0},
     ],
 )
-def test_what_was_shown_online_is_not_shown_again_and_what_was_kept_offline_is(
-    modes: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_shown_online_is_not_shown_again_and_what_was_kept_offline_is(modes, tmp_path, monkeypatch) -> None:
     paths = make_study(tmp_path, seeds=1)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "diverged")

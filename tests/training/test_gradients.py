@@ -1,13 +1,12 @@
 """Out of memory: parts of a batch have the gradient of the whole, chunks are halved, one example is the least."""
 
 import copy
-import json
 
 import pytest
 import torch
-import torch.nn.functional as F
-from crashing_norm import hazard, start
-from one_run import train_runs, write_plan
+from one_run import after, train, write_plan
+from test_evaluation import SETTING, VOCAB, Cycles
+from test_evaluation import model as cyclic
 from torch import nn
 
 from ablate.data.build import build_task
@@ -15,27 +14,44 @@ from ablate.data.task import IGNORE, Batch, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.objective import MultiToken, Objective
-from ablate.results.run import Run
-from ablate.training.devices import TooLarge
+from ablate.training.devices import TooLarge, make_room
+from ablate.training.diagnostics import diagnose
 from ablate.training.gradients import backward_by_parts
+from ablate.training.optim import adamw, optimizer_step
 from ablate.training.scoring import score
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("untried")
+
+
+FULL = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore words"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be reported later", 2),
+]
+OTHER = [
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    torch.AcceleratorError("CUDA error: device-side assert triggered", 710),
+]
+
+
+TERMS = {"loss", "label_smoothing", "z_loss", "multi_token", "objective"}
 
 
 class Memory:
-    """Room for so many rows: a hook that is out of memory above, or in training only."""
+    """Room for so many rows: a hook that raises an error above, or in training only."""
 
-    def __init__(self, model: nn.Module, rows: int, always: bool = True):
-        self.rows, self.always, self.seen = rows, always, []
-        model.register_forward_pre_hook(self.look, with_kwargs=True)
+    def __init__(self, model: nn.Module, rows: int, always: bool = True, error: Exception = FULL[0]):
+        self.rows, self.always, self.error, self.seen = rows, always, error, []
+        model.register_forward_pre_hook(lambda *given: self.look(*given), with_kwargs=True)  # no part of its copies
 
     def look(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
         if self.always or module.training:
             rows = len(next(iter([*args, *kwargs.values()])))
             self.seen.append(rows)
             if rows > self.rows:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore words")
+                raise self.error
 
 
 @pytest.fixture
@@ -56,37 +72,22 @@ def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize(("rows", "parts"), [(7, 1), (4, 2), (1, 8)])
-def test_gradients_by_parts_are_those_of_the_whole_batch(made, rows, parts):
-    model, batch = made
-    whole = copy.deepcopy(model)
-    loss = F.cross_entropy(whole(**batch.inputs).float().flatten(0, -2), batch.targets.flatten())
-    loss.backward()
-    Memory(model, rows)
-    found, needed = backward_by_parts(model, Objective(), batch, 1, CPU, "fp32")
-    assert needed == parts
-    assert found.keys() == {"loss"} and found["loss"].item() == pytest.approx(loss.item(), rel=1e-6)
-    expected, got = gradients(whole), gradients(model)
-    assert expected.keys() == got.keys()
-    for name, gradient in expected.items():
-        # Logits are float32 whatever the model is, so this is rounding; other dropout masks would be 10 % and more.
-        assert (got[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
-
-
-def test_terms_by_parts_are_those_of_the_whole_batch(made, plan):
+def test_losses_and_gradients_by_parts_are_those_of_the_whole_batch(made, plan):
     _, batch = made
-    config = plan("objective=multi_token", "seeds=1").manifest.cells[0].config
+    config = plan("objective=multi_token", "seeds=1", "model.dropout=0.2").manifest.cells[0].config
     model = initialised_model(config, build_task(config), 0).double()
+    rekey(model, 0, 0)
     split, objective = copy.deepcopy(model), MultiToken(0.1, 1e-2, 4, 0.5)
     whole = backward_by_parts(model, objective, batch, 1, CPU, "fp32")[0]
-    parts = backward_by_parts(split, objective, batch, 4, CPU, "fp32")[0]
-    assert whole.keys() == parts.keys() == {"loss", "label_smoothing", "z_loss", "multi_token", "objective"}
+    Memory(split, 2)
+    parts, needed = backward_by_parts(split, objective, batch, 1, CPU, "fp32")
+    assert needed == 4 and whole.keys() == parts.keys() == TERMS
     for name, loss in whole.items():
         assert parts[name].item() == pytest.approx(loss.item(), rel=1e-5), name
-    assert sum(loss.item() for name, loss in whole.items() if name != "objective") == pytest.approx(
-        whole["objective"].item()
-    )
+    summed = sum(loss.item() for name, loss in whole.items() if name != "objective")
+    assert summed == pytest.approx(whole["objective"].item())
     for name, gradient in gradients(model).items():
+        # Logits are float32 whatever the model is, so this is rounding; other dropout masks would be 10 % and more.
         assert (gradients(split)[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
 
 
@@ -106,7 +107,7 @@ def test_nothing_is_half_applied(made):
     assert all(torch.equal(gradient, gradients(model)[name]) for name, gradient in gradients(whole).items())
 
 
-@pytest.mark.parametrize("norm", ["bn", "powernorm", "instance"])
+@pytest.mark.parametrize("norm", ["bn", "powernorm"])
 def test_norms_over_the_batch_are_refused(norm, plan):
     config = plan(f"norm={norm}", "seeds=1").manifest.cells[0].config
     task = build_task(config)
@@ -134,7 +135,8 @@ def test_evaluation_halves_its_chunks(made):
     assert halved.loss == pytest.approx(whole.loss, rel=1e-6) and (halved.right == whole.right).all()
     memory.rows = 0
     with pytest.raises(torch.OutOfMemoryError):
-        score(model, held_out, CPU, "fp32")
+        score(model.train(), held_out, CPU, "fp32")
+    assert model.training, "it is put back"
 
 
 def test_chunks_that_have_a_meaning_stay_whole(plan):
@@ -144,21 +146,6 @@ def test_chunks_that_have_a_meaning_stay_whole(plan):
     Memory(model, 2)
     with pytest.raises(torch.OutOfMemoryError):
         score(model, task.held_out("val", 256), CPU, "fp32", batch_statistics=True)
-
-
-SHORT = "if self.training and len(x) > 2: raise torch.OutOfMemoryError('CUDA out of memory.')"
-
-
-@pytest.mark.slow
-def test_a_sweep_goes_on_by_parts_and_says_so(small, tmp_path):
-    own = [*hazard(tmp_path, SHORT), "-m", "norm=hazard,ln", "seeds=2"]
-    process = start(*small, *own, cwd=tmp_path)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, out + err
-    lines = [line for line in err.splitlines() if "out of memory" in line]
-    assert len(lines) == 2 and all("from step 0 on batches of 4 are taken in 2 parts" in line for line in lines), err
-    for path in tmp_path.glob("results/runs/*/*/result.json"):
-        assert json.loads(path.read_text())["accumulation"] == (2 if "hazard" in str(path) else 1)
 
 
 def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
@@ -174,20 +161,15 @@ def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
         return model
 
     monkeypatch.setattr("ablate.training.trainer.initialised_model", scarce)
-    run = Run(planned.results, planned.manifest.runs[0].path)
-
-    def train(asked: int) -> str:
-        left = iter(range(asked))
-        stop = lambda: next(left, None) is None  # noqa: E731
-        return train_runs(planned, stop)[0]
-
-    assert train(99) == "done" and memories[-1].seen == [4, *[2, 2] * 6]
+    status, run = train(planned)
+    assert status == "done" and memories[-1].seen == [4, *[2, 2] * 6]
     whole = run.result()
     run.result_file.unlink()
-    assert train(5) == "interrupted" and memories[-1].seen[0] == 4
-    assert train(99) == "done" and set(memories[-1].seen) == {2}
+    assert train(planned, after(5))[0] == "interrupted" and memories[-1].seen[0] == 4
+    assert train(planned)[0] == "done" and set(memories[-1].seen) == {2}
     assert run.result().final == whole.final and run.result().accumulation == 2
-    assert capfd.readouterr().err.count("out of memory") == 2, "once for each run that found out"
+    said = [line for line in capfd.readouterr().err.splitlines() if "out of memory" in line]
+    assert len(said) == 2 and all("from step 0 on batches of 4 are taken in 2 parts" in line for line in said)
 
 
 def test_balance_of_unequal_parts_is_weighted_by_their_rows(made, plan):
@@ -201,3 +183,49 @@ def test_balance_of_unequal_parts_is_weighted_by_their_rows(made, plan):
         each.append(backward_by_parts(copy.deepcopy(model), Objective(), own, 1, CPU, "fp32")[0]["balance"].item())
     together = backward_by_parts(model, Objective(), batch, 2, CPU, "fp32")[0]["balance"].item()
     assert together == pytest.approx((4 * each[0] + 3 * each[1]) / 7, rel=1e-6) and each[0] != each[1]
+
+
+@pytest.mark.parametrize("error", FULL, ids=str)
+def test_out_of_memory_in_whatever_words_goes_on_by_parts(error):
+    model = cyclic("ln")
+    memory = Memory(model, 2, error=error)
+    _, parts = backward_by_parts(model, Objective(), Cycles(VOCAB).batch(0, 0, 4), 1, CPU, "fp32")
+    assert parts == 2 and memory.seen == [4, 2, 2]
+
+
+def test_diagnostics_go_on_with_half_as_many_examples():
+    model, held_out = cyclic("ln"), Cycles(VOCAB).held_out("val", 400)
+    expected = diagnose(model, held_out, 2, SETTING)
+    memory = Memory(model, 2, error=FULL[1])
+    assert diagnose(model, held_out, 5, SETTING) == expected and memory.seen == [5, 3, 2]
+
+
+@pytest.mark.parametrize("error", OTHER, ids=str)
+def test_what_is_wrong_otherwise_is_raised(error):
+    model, task = cyclic("ln"), Cycles(VOCAB)
+    Memory(model, 0, error=error)
+    with pytest.raises(RuntimeError, match=str(error)):
+        backward_by_parts(model, Objective(), task.batch(0, 0, 4), 1, CPU, "fp32")
+    with pytest.raises(RuntimeError, match=str(error)):
+        diagnose(model, task.held_out("val", 400), 5, SETTING)
+
+
+def test_an_optimiser_whose_state_does_not_fit_is_told(monkeypatch):
+    def step():
+        raise errors.pop()
+
+    optimiser, errors = adamw(nn.Linear(2, 2), 1e-3, [0.9, 0.99], 0.1), [OTHER[0], FULL[0]]
+    monkeypatch.setattr(optimiser, "step", step)
+    with pytest.raises(TooLarge, match=r"the optimiser's step.*write a smaller model \(CUDA out of memory"):
+        optimizer_step(optimiser)
+    with pytest.raises(RuntimeError, match="illegal"):
+        optimizer_step(optimiser)
+
+
+def test_room_is_made_on_the_gpu_alone(monkeypatch):
+    freed = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cuda"))
+    make_room(CPU)
+    assert freed == []
+    make_room(torch.device("cuda"))
+    assert freed == ["cuda"]

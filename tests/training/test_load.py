@@ -7,7 +7,7 @@ from empty_task import Blank
 from fake_studies import fabricate, whole
 from test_components import CONFIG, component
 
-from ablate import load
+from ablate import evidence, load
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import typed
@@ -51,9 +51,6 @@ def test_weights_come_back(form, kind, tied, shared, tmp_path, monkeypatch):
 
 
 def test_a_study_by_its_folder_and_by_its_name(tmp_path, monkeypatch):
-
-    from ablate import evidence
-
     fabricate(tmp_path / "results", {"ffn": ["mlp", "swiglu"]})
     monkeypatch.chdir(tmp_path)
     for what in (tmp_path / "results" / "studies" / "fabricated", "results/studies/fabricated", "fabricated"):

@@ -1,13 +1,14 @@
 """Parameter groups and steps."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from empty_task import Blank
 from test_components import CONFIG, each_cell
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.config.schema import typed
 from ablate.model.build import initialised_model
@@ -29,52 +30,43 @@ def test_every_parameter_is_in_one_group_and_matrices_alone_decay(config: dict[s
     assert all(group["lr"] == 0.1 and group["betas"] == (0.9, 0.99) for group in optimiser.param_groups)
 
 
-def test_steps_are_adamw_s() -> None:
-    """Against Loshchilov & Hutter's algorithm 2, written once more."""
-    linear = nn.Linear(3, 2).double()
-    x = {name: p.detach().clone() for name, p in linear.named_parameters()}
-    m = {name: torch.zeros_like(p) for name, p in x.items()}
-    v = {name: torch.zeros_like(p) for name, p in x.items()}
-    optimiser = adamw(linear, lr=0.1, betas=[0.8, 0.95], weight_decay=0.3)
-    for t in range(1, 6):
-        for i, (name, parameter) in enumerate(linear.named_parameters()):
-            g = torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(10 * t + i))
-            parameter.grad = g
-            m[name] = 0.8 * m[name] + 0.2 * g
-            v[name] = 0.95 * v[name] + 0.05 * g * g
-            step = (m[name] / (1 - 0.8**t)) / ((v[name] / (1 - 0.95**t)).sqrt() + 1e-8)
-            x[name] = x[name] * (1 - 0.1 * (0.3 if name == "weight" else 0)) - 0.1 * step
-        optimiser.step()
-    for name, parameter in linear.named_parameters():
-        torch.testing.assert_close(parameter.detach(), x[name])
-
-
 def model_of(seed: int = 0) -> nn.Module:
     """A small model with gradients that are keyed by a step."""
     return initialised_model(typed(CONFIG), Blank(11), seed)
 
 
+def gradient(p: Tensor, step: int, number: int) -> Tensor:
+    """The gradient of the parameter of a number in a step."""
+    return torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 * step + number))
+
+
 def descended(model: nn.Module, optimiser: torch.optim.Optimizer, steps: range) -> None:
     for step in steps:
         for number, parameter in enumerate(model.parameters()):
-            made = torch.Generator().manual_seed(1000 * step + number)
-            parameter.grad = torch.randn(parameter.shape, generator=made)
+            parameter.grad = gradient(parameter, step, number)
         optimiser.step()
 
 
-def test_lion_moves_by_the_sign_of_its_momentum() -> None:
-    model, (b1, b2), lr = model_of(), KEYS["betas"], 0.1
+def check(model: nn.Module, optimiser: torch.optim.Optimizer, move: Callable[[Tensor, Tensor, Tensor], None]) -> None:
+    """Three steps against `move`, which changes a parameter and its state, zero at first, in double precision."""
     expected = [p.detach().clone().double() for p in model.parameters()]
-    momenta = [torch.zeros_like(p) for p in expected]
+    states = [torch.zeros_like(p) for p in expected]
     for step in range(3):
-        for number, (p, m) in enumerate(zip(expected, momenta, strict=True)):
-            g = torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 * step + number)).double()
-            decay = KEYS["weight_decay"] if p.ndim > 1 else 0.0
-            p -= lr * (torch.sign(b1 * m + (1 - b1) * g) + decay * p)
-            m.copy_(b2 * m + (1 - b2) * g)
-    descended(model, lion(model, **KEYS), range(3))
+        for number, (p, state) in enumerate(zip(expected, states, strict=True)):
+            move(p, gradient(p, step, number).double(), state)
+    descended(model, optimiser, range(3))
     for p, wanted in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(p.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_lion_moves_by_the_sign_of_its_momentum() -> None:
+    model, (b1, b2) = model_of(), KEYS["betas"]
+
+    def move(p: Tensor, g: Tensor, m: Tensor) -> None:
+        p -= 0.1 * (torch.sign(b1 * m + (1 - b1) * g) + (0.5 if p.ndim > 1 else 0.0) * p)
+        m.copy_(b2 * m + (1 - b2) * g)
+
+    check(model, lion(model, **KEYS), move)
 
 
 def test_muon_turns_hidden_matrices_and_leaves_the_rest_to_adamw() -> None:
@@ -96,10 +88,9 @@ def test_muon_turns_hidden_matrices_and_leaves_the_rest_to_adamw() -> None:
 
 
 def test_muon_leaves_the_map_of_numeric_inputs_to_adamw() -> None:
-    config = typed(
-        CONFIG | {"model": CONFIG["model"] | {"_target_": "ablate.model.transformer.Encoder", "tie_embeddings": False}}
-    )
-    model = initialised_model(config, Blank(16, kind="classification", outputs=4, features=6), 0)
+    form = CONFIG["model"] | {"_target_": "ablate.model.transformer.Encoder", "tie_embeddings": False}
+    task = Blank(16, kind="classification", outputs=4, features=6)
+    model = initialised_model(typed(CONFIG | {"model": form}), task, 0)
     matrices, others = (
         {id(p) for group in part.param_groups for p in group["params"]} for part in muon(model, **KEYS).parts
     )
@@ -107,52 +98,22 @@ def test_muon_leaves_the_map_of_numeric_inputs_to_adamw() -> None:
     assert id(model.blocks[0].ffn.up.weight) in matrices
 
 
-def test_muon_takes_each_matrix_of_a_stack_by_itself() -> None:
-    """As it takes them where each is a parameter of its own, and its gradient goes with the others'."""
-    values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)
-    stacked, separate = nn.Module(), nn.Module()
-    stacked.all = nn.Parameter(values.clone())
-    separate.all = nn.ParameterList(matrix.clone() for matrix in values)
-    for model in (stacked, separate):
-        model.vector, model.kernel = nn.Parameter(torch.zeros(2)), nn.Conv1d(2, 2, 3, bias=False)
-        nn.init.ones_(model.kernel.weight)
-    optimisers = [muon(model, 0.1, [0.9, 0.99], 0.5) for model in (stacked, separate)]
-    for _ in range(3):
-        grads = torch.randn(values.shape, generator=made)
-        stacked.all.grad = grads
-        for matrix, grad in zip(separate.all, grads, strict=True):
-            matrix.grad = grad.clone()
-        for optimiser in optimisers:
-            optimiser.step()
-            optimiser.zero_grad()
-        assert stacked.all.grad is None
-    assert torch.equal(stacked.all, torch.stack([*separate.all])) and not torch.equal(stacked.all, values)
-    assert all(p.ndim == 2 for p in optimisers[0].parts[0].param_groups[0]["params"])
-
-
 PLAIN: dict[str, Any] = {name: value for name, value in KEYS.items() if name != "betas"}
 FACTORED: dict[str, Any] = PLAIN | {"decay": 0.8, "threshold": 1.0, "eps": 1e-3}
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
 def test_sgd_s_steps(momentum: float, nesterov: bool) -> None:
     """v ← μ v + g; θ ← θ − lr (v + λ θ), or with g + μ v in place of v."""
-    if nesterov and not momentum:
-        with pytest.raises(ValueError, match=r"optim.nesterov=true needs optim.momentum"):
-            sgd(model_of(), **PLAIN, momentum=momentum, nesterov=nesterov)
-        return
+
+    def move(p: Tensor, g: Tensor, v: Tensor) -> None:
+        v.mul_(momentum).add_(g)
+        p -= 0.1 * ((g + momentum * v if nesterov else v) + (0.5 if p.ndim > 1 else 0.0) * p)
+
     model = model_of()
-    expected = [p.detach().clone().double() for p in model.parameters()]
-    velocities = [torch.zeros_like(p) for p in expected]
-    for step in range(3):
-        for number, (p, v) in enumerate(zip(expected, velocities, strict=True)):
-            g = torch.randn(p.shape, generator=torch.Generator().manual_seed(1000 * step + number)).double()
-            v.mul_(momentum).add_(g)
-            p -= 0.1 * ((g + momentum * v if nesterov else v) + (0.5 if p.ndim > 1 else 0.0) * p)
-    descended(model, sgd(model, **PLAIN, momentum=momentum, nesterov=nesterov), range(3))
-    for p, wanted in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(p.double(), wanted, rtol=1e-5, atol=1e-6)
+    check(model, sgd(model, **PLAIN, momentum=momentum, nesterov=nesterov), move)
+    with pytest.raises(ValueError, match=r"optim.nesterov=true needs optim.momentum"):
+        sgd(model, **PLAIN, momentum=0.0, nesterov=True)
 
 
 def test_adafactor_s_steps() -> None:
@@ -182,18 +143,27 @@ def test_adafactor_s_steps() -> None:
         torch.testing.assert_close(parameter.detach(), x[name])
 
 
-def test_adafactor_takes_each_matrix_of_a_stack_by_itself() -> None:
-    values, made = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(0)), torch.Generator().manual_seed(1)
-    stacked, separate = nn.Module(), nn.Module()
+@pytest.mark.parametrize(("make", "keys"), [(muon, KEYS), (adafactor, FACTORED)])
+def test_each_matrix_of_a_stack_is_taken_by_itself(make: Any, keys: dict[str, Any]) -> None:
+    """As where each is a parameter of its own, and its gradient goes with the others'; a kernel is no stack."""
+    values, stacked, separate = gradient(torch.empty(3, 4, 6), 9, 0), nn.Module(), nn.Module()
     stacked.all, separate.all = nn.Parameter(values.clone()), nn.ParameterList(matrix.clone() for matrix in values)
-    optimisers = [adafactor(model, **FACTORED) for model in (stacked, separate)]
-    for _ in range(3):
-        stacked.all.grad = torch.randn(values.shape, generator=made)
+    for model in (stacked, separate):
+        model.vector, model.kernel = nn.Parameter(torch.zeros(2)), nn.Conv1d(2, 2, 3, bias=False)
+        nn.init.ones_(model.kernel.weight)
+    optimisers = [make(model, **keys) for model in (stacked, separate)]
+    for step in range(3):
+        stacked.all.grad = gradient(values, step, 0)
         for matrix, grad in zip(separate.all, stacked.all.grad, strict=True):
             matrix.grad = grad.clone()
         for optimiser in optimisers:
             optimiser.step()
+            optimiser.zero_grad()
+        assert stacked.all.grad is None
     torch.testing.assert_close(stacked.all, torch.stack([*separate.all]))
+    assert not torch.equal(stacked.all, values)
+    if make is muon:
+        assert all(p.ndim == 2 for p in optimisers[0].parts[0].param_groups[0]["params"])
 
 
 @pytest.mark.parametrize("groups", [1, 6])

@@ -11,6 +11,7 @@ from empty_task import Blank
 from model.test_variants import CONTEXT, configuration, some_tokens
 from model.test_variants import VOCAB as FEW
 from one_run import rows_of, train, write_plan
+from own_module import write_module
 from test_docs import code
 
 from ablate.config.errors import BadComponent, PlanError
@@ -36,14 +37,7 @@ YAMLS = {"distillation": "teacher: ???\nweight: 0.5", "activations": "weight: 0.
 @pytest.fixture
 def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plans a command of the objectives of the how-to page."""
-    name = f"objectives_{tmp_path.name.replace('-', '_')}"
-    (tmp_path / f"{name}.py").write_text(PAGE + MORE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (tmp_path / "conf" / "objective").mkdir(parents=True)
-    for variant, settings in YAMLS.items():
-        text = f"# {variant}.\n_target_: {name}.{variant.title()}\n_partial_: true\n{settings}\n"
-        (tmp_path / "conf" / "objective" / f"{variant}.yaml").write_text(text)
+    name = write_module(tmp_path, monkeypatch, PAGE + MORE, "objective", YAMLS)
 
     def planned(*words: str) -> Any:
         return plan_study(tuple(latest(*small, f"user=[{name}]", "seeds=1", *words)), str(tmp_path / "conf"))
@@ -100,10 +94,10 @@ def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
     assert all(pop_tensors(stack, "hidden_states") == [] for stack in stacks), "evaluation keeps none"
 
 
-def test_a_loss_over_all_layers_trains_compiled_or_not(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_loss_over_all_layers_trains_compiled_or_not(own, tmp_path, monkeypatch, untried) -> None:
     compiling, found = torch.nn.Module.compile, []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model, options: compiling(model, backend="eager"))
-    config = own("objective=activations").manifest.cells[0].config
+    config = own("objective=activations", "train.steps=2", "train.log_every=1").manifest.cells[0].config
     for compiled in (True, False):
         trainer = Trainer(Run(tmp_path, f"a/{compiled}"), config.with_value("train.compile", compiled), 0)
         trainer.train(lambda: False)

@@ -1,6 +1,5 @@
 """The model that is raced against a plain GPT-2 computes what that one does."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from ablate.model.build import initialised_model
 
 
 @pytest.mark.parametrize(("norm", "ffn"), [*zip(NORMS, FFNS, strict=True)])
-def test_loss_and_gradients_are_the_references_in_float64(norm: str, ffn: str, plan: Callable[..., Any]) -> None:
+def test_loss_and_gradients_are_the_references_in_float64(norm: str, ffn: str, plan: Any, untried: None) -> None:
     planned = plan("+preset=gpt2", f"norm={norm}", f"ffn={ffn}", "model.layers=2", "model.dim=32", "model.heads=4")
     config = planned.manifest.cells[0].config
     task = build_task(config)

@@ -28,6 +28,7 @@ from ablate.training.vectors import begin_with_vectors, kept, place, vectors_in,
 
 CHEAP = {"word2vec": ["embedding.epochs=1"], "elmo": ["embedding.steps=2", "embedding.rows=2"]}
 each = pytest.mark.parametrize("name", CHEAP)
+pytestmark = pytest.mark.usefixtures("untried")
 
 
 @pytest.fixture(autouse=True)
@@ -89,13 +90,9 @@ def test_chaos_moves_each_number_of_a_table_once(small: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("shared", "kinds"), [("false", ["embedding"]), ("true", [])])
-def test_placebos_of_a_reference_with_vectors_draw_its_embedding_anew(
-    small: list[str], shared: str, kinds: list[str]
-) -> None:
-    plan = plan_study(
-        [*small, "embedding=word2vec,elmo", f"embedding.shared={shared}", "placebo_seeds=3", "dry_run=true"]
-    )
-    assert plan.manifest.factors == {"seed.placebo": [None, *kinds, "data", "init", "chaos"]}
+def test_placebos_of_a_reference_with_vectors_draw_its_embedding_anew(small, shared, kinds) -> None:
+    words = ["embedding=word2vec,elmo", f"embedding.shared={shared}", "placebo_seeds=3", "dry_run=true"]
+    assert plan_study([*small, *words]).manifest.factors == {"seed.placebo": [None, *kinds, "data", "init", "chaos"]}
 
 
 def known_rows(config: Config) -> torch.Tensor:
@@ -113,7 +110,7 @@ def test_vectors_see_the_training_split_alone(small: list[str]) -> None:
 @each
 def test_a_frozen_table_stays_and_what_is_killed_goes_on_as_it_was(small: list[str], tmp_path: Path, name: str) -> None:
     frozen = ("embedding.frozen=true", "model.tie_embeddings=false")
-    config = configured(small, name, "train.steps=4", "train.checkpoint_seconds=0", *frozen)
+    config = configured(small, name, "train.steps=3", "train.checkpoint_seconds=0", *frozen)
     whole = Trainer(Run(tmp_path, "a/whole"), config, 0)
     final = whole.train(lambda: False)
     assert torch.equal(whole.model.embed.weight, begun(config)["embed.weight"])
@@ -155,9 +152,7 @@ def test_a_damaged_set_is_made_anew_and_two_at_once_make_one(tmp_path: Path) -> 
     assert not list(file.parent.glob("*.tmp"))
 
 
-def test_a_set_is_known_by_text_settings_seed_code_and_library(
-    small: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_is_known_by_text_settings_seed_code_and_library(small, monkeypatch) -> None:
     config = configured(small, "word2vec")
     whole, table = build_task(config).training_text(), table_of(config)
     text = vectors.digest_of(whole)

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import math
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,25 +27,19 @@ from ablate.results.run import Run
 from ablate.training import checkpoint, compiling, gradients
 from ablate.training import clock as clocks
 from ablate.training import trainer as loop
-from ablate.training.clock import PHASES, STEP, Clock
+from ablate.training.clock import PHASES, Clock
 from ablate.training.trainer import Interrupted, Trainer
 
 SEED, STEPS, WARMUP, LR, FLOOR, CLIP, DECAY = 3, 5, 2, 0.01, 0.2, 0.05, 0.3
-LOOP = [
-    f"train.steps={STEPS}",
-    f"optim.warmup={WARMUP}",
-    f"optim.lr={LR}",
-    f"optim.min_lr_ratio={FLOOR}",
-    f"optim.grad_clip={CLIP}",
-]
-LOOP += [f"optim.weight_decay={DECAY}", "optim.betas=[0.8,0.95]", "train.log_every=1", "train.eval_every=2"]
-LOOP += ["model.dropout=0.2", "model.layers=2"]
+LOOP = [f"train.steps={STEPS}", "train.log_every=1", "train.eval_every=2", f"optim.warmup={WARMUP}", f"optim.lr={LR}"]
+LOOP += [f"optim.min_lr_ratio={FLOOR}", f"optim.grad_clip={CLIP}", f"optim.weight_decay={DECAY}"]
+LOOP += ["optim.betas=[0.8,0.95]", "model.dropout=0.2", "model.layers=2"]
 CELLS = {
     "reference": [],
     "other": ["norm=rms", "ffn=swiglu", "residual=post", "position=learned", "attention=qk_norm", "init=gpt2"],
     "linear": ["schedule=linear", "norm=bn", "model.tie_embeddings=true"],
-    "constant": ["schedule=constant", "ffn=swish"],
 }
+pytestmark = pytest.mark.usefixtures("untried")
 
 
 def configured(small: list[str], *overrides: str) -> dict[str, Any]:
@@ -70,8 +63,8 @@ def rate(step: int, schedule: str) -> float:
     if step < WARMUP:
         return LR * (step + 1) / WARMUP
     done = (step - WARMUP) / (STEPS - 1 - WARMUP)
-    left = {"Cosine": (1 + math.cos(math.pi * done)) / 2, "Linear": 1 - done, "Constant": 1.0}[schedule]
-    return LR * (FLOOR + (1 - FLOOR) * left) if schedule != "Constant" else LR
+    left = {"Cosine": (1 + math.cos(math.pi * done)) / 2, "Linear": 1 - done}[schedule]
+    return LR * (FLOOR + (1 - FLOOR) * left)
 
 
 def key_of(site: str, seed: int, step: int) -> int:
@@ -148,16 +141,9 @@ def test_five_steps_are_those_of_a_loop_written_by_hand(cell: str, small: list[s
         assert ours.keys() == theirs.keys()
         assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == [], f"after update {step}"
     logged, _ = trainer.run.metrics()
-    kept = [
-        {key: value for key, value in row.items() if key in expected}
-        for row, expected in zip(logged, rows, strict=True)
-    ]
-    assert kept == rows
-    measured = [key for key in ("train/loss", "val/loss", "test/loss") if key in final]
-    assert {key: final[key] for key in measured} == {key: rows[-1][key] for key in measured} and len(measured) == 3
-    for row, expected in zip(logged, rows, strict=True):
-        extra = {key for key in row if key in ("train/loss", "lr", "grad_norm", "val/loss", "test/loss")} - {*expected}
-        assert not extra, f"{extra} at step {row['step']}, where none is due"
+    known = ("step", "tokens", "train/loss", "lr", "grad_norm", "val/loss", "test/loss")
+    assert [{key: value for key, value in row.items() if key in known} for row in logged] == rows
+    assert {key: final[key] for key in known if "/" in key} == {key: rows[-1][key] for key in known if "/" in key}
 
 
 def fed(trainer: Trainer, steps: int) -> list[tuple[dict[str, Tensor], Tensor]]:
@@ -189,53 +175,17 @@ def same(first: tuple[dict[str, Tensor], Tensor], second: tuple[dict[str, Tensor
 def test_every_variant_sees_the_batches_of_its_seed_and_each_of_them_once(small: list[str], tmp_path: Path) -> None:
     config = configured(small)
     task = build_task(config)
-    batches = [task.batch(SEED, step, config.train.batch_size) for step in range(3)]
+    batches = [task.batch(SEED, step, config.train.batch_size) for step in range(2)]
     expected = [(batch.inputs, batch.targets) for batch in batches]
-    assert not any(same(expected[i], expected[j]) for i in range(3) for j in range(i))
+    assert not same(*expected)
     for cell in COVER:
         chosen = config.with_value("model.tie_embeddings", cell["embedding"] != "random")
         for group, variant in cell.items():
             node = component(group, variant)
             node |= {name: 1 for name in ("epochs", "steps") if name in node}  # of training vectors
             chosen = chosen.with_value(group, node)
-        seen = fed(trainer_of(chosen, tmp_path), 3)
-        assert len(seen) == 3 and all(map(same, seen, expected)), f"{cell} sees other batches"
-
-
-def masks(trainer: Trainer, step: int) -> dict[str, Tensor]:
-    """What every dropout site keeps in one training step."""
-    kept: dict[str, Tensor] = {}
-
-    def note(site: str) -> Any:
-        return lambda module, args, output: kept.update({site: (output != 0) | (args[0] == 0)})
-
-    handles = [m.register_forward_hook(note(n)) for n, m in trainer.model.named_modules() if isinstance(m, Dropout)]
-    trainer.update(step)
-    for handle in handles:
-        handle.remove()
-    return kept
-
-
-def test_masks_are_others_at_every_step_site_and_seed_and_no_variants_own(small: list[str], tmp_path: Path) -> None:
-    def found(seed: int, *overrides: str) -> list[dict[str, Tensor]]:
-        trainer = trainer_of(configured(small, "train.batch_size=16", *overrides), tmp_path, seed)
-        return [masks(trainer, step) for step in range(3)]
-
-    here, elsewhere = found(SEED), found(SEED + 1)
-    assert len(here[0]) > 3
-    drawn = [
-        (f"{site} {step}", mask)
-        for i in (here, elsewhere)
-        for step, kept in enumerate(i)
-        for site, mask in kept.items()
-    ]
-    for i, (name, mask) in enumerate(drawn):
-        assert 0.7 < mask.double().mean() < 0.9
-        assert not any(torch.equal(mask, other) for _, other in drawn[:i] if mask.shape == other.shape), name
-    other = found(SEED, "norm=rms", "init=gpt2", "position=none")
-    for ours, theirs in zip(here, other, strict=True):
-        assert ours.keys() == theirs.keys()
-        assert all((ours[site] == theirs[site]).double().mean() > 0.999 for site in ours)
+        seen = fed(trainer_of(chosen, tmp_path), 2)
+        assert len(seen) == 2 and all(map(same, seen, expected)), f"{cell} sees other batches"
 
 
 def test_a_checkpoint_is_written_before_each_step_once_its_time_has_come(small: list[str], tmp_path: Path) -> None:
@@ -249,28 +199,7 @@ def test_a_checkpoint_is_written_before_each_step_once_its_time_has_come(small: 
     assert not trainer.run.checkpoint_file.exists()
 
 
-def test_seconds_are_those_of_all_processes_that_trained_a_run(small: list[str], tmp_path: Path) -> None:
-    config, start = configured(small), time.perf_counter()
-    first = trainer_of(config, tmp_path)
-    asked = iter([False, False, True])
-    with pytest.raises(Interrupted):
-        first.train(lambda: next(asked))
-    assert {phase for phase in PHASES if not first.clock.seconds[phase] > 0} == {"compile"}
-    assert sum(first.clock.seconds.values()) <= time.perf_counter() - start
-    spent = dict(first.clock.seconds)
-    second = trainer_of(config, tmp_path)
-    assert second.progress.step == 2 and second.progress.resumed == 1
-    assert (
-        all(second.clock.seconds[phase] == spent[phase] for phase in STEP)
-        and second.clock.seconds["setup"] > spent["setup"]
-    )
-    second.train(lambda: False)
-    assert all(second.clock.seconds[phase] > spent[phase] for phase in (*STEP, "evaluate", "log"))
-
-
-def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(small, tmp_path, monkeypatch) -> None:
     cells = check_study(latest(*small, *LOOP, "keep=all"), None).cells
     trainer, now = trainer_of(cells.checked[0].config, tmp_path), [0.0]
     trainer.clock = Clock()
@@ -298,9 +227,7 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
     assert result.tokens_per_second == pytest.approx(4 * 16 / 111)
 
 
-def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(small, tmp_path, monkeypatch) -> None:
     config, now = configured(small, "train.steps=40", "train.eval_every=20"), [0.0]
     cell = check_study(latest(*small), None).cells.rows[0]
     slow = dict.fromkeys(range(10), 100.0) | dict.fromkeys(range(24, 34), 50.0)
@@ -320,14 +247,14 @@ def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(
         return with_facts(Result(status="done", final={}), trainer, cell)
 
     monkeypatch.setattr(clocks, "time", clock(now))
-    assert took(24).step_seconds == 1, "of the first ten nothing is counted"
-    again = took(40)
+    first, again = took(24), took(40)
+    assert first.step_seconds == 1, "of the first ten nothing is counted"
     assert again.resumed == 1 and again.step_seconds == 1, "nor of the first ten of the process that went on"
+    spent = [result.seconds["forward_backward"] for result in (first, again)]
+    assert spent == [10 * 100 + 14, 10 * 100 + 14 + 10 * 50 + 6], "but all seconds are those of both"
 
 
-def test_compiling_is_a_phase_of_its_own_wherever_it_happens(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiling_is_a_phase_of_its_own_wherever_it_happens(small, tmp_path, monkeypatch) -> None:
     trainer, now = trainer_of(configured(small), tmp_path), [0.0]
     trainer.clock = Clock()
     for module in (clocks, compiling):
@@ -341,9 +268,7 @@ def test_compiling_is_a_phase_of_its_own_wherever_it_happens(
     assert trainer.clock.seconds["evaluate"] == 3 and trainer.clock.seconds["compile"] == 10
 
 
-def test_a_model_is_compiled_where_it_is_asked_for(
-    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_compiled_where_it_is_asked_for(small, tmp_path, monkeypatch) -> None:
     compiled: list[nn.Module] = []
     monkeypatch.setattr(nn.Module, "compile", lambda self, options: compiled.append(self))
     trainer_of(configured(small, "train.average=ema"), tmp_path)
