@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from ablate.data import corpus
 from ablate.execution import fork
 from ablate.execution.local import run_orders
 from ablate.planning.checks import memory
-from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.plan import plan_study
 from ablate.results import lease
 from ablate.results.run import Run
@@ -100,14 +98,6 @@ def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(small, tm
     user, _ = hazard(tmp_path, "pass")
     plan_study(tuple(latest(*small, user, "norm=hazard", "optim.lr=1e-3,2e-3", "seeds=1")), str(tmp_path / "conf"))
     assert len(sent) > 1, "importing the package, and building its component"
-
-
-def test_a_call_without_fork_dies_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one returns comes back, or there would be no numbers above."""
-    monkeypatch.setattr(fork, "FORKS", False)
-    monkeypatch.delattr(os, "fork")
-    with pytest.raises(Failed, match="exit code 3"):
-        run_in_subprocess(partial(os._exit, 3))
 
 
 def test_a_process_without_prctl_ends_with_its_parent(tmp_path: Path) -> None:
