@@ -203,8 +203,8 @@ NARROW = {
 BASIC = {
     "curves": {"exchange", "none ended", "one tuning seed", "two tasks"},
     "seeds": {"solved", "unpaired", "two tasks", "many"},
-    "effects": {"exchange", "many", "skewed", "alone", "none ended", "unpaired", "two tasks"},
-    "interactions": {"exchange", "fraction", "unpaired", "two tasks"},
+    "effects": {"exchange", "many", "skewed", "alone", "none ended"},
+    "interactions": {"exchange", "fraction"},
     "main_effects": {"fraction", "unpaired", "two tasks"},
 }
 RATES = {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}

@@ -368,35 +368,35 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
     assert list(read(tmp_path, text, Request(factors=("ffn",))).manifest.factors) == ["ffn"]
 
 
+OPTIONS = {
+    "--factors nrm": "--factors nrm: there is no such column; there are ffn, cell, hits, note\n",
+    "--factors status": "status identifies a run or its status; there are ffn, cell, hits, note\n",
+    "--factors test/loss": "--factors test/loss: test/loss is a metric",
+    "--factors ffn,hits --metric hits": "--factors hits: hits is a metric",
+    "--metric bpb": "--metric bpb: there is no such column; there are ffn, hits, note, test/loss\n",
+    **{f"--metric {name}": f"{name} identifies a run" for name in ("seed", "status", "cell", "params")},
+    "--metric note": "note is “text”, which is not a number",
+    "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b",
+    "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
+    "--within ffn": "no factor is left to compare",
+    "STUDY": "STUDY and --runs are different runs",
+}
+
+
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("words", "said"),
     [
-        (["--runs", "none.csv"], "none.csv: it cannot be read (No such file or directory)"),
-        (["--runs", "."], ".: it cannot be read (Is a directory)"),
-        (["--runs", "runs.csv", "STUDY"], "STUDY and --runs are different runs"),
-        (["--factors", "ffn"], "need --runs or --wandb"),
-        *(
-            (["--runs", "runs.csv", *options.split()], said)
-            for options, said in {
-                "--factors nrm": "--factors nrm: there is no such column; there are ffn, cell, hits, note\n",
-                "--factors status": "status identifies a run or its status; there are ffn, cell, hits, note\n",
-                "--factors test/loss": "--factors test/loss: test/loss is a metric",
-                "--factors ffn,hits --metric hits": "--factors hits: hits is a metric",
-                "--metric bpb": "--metric bpb: there is no such column; there are ffn, hits, note, test/loss\n",
-                **{f"--metric {name}": f"{name} identifies a run" for name in ("seed", "status", "cell", "params")},
-                "--metric note": "note is “text”, which is not a number",
-                "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b",
-                "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
-                "--within ffn": "no factor is left to compare",
-            }.items()
-        ),
+        ("--runs none.csv", "none.csv: it cannot be read (No such file or directory)"),
+        ("--runs .", ".: it cannot be read (Is a directory)"),
+        ("--factors ffn", "need --runs or --wandb"),
+        *((f"--runs runs.csv {options}", said) for options, said in OPTIONS.items()),
     ],
 )
-def test_wrong_options_are_one_line(tmp_path, monkeypatch, capsys, options, said):
+def test_wrong_options_are_one_line(tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)
     head = "ffn,cell,seed,params,status,hits,note,test/loss"
     Path("runs.csv").write_text(table(head, "{c},{c},{s},9,done,{s},text,{v}"))
-    assert main(options) == 2
+    assert main(words.split()) == 2
     shown = capsys.readouterr()
     assert said in shown.err and shown.err.count("\n") == 1 and not shown.out, shown.err
     assert not Path("results").exists()
