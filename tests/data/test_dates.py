@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tasks import build, task
 
+from ablate.data.dates import unambiguous
 from ablate.data.sequence import BOS, EOS, FIRST, SEP
 from ablate.data.task import IGNORE
 
@@ -75,7 +76,7 @@ def test_answers_are_how_a_hungarian_writes(kind: str) -> None:
     known = [(source, answer) for source, answer in pairs if source in by_hand]
     assert all(by_hand[source] == answer for source, answer in known)
     assert len(known) > 0.5 * len(pairs)  # the rest is the medium format
-    assert len({source[-4:] for source, _ in known}) == 10
+    assert len({source[-4:] for source, _ in known}) == 4
 
 
 def day_of(source: str) -> tuple[int, int, int]:
@@ -93,16 +94,16 @@ def test_no_day_is_on_two_sides() -> None:
     train = {day_of(source) for step in range(12) for source, _ in read(it, it.batch(step, step, 500))}
     val, test = ({day_of(source) for source, _ in read(it, it.held_out(split, 2 * 10**5))} for split in ("val", "test"))
     assert not train & val and not train & test and not val & test
-    assert len(train) > 1500 and 120 < len(val) < 250 and 120 < len(test) < 250
+    assert len(train) > 900 and 40 < len(val) < 110 and 40 < len(test) < 110
 
 
 def test_documents_are_the_years() -> None:
     it = task("dates", "seq2seq")
     found = it.held_out("test", 20_000)
-    assert found.names == [str(year) for year in range(1990, 2000)]
+    assert found.names == [str(year) for year in range(1996, 2000)]
     for (source, _), owners in zip(read(it, found), found.documents, strict=True):
         assert {found.names[owner] for owner in owners} == {str(day_of(source)[0])}
-    assert len(set(found.documents.ravel())) == 10
+    assert len(set(found.documents.ravel())) == 4
 
 
 def refused(**more: Any) -> str:
@@ -126,5 +127,6 @@ def test_what_is_no_setting_is_refused() -> None:
 
 
 def test_dates_that_nobody_could_tell_are_refused() -> None:
-    assert "'3 May 1990'" in refused(formats=["long", "medium"]) or "May" in refused(formats=["long", "medium"])
-    assert "'1/1/" in refused(source="en_US", formats=["short"], years=[1950, 2050])  # 1/1/50
+    assert "May" in refused(formats=["long", "medium"], years=[1998, 1999])
+    with pytest.raises(ValueError, match=r"^data\.formats.*'1/1/50' is '2050' or '1950'"):
+        unambiguous(["1/1/50", "1/2/50", "1/1/50"], ["1950", "1950", "2050"], 1, "en_US")

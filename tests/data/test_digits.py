@@ -22,11 +22,7 @@ def test_patches_are_the_pictures(patch: int, library: tuple[np.ndarray, np.ndar
     known = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
     pixels = images[it.places["train"]]  # type: ignore[attr-defined]
     for patches, label in zip(found.inputs["tokens"].numpy(), found.targets.tolist(), strict=True):
-        image = np.zeros((8, 8))
-        for t, values in enumerate(patches):
-            row, column = divmod(t, 8 // patch)
-            for i, value in enumerate(values):
-                image[row * patch + i // patch, column * patch + i % patch] = value
+        image = patches.reshape(8 // patch, 8 // patch, patch, patch).swapaxes(1, 2).reshape(8, 8)
         image = np.rint(image * pixels.std() + pixels.mean())
         assert known[image.tobytes()] == label
 
@@ -60,13 +56,9 @@ def test_documents_are_the_digits() -> None:
     assert len(some.targets) == 60 and len(set(some.targets.tolist())) == 10
 
 
-@pytest.mark.parametrize("patch", [0, -2, 3, 16])
+@pytest.mark.parametrize("patch", [0, -2, 3])
 def test_patches_that_do_not_fit_are_refused(patch: int) -> None:
     with pytest.raises(ValueError, match=rf"^data\.patch={patch} must divide"):
         build("digits", "classification", patch=patch)
-
-
-def test_a_context_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^data\.patch=2 needs data\.context of at least 16, not 15"):
         build("digits", "classification", context=15)
-    assert task("digits", "classification").held_out("test", 160, 16).targets.shape == (10,)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ablate.config import extra as extra_module
 from ablate.data import hf
 from ablate.data.corpus import SPLITS
 from ablate.data.hf import HuggingFace, read_rows
@@ -44,7 +43,8 @@ def test_rows_are_documents(saved: Path) -> None:
         assert task.corpus.decode(task.corpus.tokens["test"][begin:end]) == texts[name] + "\0"
         begin = end
     assert task.title == "byte LM on several" and task.kind == "lm"
-    assert HuggingFace(str(saved / "several"), None, "train", "text", 16, "bpe", 300).vocab == 300
+    task = HuggingFace(str(saved / "several"), None, "train", "text", 16, "bpe", 300)
+    assert task.title == "bpe LM on several" and task.vocab == task.outputs == 300 and task.token == "bpe"
 
 
 def test_splits_are_apart(saved: Path) -> None:
@@ -126,8 +126,3 @@ def test_a_hub_that_answers_is_asked_once(datasets: Any, monkeypatch: pytest.Mon
     assert len(read_rows("some/name", "small", "train", "text")) == 3 and calls[0] and len(calls) == 2
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: (_ for _ in ()).throw(ValueError("no such config")))
     assert "cannot be loaded" in refused("some/name", "huge", "train", "text")
-
-
-def test_a_missing_library_is_one_line(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra_module.importlib, "import_module", lambda name: (_ for _ in ()).throw(ImportError(name)))
-    assert "pip install 'ablate[data]'" in refused(str(saved / "several"), None, "train", "text")

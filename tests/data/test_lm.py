@@ -1,7 +1,5 @@
 """Batches from (seed, step) alone; held-out windows spread over all documents and laid to the right ones."""
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from ablate.data.corpus import SPLITS, Document
+from ablate.data.corpus import Document
 from ablate.data.lm import LanguageModelling
 from ablate.data.task import IGNORE
 
-ROOT = Path(__file__).resolve().parents[2]
 FIRST = 0x4E00  # of twenty thousand different characters
 
 
@@ -50,18 +47,8 @@ def test_every_window_can_be_drawn_and_none_more_often() -> None:
     assert len(counts) == 341 and stats.chisquare(counts).pvalue > 1e-4
 
 
-def digests() -> list[str]:
-    """Hashes of batches and held-out windows of both kinds of task, for test_every_process.py."""
-    found = []
-    for task in (ruler(), shelf()):
-        tensors = [*flat(task.batch(3, 7, 8)), *flat(task.batch(0, 0, 8)), *flat(task.held_out("test", 300))]
-        found += [hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for tensor in tensors]
-        found.append(task.fingerprint)
-    return found
-
-
 @pytest.mark.parametrize("split", ["val", "test"])
-@pytest.mark.parametrize("tokens", [1, 16, 50, 100, 160, 10**9])
+@pytest.mark.parametrize("tokens", [1, 50, 160, 10**9])
 def test_held_out_windows_are_spread_evenly_over_the_split(split: str, tokens: int) -> None:
     task = ruler()
     begin, end = {"val": (3600, 3800), "test": (3800, 4000)}[split]
@@ -95,29 +82,14 @@ def test_targets_are_laid_to_their_documents(split: str, tokens: int) -> None:
         assert set(held_out.documents.ravel()) == set(range(len(held_out.names)))  # every document is scored
 
 
-def test_splits_share_no_token() -> None:
-    for task in (ruler(), shelf()):
-        seen = [set(task.corpus.tokens[split].tolist()) - {0} for split in SPLITS]
-        assert not (seen[0] & seen[1] or seen[0] & seen[2] or seen[1] & seen[2])
-        drawn = {int(i) for step in range(50) for part in flat(task.batch(0, step, 16)) for i in part.unique()} - {0}
-        assert drawn <= seen[0]
-
-
-@pytest.mark.parametrize("context", [0, -1])
-def test_impossible_contexts_are_refused(context: int) -> None:
-    with pytest.raises(ValueError, match=rf"data\.context must be ≥ 1, not {context}"):
-        ruler(context=context)
-
-
-def test_a_context_that_just_fits_and_one_that_does_not() -> None:
+def test_a_context_that_just_fits_and_those_that_do_not() -> None:
+    with pytest.raises(ValueError, match=r"data\.context must be ≥ 1, not 0"):
+        ruler(context=0)
     task = ruler(400, 19)  # 20 tokens held out for each split
     held_out = task.held_out("val", 10**6)
     assert held_out.inputs["tokens"].shape == (1, 19) and held_out.targets[0, -1] == 379
     with pytest.raises(ValueError, match=r"ruler.*val split has 20 tokens.*data\.context=20"):
         ruler(400, 20)
-
-
-# ---- other lengths
 
 
 def scored(task: LanguageModelling, split: str, tokens: int, length: int) -> list[int]:

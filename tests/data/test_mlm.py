@@ -23,16 +23,13 @@ def make(file: Path, context: int = 32, tokenizer: str = "char", rate: float = 0
     return MaskedText(str(file), context, tokenizer, None, rate)
 
 
-def test_says_what_it_is(file: Path) -> None:
+def test_says_what_it_is_which_is_not_language_modelling(file: Path) -> None:
+    """Pairing goes by the fingerprint, so that of the text alone would not do."""
     task = make(file)
     assert (task.kind, task.kinds, task.mask_token, task.outputs, task.vocab) == ("mlm", ("mlm",), 8, 9, 9)
     assert task.title == "char MLM on letters" and set(task.yardsticks) == {"uniform", "unigram"}
     assert not task.bytes_per_token and task.token != "byte"
-
-
-def test_its_batches_are_not_those_of_language_modelling(file: Path) -> None:
-    """Pairing goes by the fingerprint, so that of the text alone would not do."""
-    assert make(file).fingerprint != Text(str(file), 32, "char", None).fingerprint != make(file, rate=0.3).fingerprint
+    assert task.fingerprint != Text(str(file), 32, "char", None).fingerprint != make(file, rate=0.3).fingerprint
 
 
 def test_targets_are_the_text_and_the_rest_is_shown_as_it_is(file: Path) -> None:

@@ -15,7 +15,6 @@ from ablate.config.components import resolve
 from ablate.data.sequence import Sequence
 from ablate.data.task import IGNORE, batch_positions
 
-ROOT = Path(__file__).resolve().parents[2]
 every = pytest.mark.parametrize(("name", "kind"), kinds())
 KNOWN = {"stdlib", "text", "hf", "mlm", "mqar", "selective_copy", "memorisation", "digits", "dates"}
 KNOWN |= {"copy", "reverse", "sort", "addition"}
@@ -25,10 +24,6 @@ def equal(a: Any, b: Any) -> bool:
     """Whether two batches, or two sets of examples, are the same."""
     same = a.inputs.keys() == b.inputs.keys() and all(torch.equal(a.inputs[name], b.inputs[name]) for name in a.inputs)
     return same and torch.equal(a.targets, b.targets)
-
-
-def test_the_tasks_of_the_catalogue_are_there() -> None:
-    assert set(FILES) >= KNOWN
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -59,7 +54,7 @@ def test_says_what_it_is(name: str, kind: str) -> None:
 @every
 def test_batches_are_functions_of_seed_and_step(name: str, kind: str) -> None:
     it, other = task(name, kind), build(name, kind)
-    keys = [(seed, step) for seed in (0, 1, 10) for step in (0, 1, 10)]
+    keys = [(seed, step) for seed in (0, 1, 10) for step in (0, 10)]
     ahead = {key: it.batch(*key, 4) for key in keys}
     it.held_out("val", 500)
     state, legacy = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
@@ -121,14 +116,14 @@ def test_ids_are_in_range_and_masks_where_something_is_padded(name: str, kind: s
 @every
 def test_held_out_examples_are_fixed_and_about_as_many_as_asked_for(name: str, kind: str) -> None:
     it = task(name, kind)
-    for tokens in (1, 700, 3000):
+    for tokens in (1, 3000):
         found = it.held_out("test", tokens)
         assert equal(found, it.held_out("test", tokens))
         count = max(1, tokens // it.positions)
         assert len(found.targets) == count or (name in ("digits", "text", "hf", "mlm") and len(found.targets) < count)
         assert found.documents.shape == tuple(found.targets.shape)
         assert found.documents.min() >= 0 and found.documents.max() < len(found.names)
-    assert not equal(it.held_out("val", 700), it.held_out("test", 700))
+    assert not equal(it.held_out("val", 3000), found)
 
 
 def rows(found: Any) -> set[bytes]:
@@ -138,15 +133,19 @@ def rows(found: Any) -> set[bytes]:
 
 
 @every
-def test_nothing_held_out_is_trained_on(name: str, kind: str) -> None:
+def test_nothing_held_out_is_trained_on_and_chance_is_not_to_know_which_answer(name: str, kind: str) -> None:
     """But for sequences so short that there are next to none of them; see test_sequence."""
     it = task(name, kind)
-    train = set().union(*(rows(it.batch(0, step, 256)) for step in range(12)))
-    val, test = rows(it.held_out("val", 20_000)), rows(it.held_out("test", 20_000))
+    batches = [it.batch(0, step, 256) for step in range(8)]
+    held_out = [it.held_out(split, 20_000) for split in ("val", "test")]
+    train, (val, test) = set().union(*map(rows, batches)), map(rows, held_out)
     short = 0.2 if name in ("copy", "reverse", "sort", "addition") else 0.0
     for one, other in ((val, train), (test, train), (val, test)):
         assert len(one & other) <= short * len(one)
     assert len(val) > 8
+    if "chance" in it.yardsticks:
+        answers = torch.cat([found.targets.flatten() for found in (*batches, *held_out)]).unique()
+        assert it.yardsticks == {"chance": pytest.approx(math.log((answers != IGNORE).sum()))}
 
 
 LENGTHS = {"selective_copy": [16, 60], "mqar": [16, 200], "memorisation": [2, 100], "addition": [1, 12]}
@@ -164,12 +163,12 @@ def test_other_lengths(name: str, kind: str) -> None:
         assert "\n" not in str(caught.value)
         return
     for length in (*LENGTHS.get(name, [1, 45] if isinstance(it, Sequence) else []), it.length):
-        found = it.held_out("test", 2000, length)
-        assert equal(found, it.held_out("test", 2000, length))
+        found = it.held_out("test", 1000, length)
+        assert equal(found, it.held_out("test", 1000, length))
         longest = max(tensor.shape[1] for tensor in found.inputs.values())
         assert longest == it.span(length), "positions that a model is checked for"
         assert found.documents.shape == tuple(found.targets.shape) and (found.targets != IGNORE).any(1).all()
-        assert not equal(found, it.held_out("val", 2000, length))
+        assert not equal(found, it.held_out("val", 1000, length))
     assert it.span(it.length) == it.context
     with pytest.raises(ValueError) as caught:
         it.held_out("test", 100, -3)
@@ -193,15 +192,6 @@ def test_fingerprints_tell_parameters_apart(name: str) -> None:
         found.append(build(name, offers[0], **{key: OTHER[key]}).fingerprint)
     assert len(set(found)) == len(found)
     assert build(name, offers[0], context=63 if name in ("copy", "digits") else 64).fingerprint == found[0]
-
-
-@every
-def test_chance_is_the_loss_of_not_knowing_which_answer(name: str, kind: str) -> None:
-    it = task(name, kind)
-    if "chance" in it.yardsticks:
-        seen = set(torch.cat([it.batch(0, step, 256).targets.flatten() for step in range(8)]).tolist()) - {IGNORE}
-        seen |= set(it.held_out("test", 30_000).targets.flatten().tolist()) - {IGNORE}
-        assert it.yardsticks == {"chance": pytest.approx(math.log(len(seen)))}
 
 
 def digests() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """`data=text`: files, folders and patterns, and one clear line for everything that is no text."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,47 +51,25 @@ def test_home_and_relative_paths(library: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(read_documents("deep")) == 2
 
 
-@pytest.mark.parametrize("name", ["odd [1].txt", "a b.txt", "ü.txt", "100%.txt"])
-def test_odd_names(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(PROSE)
-    assert read_documents(str(tmp_path / name))[0].name == name
+def test_odd_names(tmp_path: Path) -> None:
+    for name in ("odd [1].txt", "a b.txt", "ü.txt", "100%.txt"):
+        (tmp_path / name).write_text(PROSE)
+        assert read_documents(str(tmp_path / name))[0].name == name
 
 
-Make = Callable[[Path], object]
-
-
-def nothing(file: Path) -> None:
-    """Leave the path without a file."""
-
-
-def empty_folder(file: Path) -> None:
-    file.mkdir()
-
-
-def hidden_alone(file: Path) -> None:
-    file.mkdir()
-    (file / ".secret").write_text(PROSE)
-
-
-def folder_with_a_binary(file: Path) -> None:
-    file.mkdir()
-    (file / "good.txt").write_text(PROSE)
-    (file / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 9)
-
-
-BAD: dict[str, Make] = {
-    "missing": nothing,
-    "empty": lambda file: file.write_bytes(b""),
-    "blank": lambda file: file.write_bytes(b" \n\t \r\n"),
-    "an empty folder": empty_folder,
-    "a folder of hidden files": hidden_alone,
-    "a folder with a binary": folder_with_a_binary,
-    "binary with zeros": lambda file: file.write_bytes(PROSE.encode() + b"\0\1\2"),
-    "binary without zeros": lambda file: file.write_bytes(bytes(range(1, 32)) * 50),
-    "UTF-16": lambda file: file.write_bytes(PROSE.encode("utf-16")),
-    "too short": lambda file: file.write_bytes(b"short"),
-    "too short to hold out": lambda file: file.write_bytes(b"x" * 100),
-    "one byte": lambda file: file.write_bytes(b"x"),
+PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 9
+# What lies where a text is asked for, by the names of its files ("" is the path itself), and what the refusal says.
+BAD: dict[str, tuple[dict[str, bytes], str]] = {
+    "missing": ({}, "does not exist"),
+    "empty": ({"": b""}, ""),
+    "blank": ({"": b" \n\t \r\n"}, ""),
+    "a folder of hidden files": ({".secret": PROSE.encode()}, ""),
+    "a folder with a binary": ({"good.txt": PROSE.encode(), "picture.png": PICTURE}, "picture.png"),
+    "binary with zeros": ({"": PROSE.encode() + b"\0\1\2"}, "binary"),
+    "binary without zeros": ({"": bytes(range(1, 32)) * 50}, "binary"),
+    "UTF-16": ({"": PROSE.encode("utf-16")}, ""),
+    "too short": ({"": b"x"}, "too short"),
+    "too short to hold out": ({"": b"x" * 100}, "too short"),
 }
 
 
@@ -107,33 +85,23 @@ def refused(path: str, tokenizer: str = "byte") -> str:
 
 @pytest.mark.parametrize("kind", BAD)
 def test_what_is_no_text_is_refused(tmp_path: Path, kind: str) -> None:
-    file = tmp_path / "input.txt"
-    BAD[kind](file)
-    message = refused(str(file))
-    refused(str(file), "char")
-    if "binary" in kind:
-        assert "binary" in message
-    if kind.startswith("too short"):
-        assert "too short" in message
-    if "folder with" in kind:
-        assert "picture.png" in message
+    files, said = BAD[kind]
+    for name, content in files.items():
+        file = tmp_path / "input.txt" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    assert said in refused(str(tmp_path / "input.txt"))
+    refused(str(tmp_path / "input.txt"), "char")
 
 
-def test_a_pattern_without_a_match_is_refused(tmp_path: Path) -> None:
+def test_what_names_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "does not exist" in refused(str(tmp_path / "*.txt"))
     (tmp_path / "folder.txt").mkdir()
     refused(str(tmp_path / "*.txt"))
-
-
-def test_an_empty_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`data.path=` is a slip, and must not read the folder that the user happens to be in."""
+    refused("it was a bright cold day " * 40)
     (tmp_path / "a.txt").write_text(PROSE)
     monkeypatch.chdir(tmp_path)
-    refused("")
-
-
-def test_text_in_place_of_a_path_is_refused() -> None:
-    refused("it was a bright cold day " * 40)
+    refused("")  # `data.path=` is a slip, and must not read the folder that the user happens to be in
 
 
 def test_non_utf8_needs_bytes(tmp_path: Path) -> None:
@@ -144,25 +112,17 @@ def test_non_utf8_needs_bytes(tmp_path: Path) -> None:
     assert Text(str(file), 16, "byte").vocab == 256
 
 
-def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "private.txt"
+def test_what_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, and a path below a closed folder; root reads everything, so modes would not do."""
+    file, stat = tmp_path / "private.txt", os.stat
     file.write_text(PROSE)
 
-    def denied(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(self))
+    def denied(*_: object, **__: object) -> Any:
+        raise PermissionError(13, "Permission denied", str(file))
 
-    monkeypatch.setattr(Path, "read_bytes", denied)  # root reads everything, so a mode would not do
-    message = refused(str(file))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", denied)
+        message = refused(str(file))
     assert "private.txt" in message and "Permission denied" in message
-
-
-def test_a_path_below_a_closed_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stat, closed = os.stat, tmp_path / "closed" / "text.txt"
-
-    def denied(path: object, *args: object, **kwargs: object) -> os.stat_result:
-        if str(path) == str(closed):
-            raise PermissionError(13, "Permission denied", str(path))
-        return stat(path, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "stat", denied)
-    refused(str(closed))
+    monkeypatch.setattr(os, "stat", lambda path, *a, **k: (denied if str(path) == str(file) else stat)(path, *a, **k))
+    refused(str(file))

@@ -12,11 +12,9 @@ from ablate.config import extra as extra_module
 from ablate.config.extra import extra
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
-from ablate.data.text import Text
 from ablate.data.tokenizer import chunks
 from ablate.results.atomic import SEAL, seal_of, sum_of
 
-ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]
 
 
@@ -37,7 +35,9 @@ def bpe(documents: list[Document], size: int | None = 400) -> Corpus:
     return load_corpus(documents, "bpe", size)
 
 
-@pytest.mark.parametrize(("tokenizer", "count"), [("byte", 150), ("bpe", 3), ("bpe", 150)])
+@pytest.mark.parametrize(
+    ("tokenizer", "count"), [("byte", 150), *((name, count) for name in ("char", "bpe") for count in (1, 3, 150))]
+)
 def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
     documents = library(count)
     texts = {document.name: document.text.decode() for document in documents}
@@ -51,40 +51,21 @@ def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
             elif tokenizer != "byte":  # which may be cut within a character
                 assert text.removesuffix("\0") in texts[name]
             begin = end
-
-
-def test_a_text_cut_by_position_is_whole_again() -> None:
-    (document,) = library(1)
-    corpus = bpe([document])
-    assert "".join(corpus.decode(corpus.tokens[split]) for split in SPLITS).encode() == document.text
-    assert not corpus.by_document
-
-
-def test_the_end_of_a_document_is_a_token_of_its_own() -> None:
-    corpus = bpe(library())
-    for split in SPLITS:
-        assert (np.flatnonzero(corpus.tokens[split] == 0) == corpus.ends[split] - 1).all()
+        if tokenizer == "bpe" and corpus.by_document:  # the end of a document is a token of its own
+            assert (np.flatnonzero(corpus.tokens[split] == 0) == corpus.ends[split] - 1).all()
+    if count == 1:  # a text that is cut by position is whole again
+        assert "".join(corpus.decode(corpus.tokens[split]) for split in SPLITS) == texts["d0"]
 
 
 def test_only_the_train_split_is_learned_from() -> None:
     """What only held-out documents have stays in single bytes, and changing them changes no merge."""
     corpus = bpe(library())
     held_out = {name for split in ("val", "test") for name in corpus.names[split]}
-    pieces = {
-        split: ["zebra zebra " * 500] * 3 if split != "train" else [d.text.decode() for d in library()]
-        for split in SPLITS
-    }
-    coded = module.tokenise(pieces, "bpe", 400)
-    merges = [bytes(coded.state, "utf-8").count(w.encode()) for w in ("zebra", "dingo")]
-    assert merges[0] == 0 and merges[1] > 0
-    assert len(coded.ids["val"][0]) == len("zebra zebra " * 500)
-    seen = [d for d in library() if d.name not in held_out]
-    assert (
-        module.train_bpe((d.text.decode() for d in seen), 400).to_str()
-        == module.train_bpe((d.text.decode() for d in seen), 400).to_str()
-    )
-    ours = module.to_json(module.train_bpe((d.text.decode() for d in seen), 400))
-    assert ours == corpus.state
+    texts = [d.text.decode() for d in library() if d.name not in held_out]
+    assert module.to_json(module.train_bpe(texts, 400)) == corpus.state
+    zebras = ["zebra zebra " * 500]
+    coded = module.tokenise({"train": texts, "val": zebras, "test": zebras}, "bpe", 400)
+    assert coded.state.count("zebra") == 0 < coded.state.count("dingo") and len(coded.ids["val"][0]) == len(zebras[0])
 
 
 # Blank lines and indentation, other white space, white space of other scripts, no letters, apostrophes.
@@ -100,10 +81,10 @@ ODD = [
 def test_ids_are_those_of_the_library_on_the_whole_text() -> None:
     """Long texts are learnt from and encoded in pieces; where they are cut no word goes across."""
     (document,) = library(1)
-    plain = document.text.decode() * 7
+    plain = document.text.decode() * 2
     for text in (plain, *(f"{odd}{plain[:300]}{odd}".join(plain.split("ant")) for odd in ODD)):
         tokenizer = module.train_bpe([text], 350)
-        for size in (1, 10, 500, 10**6):
+        for size in (1, 10, 10**6):
             parts = chunks(text, size)
             assert "".join(parts) == text and (len(parts) == 1) == (size == 10**6)
             assert [i for part in parts for i in tokenizer.encode(part).ids] == tokenizer.encode(text).ids
@@ -116,9 +97,9 @@ def test_a_text_is_learnt_from_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     given = list[str]()
     learn = module.train_bpe
     monkeypatch.setattr(module, "train_bpe", lambda texts, size: learn((given.append(t) or t for t in texts), size))
-    text = "a line of text\n\n    another one\n\n" * 20_000
+    text = "a line of text\n\n    another one\n\n" * 7_000
     module.tokenise({"train": [text], "val": [], "test": []}, "bpe", 300)
-    assert "".join(given) == text and max(map(len, given)) < module.CHUNK + 100
+    assert "".join(given) == text and len(text) > 2 * module.CHUNK > 2 * max(map(len, given)) - 200
 
 
 def test_the_size_is_what_is_asked_for() -> None:
@@ -140,23 +121,13 @@ def test_fingerprints_tell_merges_apart(own_cache: Path) -> None:
     """Another release of the library could merge in another order."""
     before = bpe(library())
     (file,) = own_cache.glob("*/tokenizer.json")
-    state = module.json.loads(file.read_text())
+    state = json.loads(file.read_text())
     state["model"]["merges"].reverse()
-    file.write_text(module.json.dumps(state))
+    file.write_text(json.dumps(state))
     meta = json.loads((file.parent / "meta.json").read_text())
     meta["files"][file.name] = sum_of(file.read_bytes()).as_json()
     (file.parent / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
     assert bpe(library()).fingerprint != before.fingerprint
-
-
-@pytest.mark.parametrize("content", [None, "{", "null"])
-def test_a_damaged_tokenizer_is_made_again(own_cache: Path, content: str | None) -> None:
-    before = bpe(library())
-    (file,) = own_cache.glob("*/tokenizer.json")
-    file.unlink() if content is None else file.write_text(content)
-    again = bpe(library())
-    assert (again.fingerprint, again.state) == (before.fingerprint, before.state)
-    assert again.decode(again.tokens["val"][:9]) == before.decode(before.tokens["val"][:9])
 
 
 def digest() -> str:
@@ -179,16 +150,6 @@ def test_bytes_per_token() -> None:
         for split in SPLITS:
             assert corpus.bytes_per_token[split] == pytest.approx(len(texts[split]) / sizes[split])
     assert load_corpus(documents, "byte").bytes_per_token == dict.fromkeys(SPLITS, 1.0)
-
-
-def test_a_task_in_pairs(tmp_path: Path) -> None:
-    file = tmp_path / "words.txt"
-    file.write_text(" ".join(random.Random(1).choices(WORDS, k=6000)))
-    task = Text(str(file), 16, "bpe", 300)
-    assert task.title == "bpe LM on words" and task.vocab == task.outputs == 300 and task.token == "bpe"
-    assert task.bytes_per_token["test"] > 1.5
-    assert task.yardsticks["uniform"] == pytest.approx(np.log(300)) and task.yardsticks["unigram"] < np.log(300)
-    assert int(task.batch(0, 0, 64).targets.max()) < 300
 
 
 def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

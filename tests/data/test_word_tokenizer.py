@@ -85,9 +85,9 @@ def test_a_corpus_of_words_is_the_same_from_the_cache() -> None:
     assert load_corpus(library(3), "word", 50).fingerprint != made.fingerprint
 
 
-@pytest.mark.parametrize(("size", "message"), [(2, "take 3"), (0, "take 3"), (-1, "take 3")])
-def test_too_small_a_vocabulary_is_refused(size: int, message: str) -> None:
-    with pytest.raises(ValueError, match=rf"data\.vocab_size={size} is too small.*{message}"):
+@pytest.mark.parametrize("size", [2, -1])
+def test_too_small_a_vocabulary_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match=rf"data\.vocab_size={size} is too small.*take 3"):
         load_corpus(library(3), "word", size)
 
 

@@ -14,7 +14,7 @@ from ablate.data.task import Task
 
 CONTEXT = 64
 FILES = groups()["data"]
-CHEAP = {"dates": {"years": [1990, 1999]}}  # a fourth of its days, of which writing each in Babel takes long
+CHEAP = {"dates": {"years": [1996, 1999]}}  # a tenth of its days, of which writing each in Babel takes long
 TEXT = {"text": "path", "hf": "name", "mlm": "path"}  # what has no value in the YAML, or one that takes long
 
 

@@ -47,22 +47,19 @@ MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "placebos above": lambda m: m.update(placebos="../../.."),
     "exchange as a list": lambda m: m.update(exchange=["x"]),
     "a claim of no relation": lambda m: m.update(claims={"a": said({})}),
-    "a claim of two relations": lambda m: m.update(claims={"a": said(dict.fromkeys(("less", "greater"), SIDES))}),
     "a claim about no cell": lambda m: m.update(claims={"a": said({"less": [{"norm": "ln"}, {"norm": "nothing"}]})}),
     "a claim about what nothing measures": lambda m: m.update(claims={"a": said({"less": SIDES, "metric": "x"})}),
-    "a claim that stays below no margin": lambda m: m.update(claims={"a": said({"not_less": SIDES})}),
-    "a claim of half a pair": lambda m: m.update(claims={"a": said({"less": SIDES, "metric": ["test/loss"]})}),
     "a claim about what one side lacks": lambda m: m.update(
         claims={"a": said({"less": SIDES, "metric": ["test/loss", "x"]})}
     ),
     "a claim without its margin": lambda m: m.update(withdrawn={"a": said({"equivalent": SIDES})}),
-    "published numbers for other levels": lambda m: m.update(
-        withdrawn={"a": said({"rank_correlates": [{"norm": ["ln", "rms"]}, [1, 2, 3]]})}
-    ),
     "a seed that is none": lambda m: m["runs"][0].update(seed=-1),
     "a size that is none": lambda m: m["cells"][0].update(params=float("nan")),
     "a text without tokens": lambda m: next(iter(m["tasks"].values())).update(train_tokens=0),
     "no seeds": lambda m: m.pop("seeds"),
+    "a design of no name": lambda m: m.update(design="nope"),
+    "looks that are none": lambda m: m.update(sequential={"looks": [], "at": 5}),
+    "a margin of words": lambda m: m.update(margin={"value": "x %", "written": "", "registered": True, "earlier": []}),
     "no runs": lambda m: m.update(runs=[]),
 }
 

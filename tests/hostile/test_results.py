@@ -1,5 +1,6 @@
 """A results folder of somebody else executes nothing that the person at the keyboard did not name."""
 
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,18 +82,8 @@ def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: 
         assert Mirror(results, STUDY, [PACKAGE + "_of_mine"]).replay() == 0
 
 
-def test_yaml_makes_no_objects(place: Path, results: Path, folders: list[Path], tried: Tried) -> None:
-    for folder in folders:
-        (folder / "config.yaml").write_text(tag(place))
-    (results / "figures" / STUDY / "figures.yaml").write_text(tag(place))
-    found = tried()
-    for command in ("evaluate", "evaluate a run", "analysis"):
-        assert found[command][0] in (1, 2), found[command]
-    assert "not readable as YAML" in found["analysis"][1] and "not readable as YAML" in found["evaluate a run"][1]
-
-
 def test_yaml_that_is_no_configuration_is_named(place: Path, folders: list[Path], tried: Tried) -> None:
-    for content in ("a: &a [*a]\n", "[1, 2]", "", "{" * 5000):
+    for content in (tag(place), "a: &a [*a]\n", "[1, 2]", "", "{" * 5000):
         for folder in folders:
             (folder / "config.yaml").write_text(content)
         found = tried("evaluate", "evaluate a run", "diff runs")
@@ -122,17 +113,19 @@ def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
     assert train(planned)[0] == "done"
 
 
-@pytest.mark.parametrize("what", ["cell", "run", "runs"])
+@pytest.mark.parametrize("what", ["cell", "run", "runs", "figures"])
 def test_links_that_lead_out_of_the_results_are_not_followed(
     what: str, place: Path, results: Path, folders: list[Path], tried: Tried
 ) -> None:
-    inner = {"cell": folders[0].parent, "run": folders[0], "runs": results / "runs"}[what]
+    inner = {"cell": folders[0].parent, "run": folders[0], "runs": results / "runs"}
+    inner = inner.get(what, results / "figures" / STUDY)
     shutil.move(inner, place / "outside")
     inner.symlink_to(place / "outside")
     before = sorted((file, file.stat().st_mtime_ns) for file in (place / "outside").rglob("*"))
-    found = tried("status", "sync", "evaluate", "analysis", "diff cells")
+    reading = ("status", "sync", "evaluate", "analysis", "diff cells")
+    found = tried(*(("analysis", "analysis export") if what == "figures" else reading))
     for command, (code, said) in found.items():
-        assert code == 2 and "a link leads out of" in said, command
+        assert code == 2 and re.search("link (that )?leads out of", said), command
     assert sorted((file, file.stat().st_mtime_ns) for file in (place / "outside").rglob("*")) == before
 
 
@@ -154,12 +147,3 @@ def test_nothing_is_written_through_a_link(
         (folder / "lock").symlink_to(place / "precious")
     tried("evaluate at lengths", "clean")
     assert (place / "precious").read_text() == "mine"
-
-
-def test_figures_are_not_written_outside(place: Path, results: Path, tried: Tried) -> None:
-    (place / "outside").mkdir()
-    shutil.rmtree(results / "figures" / STUDY)
-    (results / "figures" / STUDY).symlink_to(place / "outside")
-    found = tried("analysis", "analysis export")
-    assert all(code == 2 and "leads out of" in said for code, said in found.values()), found
-    assert not list((place / "outside").iterdir())

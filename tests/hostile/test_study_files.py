@@ -127,9 +127,7 @@ def test_a_resolver_is_found_in_every_structure(place: Path, theirs: Path, monke
 
 HYDRAS: dict[str, dict[str, Any]] = {
     "hydra/launcher/ablate.yaml": {"_target_": f"{PACKAGE}.Norm", "dim": 1},
-    "hydra/sweeper/ablate.yaml": {"_target_": f"{PACKAGE}.Norm", "dim": 1},
     "hydra/job_logging/none.yaml": {"version": 1, "handlers": {"x": {"()": f"{PACKAGE}.Sink"}}},
-    "hydra/hydra_logging/none.yaml": {"version": 1, "handlers": {"x": {"()": f"{PACKAGE}.Sink"}}},
     "schema.yaml": {"hydra": {"callbacks": {"x": {"_target_": f"{PACKAGE}.Sink"}}}},
     "config.yaml": {"hydra": {"callbacks": {"x": {"_target_": f"{PACKAGE}.Sink"}}}},
     "norm/evil.yaml": {"hydra": {"callbacks": {"x": {"_target_": f"{PACKAGE}.Sink"}}}},
@@ -222,17 +220,6 @@ def test_a_study_file_sets_nothing_of_hydras(place: Path, theirs: Path) -> None:
     for content in (*contents, {key: f"{PACKAGE}.Sink"}, {"factors": {key: ["a", "b"]}}, {"tiers": {"x": {key: 1}}}):
         (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump(content))
         assert "evil.yaml" in problems(theirs, "+experiment=evil")[0]
-
-
-def test_the_command_line_runs_nothing(place: Path, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All of it at once, to be trained, with the package where Python finds it."""
-    node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
-    (theirs / "norm" / "evil.yaml").write_text(GLOBAL + yaml.safe_dump({"user": [PACKAGE], "norm": node}))
-    (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump({"user": [PACKAGE], "norm": "evil"}))
-    for asked in ("+experiment=evil", "norm=evil"):
-        assert command([asked, "--config-dir", str(theirs)]) == 2
-        assert capsys.readouterr().err.startswith("ablate: ")
-    assert not (place / "results").exists()
 
 
 def test_yaml_below_the_current_folder_is_nobodys_business(place: Path, untried: None) -> None:

@@ -16,8 +16,6 @@ from safetensors.torch import load_file, save_file
 from ablate import load
 from ablate.cli import clean, diff, evaluate, status
 from ablate.config.errors import Corrupt
-from ablate.data.corpus import Document, cache_folder, load_corpus
-from ablate.execution.tracking import mirror
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import sealed_archive, unsealed_archive, write_json
 from ablate.results.manifest import read_manifest, study_folder
@@ -50,7 +48,6 @@ def command(text) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def whole(command, tmp_path_factory) -> Path:
     """The results of a study of one run with batch statistics, tested at another length."""
-    torch.set_num_threads(1)
     results = tmp_path_factory.mktemp("whole") / "results"
     plan = plan_study((*command, f"results_dir={results}"))
     write_plan(plan)
@@ -86,22 +83,19 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_it_is_named_everywhere_and_trained_again(what, whole, results, planned, capsys, monkeypatch):
-    run, (name, harm) = only(results), DAMAGES[what]
+def test_it_is_named_everywhere_and_trained_again(what, whole, results, planned, capsys):
+    run, (name, harm), there = only(results), DAMAGES[what], ["--results-dir", str(results)]
     harm(run.folder / name)
     study = load_study(results, STUDY)
     assert study.runs["status"].tolist() == ["missing"]
     assert "test/loss" not in study.runs or study.runs["test/loss"].isna().all()
     assert len([note for note in study.notes if name in note]) == 1
-    assert status.main([STUDY, "--results-dir", str(results)]) == 0 and f"/{name} is " in capsys.readouterr().out
+    assert status.main([STUDY, *there]) == 0 and f"/{name} is " in capsys.readouterr().out
     with pytest.raises(Corrupt, match=name):
         load(run.folder)
-    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 1
+    assert evaluate.main([STUDY, *there]) == 1
     assert f", seed 0 cannot be evaluated: {run.folder / name} is " in capsys.readouterr().err
-    assert (
-        diff.main([f"{run.folder.parent.name} s0"] * 2 + ["--results-dir", str(results)]) == 2
-        and name in capsys.readouterr().err
-    )
+    assert diff.main([f"{run.folder.parent.name} s0"] * 2 + there) == 2 and name in capsys.readouterr().err
     again = planned()
     assert again.todo == [run.path] and any(f"/{name} is " in note and "trained again" in note for note in again.notes)
     assert train(again)[0] == "done"
@@ -131,7 +125,7 @@ def test_no_bit_of_a_checkpoint_is_taken(tmp_path):
     (tmp_path / "sealed.pt").write_bytes(sealed)
     assert torch.load(tmp_path / "sealed.pt", weights_only=True)["step"] == 3, "it is a zip archive as any other"
     assert unsealed_archive(sealed) == (tmp_path / "plain.pt").read_bytes()
-    for at in range(0, len(sealed), 7):
+    for at in range(0, len(sealed), 21):
         with pytest.raises(ValueError, match="damaged"):
             unsealed_archive(sealed[:at] + bytes([sealed[at] ^ 4]) + sealed[at + 1 :])
     for data in (b"", b"x", (tmp_path / "plain.pt").read_bytes(), sealed[:-1]):
@@ -179,18 +173,12 @@ def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):
     assert read_manifest(results, STUDY).cells[0].notes != ["another"]
 
 
-@pytest.mark.parametrize(
-    ("metrics", "said"),
-    [({"test/loss": 1.0}, "holds other things than metrics at lengths"), ({"test/loss@8": 1.0}, "is damaged")],
-)
-def test_what_came_after_a_result_replaces_nothing_and_has_its_own_checksum(tmp_path, metrics, said):
+def test_what_came_after_a_result_replaces_nothing(tmp_path):
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
     before = load_study(tmp_path, name).runs["test/loss"].tolist()
     run = Run(tmp_path, read_manifest(tmp_path, name).runs[0].path)
-    write_json(run.evaluation_file, {"metrics": metrics})
-    if "test/loss@8" in metrics:
-        edit(run.evaluation_file, lambda told: told.pop("sha256"))
-    study = load_study(tmp_path, name)
+    write_json(run.evaluation_file, {"metrics": {"test/loss": 1.0}})
+    study, said = load_study(tmp_path, name), "holds other things than metrics at lengths"
     assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
 
 
@@ -212,32 +200,3 @@ def test_a_missing_tensor_is_reported_and_edited_lengths_are_measured_again(resu
     missing = rf"{run.weights_file} has no blocks\.0\.ffn\.up\.weight, which the model needs.*command again"
     with pytest.raises(ValueError, match=missing):
         load(run.folder).model()
-
-
-def test_a_damaged_result_is_not_mirrored(tmp_path, capsys, monkeypatch):
-    name, shown = fabricate(tmp_path, {"norm": ["ln", "rms"]}), []
-    run = Run(tmp_path, read_manifest(tmp_path, name).runs[0].path)
-    edit(run.result_file, lambda written: written["final"].update({"test/loss": 1.0}))
-
-    class Sink:
-        name, mode = "recorder", "online"
-        finish = staticmethod(lambda card, rows, status, summary: shown.append(card.name))
-        log = staticmethod(lambda card, rows: None)
-
-    monkeypatch.setattr(mirror, "make_sink", lambda *track: Sink())
-    assert mirror.Mirror(tmp_path, name).replay() == 5 and "ln/s0" not in shown
-    assert "result.json is damaged" in capsys.readouterr().err
-
-
-def test_damaged_tokens_in_the_cache_are_made_again():
-    documents = [
-        Document(f"{i}", f"document {i} of many, each with words of its own: {'x' * i}".encode()) for i in range(30)
-    ]
-    first = {split: tokens.tolist() for split, tokens in load_corpus(documents, "byte").tokens.items()}
-    [folder] = [file.parent for file in cache_folder().glob("*/meta.json") if '"29"' in file.read_text()]
-    for name in ("train.npy", "test.npy", "meta.json"):
-        at = 60 if name == "meta.json" else (folder / name).stat().st_size - 5
-        flip(folder / name, at)
-        assert {split: tokens.tolist() for split, tokens in load_corpus(documents, "byte").tokens.items()} == first, (
-            name
-        )

@@ -9,7 +9,6 @@ import pytest
 from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.cli.summary import summary
-from ablate.config.errors import Corrupt
 from ablate.config.typed_json import parse, stored
 from ablate.results.atomic import read_json
 from ablate.results.manifest import newer, read_manifest, study_folder, write_manifest
@@ -53,22 +52,6 @@ def test_a_newer_format_is_told_though_it_has_no_new_entries(results: Path) -> N
     [line] = newer(study.manifest)
     said = summary(study, results)
     assert line.endswith("was written by a newer ablate") and line in said and f"damaged: {line}" not in said
-
-
-@pytest.mark.parametrize(
-    "entries, named",
-    [
-        ({"design": "nope"}, "design 'nope'"),
-        ({"sequential": {"looks": [], "at": 5}}, "no looks"),
-        ({"margin": {"value": "x %", "written": "", "registered": True, "earlier": []}}, "margin 'x %'"),
-    ],
-)
-def test_a_manifest_that_says_what_none_can_is_refused_where_it_is_read(
-    results: Path, entries: dict[str, Any], named: str
-) -> None:
-    edit_manifest(results, "fabricated", lambda manifest: manifest.update(entries))
-    with pytest.raises(Corrupt, match=named):
-        read_manifest(results, "fabricated")
 
 
 @pytest.mark.parametrize("value", ["auto", "false", 1, None])

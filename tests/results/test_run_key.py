@@ -23,37 +23,24 @@ from ablate.results.stored_targets import by_own_names, found_anew, is_foreign
 
 # Settings that change no number of a run.
 NO_PART = {
-    "train.parallel": "how many runs train side by side",
-    "train.checkpoint_seconds": "a run continues to the same numbers",
-    "eval.lengths": "trained weights are tested at other lengths without training again",
-    "data.path": "data count by content: the fingerprint",
-    "data.name": "data count by content: the fingerprint",
-    "data.solved_at": "how runs are judged",
-    "track": "a mirror reads what training wrote",
-    "study": "runs are shared by studies, but under reuse=none",
-    "seeds": "which runs there are",
-    "seeds_max": "which runs there are",
-    "confirm": "which runs there are",
-    "reference": "what is compared",
-    "match": "what it chose stands in the settings that it chose",
-    "design": "which cells there are",
-    "zip": "which cells there are",
-    "hold": "what it held stands in the settings that it held",
-    "tier": "what it set stands in the settings that it set",
-    "tune.key": "what was chosen stands in the key that was tuned",
-    "tune.values": "what was chosen stands in the key that was tuned",
-    "tune.seeds": "tuning runs have seeds of their own",
-    "tune.per_seed": "what was chosen stands in the key that was tuned",
-    "tune.extend": "what was chosen stands in the key that was tuned",
-    "margin": "how differences are judged",
-    "step_equivalents": "which cells there are",
-    "placebo_seeds": "which cells there are; what a placebo draws anew is seed.placebo",
-    "results_dir": "where it is written",
-    "dry_run": "nothing is trained",
-    "reuse": "whether runs are shared; under none, they are the study's",
-    "allow_duplicates": "whether a cell may train, not how",
-    "keep": "what stays of an ended run",
-    "user": "where targets may come from; what they come from counts as code",
+    key: why
+    for why, keys in {
+        "how many runs train side by side, and how often they are kept": "train.parallel train.checkpoint_seconds",
+        "trained weights are tested at other lengths without training again": "eval.lengths",
+        "data count by content: the fingerprint": "data.path data.name",
+        "how runs are judged": "data.solved_at margin",
+        "a mirror reads what training wrote": "track",
+        "which runs and cells there are, and what is compared": "seeds seeds_max confirm reference design zip "
+        "step_equivalents placebo_seeds",  # what a placebo draws anew is seed.placebo
+        "what it chose stands in the settings that it chose": "match hold tier tune.key tune.values tune.seeds "
+        "tune.per_seed tune.extend",  # tuning runs have seeds of their own
+        "where it is written, and what stays of it": "results_dir keep",
+        "nothing is trained": "dry_run",
+        "runs are shared by studies, but under reuse=none": "study reuse",
+        "whether a cell may train, not how": "allow_duplicates",
+        "where targets may come from; what they come from counts as code": "user",
+    }.items()
+    for key in keys.split()
 }
 # Settings that batches depend on: cells that differ in any of them are not paired.
 OF_BATCHES = {"data.context", "train.batch_size", "seed.data"}
@@ -94,15 +81,14 @@ def altered(config: Config, section: str, name: str, value: Any) -> Config:
     return typed(found)
 
 
-@pytest.mark.parametrize(("section", "name"), list(settings()))
-def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(section: str, name: str, config: Config) -> None:
-    value = getattr(getattr(config, section) if section else config, name)
-    changed = altered(
-        config, section, name, "ablate.training.optim.optimizer_step" if name == "_target_" else other(value)
-    )
-    key = f"{section}.{name}".lstrip(".")
-    assert (run_key(config, 0, "f") == run_key(changed, 0, "f")) == (key in NO_PART), key
-    assert (batches(config, "f") == batches(changed, "f")) == (key not in OF_BATCHES), key
+def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(config: Config) -> None:
+    for section, name in settings():
+        value = getattr(getattr(config, section) if section else config, name)
+        another = "ablate.training.optim.optimizer_step" if name == "_target_" else other(value)
+        changed = altered(config, section, name, another)
+        key = f"{section}.{name}".lstrip(".")
+        assert (run_key(config, 0, "f") == run_key(changed, 0, "f")) == (key in NO_PART), key
+        assert (batches(config, "f") == batches(changed, "f")) == (key not in OF_BATCHES), key
 
 
 @pytest.mark.parametrize("group", (*VARIED, "data", "model", "optim"))
