@@ -5,38 +5,24 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, fabricate, plain_score
+from fake_studies import TASK, Levels, fabricate, study_of
 from scipy import stats
 
 from ablate import evidence
-from ablate.evidence import noise_floor, sequential
-from ablate.evidence.claims.rules import rank_correlation
-from ablate.evidence.effects import too_few
-from ablate.evidence.statistics import detectable, detectable_factor, paired
-from ablate.evidence.step_equivalents import worth_words
+from ablate.evidence import noise_floor
 from ablate.results.study import Study, load_study
 
-GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-RNG = np.random.default_rng(7)
-NOISE = RNG.normal(0, 0.01, (40, 40))
+PAIR = {"ffn": ["mlp", "swiglu"]}
+GRID = {"norm": ["ln", "rms"]} | PAIR
+NOISE = np.random.default_rng(7).normal(0, 0.01, (40, 40))
 
 
-def made(results: Path, factors: dict[str, list[Any]], **options: Any) -> Study:
-    return load_study(results, fabricate(results, factors, **options))
 
-
-def noisy(levels: dict[str, Any], seed: int) -> float:
-    """A score with noise of its own for each cell, an effect of swiglu and an interaction."""
-    names = ["ln", "rms", "bn", "mlp", "swiglu"]
-    place = sum(7**i * names.index(level) for i, level in enumerate(levels.values())) % 40
-    both = levels.get("norm") == "rms" and levels.get("ffn") == "swiglu"
-    return float(2 - 0.05 * (levels.get("ffn") == "swiglu") + 0.02 * both + NOISE[seed, place])
 
 
 def row(table: pandas.DataFrame, label: str) -> Any:
@@ -52,14 +38,14 @@ def values(study: Study, **levels: Any) -> np.ndarray:
     return runs.sort_values("seed")["test/loss"].to_numpy()
 
 
-def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
+def test_effects_of_a_grid_by_hand() -> None:
     losses = {
         ("ln", "mlp"): (2.0, 2.2),
         ("ln", "swiglu"): (1.9, 2.0),
         ("rms", "mlp"): (2.1, 2.2),
         ("rms", "swiglu"): (1.7, 2.0),
     }
-    study = made(tmp_path, GRID, seeds=[0, 1], score=lambda levels, seed: losses[levels["norm"], levels["ffn"]][seed])
+    study = study_of(GRID, seeds=[0, 1], score=lambda levels, seed: losses[levels["norm"], levels["ffn"]][seed])
     table = evidence.effects(study)
     # seed 0: (1.9 + 1.7 − 2.0 − 2.1)/2 = −0.25; seed 1: (2.0 + 2.0 − 2.2 − 2.2)/2 = −0.20
     assert row(table, "ffn: swiglu − mlp").mean == pytest.approx(-0.225)
@@ -70,47 +56,50 @@ def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
     assert row(table, "norm × ffn").high == pytest.approx(-0.15 + stats.t.ppf(1 - 0.05 / 6, 1) * 0.15)
 
 
-def test_two_runs_of_one_cell_and_seed_have_no_score(tmp_path: Path) -> None:
-    study = made(tmp_path, {"norm": ["ln", "rms"]})
+def test_a_study_of_these_tests_is_what_is_read_of_its_files(tmp_path: Path) -> None:
+    ends = ["done", "diverged", "failed", "missing", "running"]
+    given = {"factors": GRID, "seeds": range(5), "status": lambda levels, seed: ends[seed], "timing": "isolated"}
+    read, made = load_study(tmp_path, fabricate(tmp_path, **given)), study_of(**given)
+    assert made.manifest == read.manifest and made.notes == read.notes
+    pandas.testing.assert_frame_equal(made.runs, read.runs)
+
+
+def test_two_runs_of_one_cell_and_seed_have_no_score() -> None:
+    study = study_of({"norm": ["ln", "rms"]})
     twice = dataclasses.replace(study, runs=pandas.concat([study.runs, study.runs[:1]]))
     with pytest.raises(ValueError, match="two runs with one seed"):
         evidence.scores(twice)
 
 
-def noisy_lr(levels: dict[str, Any], seed: int) -> float:
-    """Swiglu helps at one learning rate and hurts at the other."""
-    effect = -0.05 if levels["optim.lr"] == 1e-3 else 0.05
-    return float(2 + effect * (levels["ffn"] == "swiglu") + 0.001 * NOISE[seed, len(levels["norm"] + levels["ffn"])])
+def test_a_stratum_never_mixes() -> None:
+    def score(levels: Levels, seed: int) -> float:
+        """Swiglu helps at one learning rate and hurts at the other."""
+        effect = (-0.05 if levels["optim.lr"] == 1e-3 else 0.05) * (levels["ffn"] == "swiglu")
+        return float(2 + effect + 0.001 * NOISE[seed, len(levels["ffn"])])
 
-
-def test_a_stratum_never_mixes(tmp_path: Path) -> None:
-    study = made(
-        tmp_path, {"ffn": ["mlp", "swiglu"], "optim.lr": [1e-3, 3e-4]}, score=lambda v, s: noisy_lr({"norm": ""} | v, s)
-    )
-    table = evidence.effects(study)
+    table = evidence.effects(study_of(PAIR | {"optim.lr": [1e-3, 3e-4]}, score=score))
     assert row(table, "ffn: swiglu − mlp at optim.lr=0.001").verdict == "better"
     assert row(table, "ffn: swiglu − mlp at optim.lr=0.0003").verdict == "worse"
     assert len(table) == 3 and row(table, "ffn × optim.lr").mean == pytest.approx(0.1)
 
 
-def test_all_factors_are_factorial_where_no_component_varies(tmp_path: Path) -> None:
-    study = made(
-        tmp_path, {"optim.lr": [1e-3, 2e-3], "model.layers": [2, 4]}, score=lambda v, s: 2 + NOISE[s, v["model.layers"]]
+def test_all_factors_are_factorial_where_no_component_varies() -> None:
+    study = study_of(
+        {"optim.lr": [1e-3, 2e-3], "model.layers": [2, 4]}, score=lambda v, s: 2 + NOISE[s, v["model.layers"]]
     )
     family = evidence.effects(study).query("family")
     assert list(family["kind"]) == ["main", "main", "interaction"]
     assert set(family["stratum"]) == {""}
 
 
-@pytest.mark.parametrize(("same", "paired"), [(True, True), (False, False)])
-def test_pairing_is_decided_by_the_batches_not_by_the_numbers(tmp_path: Path, same: bool, paired: bool) -> None:
+@pytest.mark.parametrize("paired", [True, False])
+def test_pairing_is_decided_by_the_batches_not_by_the_numbers(paired: bool) -> None:
     # Perfectly correlated scores: a rule that looked at the data would pair them in both cases.
-    study = made(
-        tmp_path,
-        {"ffn": ["mlp", "swiglu"]},
-        seeds=range(6),
+    study = study_of(
+        PAIR,
+        range(6),
         score=lambda levels, seed: 2 + NOISE[seed, 0] - 0.001 * (levels["ffn"] == "swiglu") * (1 + NOISE[seed, 1]),
-        batches=lambda levels: "b" if same else levels["ffn"],
+        batches=lambda levels: "b" if paired else levels["ffn"],
     )
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.paired == paired
@@ -122,9 +111,8 @@ def test_pairing_is_decided_by_the_batches_not_by_the_numbers(tmp_path: Path, sa
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, "better")])
-def test_unpaired_comparisons_have_no_verdict_below_five_seeds(tmp_path: Path, n: int, verdict: str) -> None:
-    study = made(
-        tmp_path,
+def test_unpaired_comparisons_have_no_verdict_below_five_seeds(n: int, verdict: str) -> None:
+    study = study_of(
         {"data.context": [64, 128]},
         seeds=range(n),
         score=lambda levels, seed: 2 - levels["data.context"] / 64 + 0.01 * NOISE[seed, levels["data.context"] // 64],
@@ -136,26 +124,13 @@ def test_unpaired_comparisons_have_no_verdict_below_five_seeds(tmp_path: Path, n
     assert np.isnan(found.p_holm) == (n < 5)
 
 
-def test_a_factor_is_paired_inside_each_level_of_one_that_changes_the_batches(tmp_path: Path) -> None:
-    study = made(
-        tmp_path,
-        {"optim.lr": [1e-3, 2e-3], "train.batch_size": [8, 16]},
-        score=lambda levels, seed: 2 + NOISE[seed, levels["train.batch_size"]] + levels["optim.lr"],
-        batches=lambda levels: str(levels["train.batch_size"]),
-    )
-    table = evidence.effects(study)
-    assert row(table, "optim.lr: 0.002 − 0.001").paired
-    assert row(table, "optim.lr × train.batch_size").paired
-    assert not row(table, "train.batch_size: 16 − 8").paired
-
-
-def diverging(*lost: tuple[str, int]) -> Callable[[dict[str, Any], int], str]:
+def diverging(*lost: tuple[str, int]) -> Callable[[Levels, int], str]:
     return lambda levels, seed: "diverged" if (levels["ffn"], seed) in lost else "done"
 
 
-def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest(tmp_path: Path) -> None:
+def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest() -> None:
     lost = diverging(("swiglu", 0), ("swiglu", 1))
-    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(5), status=lost)
+    study = study_of(PAIR, seeds=range(5), status=lost)
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.verdict == "withheld" and found.note == "2 runs diverged against 0"
     assert np.isnan([found.low, found.high, found.p, found.p_holm]).all()
@@ -163,57 +138,52 @@ def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest
     assert found.n == 3
 
 
-def test_divergence_in_equal_numbers_leaves_the_verdict_and_is_said(tmp_path: Path) -> None:
+def test_divergence_in_equal_numbers_leaves_the_verdict_and_is_said() -> None:
     lost = diverging(("swiglu", 0), ("mlp", 0), ("swiglu", 1), ("mlp", 2))
-    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(8), status=lost)
+    study = study_of(PAIR, seeds=range(8), status=lost)
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.verdict == "better" and found.note == "2 runs diverged on each side"
     assert (found.n, found.lower, found.higher, found.tied) == (5, 6, 1, 1)
 
 
-def test_one_seed_concludes_nothing(tmp_path: Path) -> None:
-    table = evidence.effects(made(tmp_path, GRID, seeds=[0], score=noisy))
+def test_one_seed_concludes_nothing() -> None:
+    table = evidence.effects(study_of(GRID, seeds=[0]))
     assert set(table["verdict"]) == {"undecided"} and set(table["note"]) == {"one seed can conclude nothing"}
     assert table[["low", "high", "p", "sd"]].isna().all().all()
     assert table["mean"].notna().all()
     assert evidence.noise(table) == []
 
 
-def test_differences_without_spread_are_undecided(tmp_path: Path) -> None:
+def test_differences_without_spread_are_undecided() -> None:
     # 0.1 + 0.2 − 0.3 is 5.6e-17 in floating point, in every seed alike: a t statistic would be infinite.
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
-    study = made(tmp_path, factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
+    study = study_of(factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
     table = evidence.effects(study)
     assert set(table["verdict"]) == {"undecided"}
     assert table["low"].isna().all() and table["high"].isna().all() and table["p"].isna().all()
     assert table["note"].str.contains("equal in every seed").all()
-    study = made(
-        tmp_path / "constant", {"ffn": ["mlp", "swiglu"]}, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu")
-    )
+    study = study_of(PAIR, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu"))
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.mean == pytest.approx(-0.1) and math.isnan(found.low) and math.isnan(found.p)
     assert found.verdict == "undecided" and "no spread" in found.note
     assert evidence.noise(evidence.effects(study)) == []
 
 
-def test_higher_is_better_where_the_task_says_so(tmp_path: Path) -> None:
+def test_higher_is_better_where_the_task_says_so() -> None:
     tasks = {"f0": TASK | {"metrics": {"loss": "max"}}}
-    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(5), tasks=tasks, status=diverging(("swiglu", 4)))
+    study = study_of(PAIR, seeds=range(5), tasks=tasks, status=diverging(("swiglu", 4)))
     assert row(evidence.effects(study), "ffn: swiglu − mlp").lower == 5  # the diverged run ranks worst: lowest
-    study = made(tmp_path / "all", {"ffn": ["mlp", "swiglu"]}, seeds=range(5), tasks=tasks)
+    study = study_of(PAIR, seeds=range(5), tasks=tasks)
     assert row(evidence.effects(study), "ffn: swiglu − mlp").verdict == "worse"
     assert not any(evidence.lower_is_better(study.manifest, metric) for metric in ("test/loss@128", "test/bpb@64"))
     with pytest.raises(ValueError, match="no direction is known for test/accuracy; the tasks have loss"):
         evidence.effects(study, "test/accuracy")
 
 
-def test_cells_count_what_became_of_the_runs(tmp_path: Path) -> None:
+def test_cells_count_what_became_of_the_runs() -> None:
     ends = ["done", "diverged", "failed", "missing", "running", "done", "done"]
-    study = made(
-        tmp_path,
-        {"ffn": ["mlp", "swiglu"]},
-        seeds=range(7),
-        status=lambda v, s: ends[s] if v["ffn"] == "swiglu" else "done",
+    study = study_of(
+        {"ffn": ["mlp", "swiglu"]}, seeds=range(7), status=lambda v, s: ends[s] if v["ffn"] == "swiglu" else "done"
     )
     reference, cell = evidence.cells(study).itertuples()
     assert (cell.runs, cell.done, cell.diverged, cell.failed, cell.missing, cell.n) == (7, 3, 1, 1, 2, 3)
@@ -251,59 +221,26 @@ def test_power_against_published_tables(n: int, d: float) -> None:
     assert evidence.power(d, n, 0.05) == pytest.approx(0.8, abs=0.005)
 
 
-def test_a_study_of_one_cell_has_no_effects(tmp_path: Path) -> None:
-    table = evidence.effects(made(tmp_path, {}))
+def test_a_study_of_one_cell_has_no_effects() -> None:
+    table = evidence.effects(study_of({}))
     assert table.empty and {"label", "verdict", "family"} <= set(table)
     assert evidence.noise(table) == [] and evidence.headline(table).empty
 
 
-def test_headline_adds_single_cells_only_where_the_family_has_no_interval(tmp_path: Path) -> None:
-    whole = evidence.effects(made(tmp_path / "whole", GRID))
+def test_headline_adds_single_cells_only_where_the_family_has_no_interval() -> None:
+    whole = evidence.effects(study_of(GRID))
     assert evidence.headline(whole)["family"].all()
     lost = evidence.effects(
-        made(
-            tmp_path / "lost", GRID, status=lambda v, s: "done" if v != {"norm": "rms", "ffn": "swiglu"} else "diverged"
-        )
+        study_of(GRID, status=lambda v, s: "done" if v != {"norm": "rms", "ffn": "swiglu"} else "diverged")
     )
     shown = evidence.headline(lost)
     assert set(shown.loc[shown["family"], "verdict"]) == {"withheld"}
     assert list(shown.loc[~shown["family"], "label"]) == ["ln + swiglu against ln + mlp", "rms + mlp against ln + mlp"]
 
 
-def test_so_few_seeds_conclude_nothing() -> None:
-    found = {(n, paired): too_few(n, paired) for n in range(4) for paired in (True, False)}
-    assert all(found[0, paired] == "no seed has every run it needs" for paired in (True, False))
-    assert all(found[1, paired] == "one seed can conclude nothing" for paired in (True, False))
-    assert found[2, True] == "fewer than 3 seeds have both sides" and not (found[2, False] or found[3, True])
-
-
-def test_edges_of_formulas() -> None:
-    two = paired(np.array([0.1, 0.3]))
-    assert detectable(two, 0.05) == pytest.approx(0.1 * detectable_factor(1, 0.05))
-    assert math.isnan(detectable(paired(np.array([0.1])), 0.05))
-    looks = SimpleNamespace(looks=[2, 5, 8], at=5)
-    manifest = SimpleNamespace(sequential=looks, seeds=range(5))
-    assert sequential.sizes(manifest, [[0, 2, 3, 4]]) == (4, 7)
-    values = np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [7.0] * 5])
-    found = rank_correlation(values, np.arange(5.0), np.random.default_rng(0))
-    assert found.by_seed == pytest.approx([1.0, 0.0])
-    row = SimpleNamespace(worth=0.0, worth_low=-0.03, worth_high=0.05)
-    assert worth_words(row) == "worth 0 % [−3, 5] more training steps"
-
-
-def test_one_placebo_has_no_spread_and_warns_of_nothing(tmp_path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, {"seed.placebo": [None, "chaos"]}, seeds=[0]))
+def test_one_placebo_has_no_spread_and_warns_of_nothing() -> None:
+    study = study_of({"seed.placebo": [None, "chaos"]}, seeds=[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         [floor] = noise_floor.floors(study)
     assert floor.n == 1 and math.isnan(floor.sd) and math.isnan(floor.upper)
-
-
-def test_a_claim_about_ranks_says_what_it_assumes(tmp_path) -> None:
-    ffn, slope = ["mlp", "gelu", "silu", "relu2", "swiglu", "geglu"], 0.1
-    ranks = {"written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    ranks["claim"] = {"rank_correlates": [{"ffn": ffn}, [*range(6)]]}
-    score = lambda levels, seed: plain_score(levels, seed) + slope * ffn.index(levels["ffn"])  # noqa: E731
-    study = load_study(tmp_path, fabricate(tmp_path, {"ffn": ffn}, range(6), score, claims={"order": ranks}))
-    row = evidence.claims(study).iloc[0]
-    assert row.verdict == "supported" and row.assumes == "if correlations over seeds are roughly normal"

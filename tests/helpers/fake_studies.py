@@ -4,22 +4,24 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 
 from ablate.config.designs import lay_out
 from ablate.config.groups import default_settings
 from ablate.config.schema import VARIED
-from ablate.config.typed_json import stored
+from ablate.config.typed_json import parse, stored
 from ablate.results.atomic import SEAL, finite, read_json, seal_of
-from ablate.results.manifest import study_folder
-from ablate.results.records import Cell, Manifest
+from ablate.results.manifest import flaws, study_folder
+from ablate.results.records import Cell, Manifest, Result
 from ablate.results.run import Run
-from ablate.results.study import Study
+from ablate.results.study import Study, nothing_logged
+from ablate.results.tables import in_one_sitting, run_row, speed_of
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
 STEPS = 800
@@ -65,20 +67,63 @@ def fabricate(
     seeds: Sequence[int] = (0, 1, 2),
     score: Callable[[Levels, int], float | None] = plain_score,
     status: Callable[[Levels, int], str] = always_done,
-    batches: Callable[[Levels], str] = one_batch,
-    task: Callable[[Levels], str] = one_task,
-    study: str = "fabricated",
-    design: str = "grid",
     every: int = 40,
-    **manifest: Any,
+    **more: Any,
 ) -> str:
     """Write a study of a design over `factors`, the full grid by default, below `results`, and return its name.
 
     Runs log every `every` steps.  `status` says done, diverged, failed, missing (nothing on disk) or running (logged
-    steps, no result); `manifest` replaces entries of the manifest; with tasks of its own, `task` says which one a cell
-    has, and `score` is of the first metric of that one.
+    steps, no result).  `more`: `batches` and `task` of a cell's levels, `study`, `design`, and entries of the manifest;
+    with tasks of its own, `task` says which one a cell has, and `score` is of the first metric of that one.
     """
-    tasks = manifest.get("tasks", {"f0": TASK})
+    told = _told(factors, seeds, **more)
+    for planned, cell, final, ending in _ends(told, score, status):
+        run = Run(results, planned["path"])
+        if ending != "missing":
+            _log(run, _metric(told, cell), planned["seed"], final, ending, every)
+        if result := _result(told, planned, cell, final, ending):
+            write_json(run.result_file, result)
+    write_json(study_folder(results, told["study"]) / "manifest.json", told)
+    return str(told["study"])
+
+
+def study_of(
+    factors: dict[str, list[Any]],
+    seeds: Sequence[int] = (0, 1, 2),
+    score: Callable[[Levels, int], float | None] = plain_score,
+    status: Callable[[Levels, int], str] = always_done,
+    beside: dict[str, Study] | None = None,
+    **more: Any,
+) -> Study:
+    """What `load_study` reads of the study that `fabricate` writes, without files and without logged steps.
+
+    `beside`: the accompanying studies, by role.
+    """
+    told, rows = _told(factors, seeds, **more), []
+    manifest = parse(Manifest, json.loads(json.dumps(finite(told), allow_nan=False)))
+    assert not (wrong := [*flaws(manifest)]), wrong
+    cells = {cell.id: cell for cell in manifest.cells}
+    for planned, cell, final, ending in _ends(told, score, status):
+        result = _result(told, planned, cell, final, ending)
+        read = parse(Result, result) if result else None
+        owner = {"cell": cell["id"], "label": cell["label"], "seed": planned["seed"], "path": planned["path"]}
+        rows.append(owner | run_row(cells[cell["id"]], read, None) | speed_of(manifest, read))
+    runs, notes = in_one_sitting(pandas.DataFrame(rows))
+    order = ["cell", "label", "seed", "status", *factors]
+    runs = runs[order + [name for name in runs if name not in order]]
+    return Study(manifest, runs, nothing_logged(), notes, beside or {})
+
+
+def _told(
+    factors: dict[str, list[Any]],
+    seeds: Sequence[int],
+    batches: Callable[[Levels], str] = one_batch,
+    task: Callable[[Levels], str] = one_task,
+    study: str = "fabricated",
+    design: str = "grid",
+    **manifest: Any,
+) -> dict[str, Any]:
+    """The manifest of a study, as JSON has it."""
     components = [name for name in factors if name in COMPONENTS]
     compared = components if components and design == "grid" else factors
     last = -1 if design == "leave_one_out" else 0
@@ -93,42 +138,70 @@ def fabricate(
         for before, cell in itertools.pairwise(list(cells)):
             (level,) = (level for name, level in cell["levels"].items() if before["levels"][name] != level)
             cell["label"] = f"+ {level}"
-    runs = [{"cell": c["id"], "seed": seed, "path": f"{c['name']}/s{seed}-{study}"} for c in cells for seed in seeds]
-    for run, (cell, seed) in zip(runs, itertools.product(cells, seeds), strict=True):
-        value, ending = score(cell["levels"], seed), status(cell["levels"], seed)
-        metric = next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"]))
-        _write_run(Run(results, run["path"]), cell, seed, value, ending, metric, every)
-        if manifest.get("timing") == "isolated" and ending in ("done", "diverged"):
-            noise = np.random.default_rng([seed, cells.index(cell)]).normal(0, 1e-5)
-            took = {"timing": "isolated", "sitting": "here", "step_seconds": 0.02 + 2e-3 * cells.index(cell) + noise}
-            edit_json(Run(results, run["path"]).result_file, lambda told, took=took: told.update(took))
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
-    write_json(
-        study_folder(results, study) / "manifest.json",
-        {
-            "study": study,
-            "created": "2025-01-01T00:00:00+00:00",
-            "updated": "2025-01-01T00:00:00+00:00",
-            "command": f"ablate -m {typed}",
-            "versions": {"ablate": "0.1.0", "python": "3.11.4", "torch": "2.6.0"},
-            "design": design,
-            "zip": [],
-            "aliases": made.aliases,
-            "remarks": made.notes,
-            "factors": factors,
-            "components": components,
-            "reference": reference,
-            "claims": {},
-            "seeds": list(seeds),
-            "confirms": None,
-            "looks": [],
-            "tasks": {"f0": TASK},
-            "cells": cells,
-            "runs": runs,
-            **manifest,
-        },
-    )
-    return study
+    return {
+        "study": study,
+        "created": "2025-01-01T00:00:00+00:00",
+        "updated": "2025-01-01T00:00:00+00:00",
+        "command": f"ablate -m {typed}",
+        "versions": {"ablate": "0.1.0", "python": "3.11.4", "torch": "2.6.0"},
+        "design": design,
+        "zip": [],
+        "aliases": made.aliases,
+        "remarks": made.notes,
+        "factors": factors,
+        "components": components,
+        "reference": reference,
+        "claims": {},
+        "seeds": list(seeds),
+        "confirms": None,
+        "looks": [],
+        "tasks": {"f0": TASK},
+        "cells": cells,
+        "runs": [{"cell": c["id"], "seed": s, "path": f"{c['name']}/s{s}-{study}"} for c in cells for s in seeds],
+        **manifest,
+    }
+
+
+def _ends(
+    told: dict[str, Any], score: Callable[[Levels, int], float | None], status: Callable[[Levels, int], str]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], float | None, str]]:
+    """Each planned run with its cell, its score and how it ended."""
+    cells = {cell["id"]: cell for cell in told["cells"]}
+    for run in told["runs"]:
+        levels = cells[run["cell"]]["levels"]
+        final = score(levels, run["seed"])
+        yield run, cells[run["cell"]], None if final is None else float(final), status(levels, run["seed"])
+
+
+def _metric(told: dict[str, Any], cell: dict[str, Any]) -> str:
+    tasks = told["tasks"]
+    return str(next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"])))
+
+
+def _result(
+    told: dict[str, Any], run: dict[str, Any], cell: dict[str, Any], final: float | None, status: str
+) -> dict[str, Any] | None:
+    """What the result file of a run holds; None if it has none."""
+    if status in ("missing", "running"):
+        return None
+    errors = {
+        "diverged": {"type": "Diverged", "message": "val/loss 7.1 is above 1.1 x its first value", "traceback": ""},
+        "failed": {"type": "RuntimeError", "message": "shapes do not fit\nsecond line", "traceback": "Traceback ..."},
+    }
+    metrics = {f"{split}/{_metric(told, cell)}": final for split in ("test", "val", "train")}
+    result = {
+        "status": status,
+        "final": metrics if status == "done" else {},
+        "steps": STEPS if status == "done" else STEPS // 2,
+        "params": cell["params"],
+        "error": errors.get(status),
+    }
+    if told.get("timing") == "isolated" and status != "failed":
+        place = told["cells"].index(cell)
+        took = float(0.02 + 2e-3 * place + np.random.default_rng([run["seed"], place]).normal(0, 1e-5))
+        result |= {"timing": "isolated", "sitting": "here", "step_seconds": took}
+    return result
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -174,34 +247,13 @@ def _cell(
     }
 
 
-def _write_run(
-    run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str, metric: str, every: int
-) -> None:
-    if status == "missing":
-        return
+def _log(run: Run, metric: str, seed: int, final: float | None, status: str, every: int) -> None:
     run.folder.mkdir(parents=True)
     last = STEPS if status == "done" else STEPS // 2
     with open(run.metrics_file, "w") as file:
         for step in range(0, last + 1, every):
             row = _logged(step, seed, 2.06 if final is None else final, status, last)
             file.write(json.dumps({key.replace("loss", metric): value for key, value in row.items()}) + "\n")
-    if status == "running":
-        return
-    errors = {
-        "diverged": {"type": "Diverged", "message": "val/loss 7.1 is above 1.1 x its first value", "traceback": ""},
-        "failed": {"type": "RuntimeError", "message": "shapes do not fit\nsecond line", "traceback": "Traceback ..."},
-    }
-    metrics = {f"{split}/{metric}": final for split in ("test", "val", "train")}
-    write_json(
-        run.result_file,
-        {
-            "status": status,
-            "final": metrics if status == "done" else {},
-            "steps": last,
-            "params": cell["params"],
-            "error": errors.get(status),
-        },
-    )
 
 
 def _logged(step: int, seed: int, final: float, status: str, last: int) -> dict[str, Any]:
