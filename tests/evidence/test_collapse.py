@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import STEPS, TASK, Levels, fabricate
+from fake_studies import STEPS, TASK, Levels, study_of
 from scipy import stats
 
 from ablate import evidence, formatting
@@ -18,9 +18,10 @@ from ablate.evidence.normality import LEVEL, normality, rejects_normality
 from ablate.evidence.sequential import LOOKS, nominal
 from ablate.evidence.statistics import Estimate, paired
 from ablate.results.records import TaskFacts
-from ablate.results.study import Study, load_study
+from ablate.results.study import Study
 from analysis.case import case_of
 from analysis.writing.methods import markdown
+from analysis.writing.sentences import sentences
 from analysis.writing.tables import particulars_sheet
 
 COPY = TASK | {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(2)}}
@@ -39,9 +40,9 @@ def but(*fallen: tuple[str, int], score: Any = solved, low: float = 0.5) -> Any:
     return lambda levels, seed: low if (levels["norm"], seed) in fallen else score(levels, seed)
 
 
-def study(folder: Path, n: int, score: Any = solved, task: dict[str, Any] = COPY, **options: Any) -> Study:
+def study(n: int, score: Any = solved, task: dict[str, Any] = COPY, **options: Any) -> Study:
     options = {"margin": MARGIN, "tasks": {"f0": task}} | options
-    return load_study(folder, fabricate(folder, PAIR, range(n), score, **options))
+    return study_of(PAIR, range(n), score, **options)
 
 
 def row(found: Study) -> Any:
@@ -63,22 +64,21 @@ def test_what_a_guess_scores() -> None:
     assert math.isnan(guess_of(bare, "loss")) and math.isnan(guess_of(text, "test/bpb"))
 
 
-def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only(tmp_path: Path) -> None:
-    found = study(tmp_path, 20)
+def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only() -> None:
+    found = study(20)
     words = "equivalent within ±0.02 (20 of 20 solved, failure rate < 14 %)"
     assert formatting.verdict(row(found)) == words and words in summary(found)
 
 
-def test_collapsed_seeds_count_in_the_bound_and_not_in_the_interval(tmp_path: Path) -> None:
-    found = row(study(tmp_path, 20, but(("rms", 3), ("rms", 7), ("ln", 7))))
+def test_collapsed_seeds_count_in_the_bound_and_not_in_the_interval() -> None:
+    found = row(study(20, but(("rms", 3), ("rms", 7), ("ln", 7))))
     assert found.verdict == "equivalent among solved seeds"
     said = "18 of 20 solved, failure rate < 29 %, 2 collapsed against 1; the others "
     assert found.note.startswith(said)
     left = [NOISE[seed, 1] - NOISE[seed, 0] for seed in range(20) if seed not in (3, 7)]
     ends = stats.ttest_1samp(0.0003 * np.array(left), 0).confidence_interval(0.95)
-    assert found.note == said + formatting.span(
-        0.0003 * float(np.mean(left)), *ends, formatting.decimals([np.ptp(ends) / 2])
-    )
+    decimals = formatting.decimals([np.ptp(ends) / 2])
+    assert found.note == said + formatting.span(0.0003 * float(np.mean(left)), *ends, decimals)
     assert math.isnan(found.low), "an interval over collapsed seeds is none"
 
 
@@ -101,41 +101,40 @@ ELSEWHERE = TASK | {"yardsticks": {}}  # where the size of a collapse is unknown
         (8, low, COPY, {"worse"}),
     ],
 )
-def test_verdicts_allow_for_the_seeds_that_may_collapse(tmp_path: Path, n: int, score, task, allowed) -> None:
-    found = row(study(tmp_path, n, score, task))
+def test_verdicts_allow_for_the_seeds_that_may_collapse(n: int, score, task, allowed) -> None:
+    found = row(study(n, score, task))
     assert found.verdict in allowed and not (score is low and found.note)
 
 
-def test_losses_go_by_the_same_rule(tmp_path: Path) -> None:
+def test_losses_go_by_the_same_rule() -> None:
     score = lambda levels, seed: 2.0 + solved(levels, seed)  # noqa: E731
-    equal = formatting.verdict(row(study(tmp_path / "a", 8, score, TASK)))
+    equal = formatting.verdict(row(study(8, score, TASK)))
     assert equal == "equivalent within ±0.02 (8 of 8 trained, failure rate < 32 %)"
-    stuck = row(study(tmp_path / "b", 20, but(("rms", 3), score=score, low=5.4), TASK))
-    assert (
-        stuck.note.startswith("19 of 20 trained, ")
-        and ", 1 collapsed against 0" in stuck.note
-        and stuck.verdict.endswith("among seeds that trained")
-    )
+    stuck = row(study(20, but(("rms", 3), score=score, low=5.4), TASK))
+    assert stuck.note.startswith("19 of 20 trained, ") and ", 1 collapsed against 0" in stuck.note
+    assert stuck.verdict.endswith("among seeds that trained")
     lost = lambda levels, seed: "diverged" if seed == 3 else "done"  # noqa: E731
-    diverged = row(study(tmp_path / "c", 20, score, TASK, status=lost))
+    diverged = row(study(20, score, TASK, status=lost))
     assert diverged.verdict == "equivalent among seeds that trained"
     assert diverged.note.startswith("19 of 20 trained, ") and ", 1 collapsed against 1" in diverged.note
 
 
-def test_a_claim_is_supported_among_solved_seeds_only(tmp_path: Path) -> None:
-    text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.02, "metric": "test/accuracy"}
-    claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
-    found = evidence.claims(study(tmp_path / "20", 20, claims=claims)).iloc[0]
+def equivalent(margin: Any, metric: str = "accuracy") -> dict[str, Any]:
+    text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": margin, "metric": f"test/{metric}"}
+    return {"claim": text, "written": "2026-01-01", "registered": True}
+
+
+def test_a_claim_is_supported_among_solved_seeds_only() -> None:
+    claims = {"same": equivalent(0.02)}
+    found = evidence.claims(study(20, claims=claims)).iloc[0]
     assert found.verdict == "supported among solved seeds" and found.waits
     assert ": supported (20 of 20 solved, failure rate < 14 %). rms and ln are equivalent within" in found.sentence
-    found = evidence.claims(study(tmp_path / "76", 76, claims=claims)).iloc[0]
+    found = evidence.claims(study(76, claims=claims)).iloc[0]
     assert found.verdict == "supported" and not found.waits
 
 
-def test_no_claim_of_equality_is_supported_by_seeds_that_collapsed(tmp_path: Path) -> None:
-    text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.9, "metric": "test/accuracy"}
-    claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
-    found = evidence.claims(study(tmp_path, 8, but(("rms", 0), ("ln", 0)), claims=claims)).iloc[0]
+def test_no_claim_of_equality_is_supported_by_seeds_that_collapsed() -> None:
+    found = evidence.claims(study(8, but(("rms", 0), ("ln", 0)), claims={"same": equivalent(0.9)})).iloc[0]
     assert found.verdict == "undecided" and found.p == 1 and "collapsed in 1 of 8 seeds" in found.sentence
 
 
@@ -174,17 +173,14 @@ def collapsing(rng: np.random.Generator, studies: int, n: int, q: float) -> tupl
     return rng.random((studies, n)) < q, 0.0003 * (rng.normal(size=(studies, n)) - rng.normal(size=(studies, n)))
 
 
-@pytest.mark.parametrize(
-    ("n", "q", "before"),
-    [(5, 0.05, 0.77), (8, 0.1, 0.43), (20, 0.1, 0.12)],
-)
-def test_what_an_interval_alone_calls_equal_is_so_among_solved_seeds_only(n, q, before, tmp_path):
+@pytest.mark.parametrize(("n", "q", "before"), [(5, 0.05, 0.77), (20, 0.1, 0.12)])
+def test_what_an_interval_alone_calls_equal_is_so_among_solved_seeds_only(n, q, before):
     rng = np.random.default_rng([n, int(100 * q)])
     collapsed, values = collapsing(rng, 1000, n, q)
     inside, plain = verdicts(collapsed, values, 0.05, 0.499, 0.02)
     assert inside.mean() == pytest.approx(before, abs=0.05), "the interval alone"
     assert plain.mean() <= 0.05
-    base = study(tmp_path, n)
+    base = study(n)
     for i in range(3):
         runs = base.runs.copy()
         runs["test/accuracy"] = [
@@ -216,28 +212,22 @@ def test_what_bounds_leave_open_in_words() -> None:
     assert said.endswith("up to 60 % of seeds may collapse (95 %), which would move a difference by up to 0.1")
 
 
-def test_what_better_and_worse_leave_open_stands_beside_them(tmp_path: Path) -> None:
+def test_what_better_and_worse_leave_open_stands_beside_them() -> None:
     low = lambda levels, seed: solved(levels, seed) - 0.1 * (levels["norm"] == "rms")  # noqa: E731
-    pair = study(tmp_path / "pair", 5, low)
+    pair = study(5, low)
     found = row(pair)
     assert found.verdict == "worse" and found.collapse_share == pytest.approx(1 - 0.05 ** (1 / 5))
     best = float(np.median([solved({"norm": "ln"}, seed) for seed in range(5)]))
     assert found.collapse_cost == pytest.approx(found.collapse_share * (best - 0.5))
     said = "better and worse are of the seeds seen: up to 46 % of seeds may collapse (95 %), which would move a "
     assert said + "difference by up to 0.22" in summary(pair)
-    sheet = particulars_sheet(case_of(pair, tmp_path))
+    sheet = particulars_sheet(case_of(pair, Path()))
     assert sheet and sheet.rows[0][sheet.head.index("collapses at most [95 %]")] == "46 %: 0.22"
-    alone = study(tmp_path / "alone", 5, low, batches=lambda levels: levels["norm"])
-    assert row(alone).collapse_share == pytest.approx(1 - 0.025 ** (1 / 5)), (
-        "of two independent sides at half the level"
-    )
-    assert "may collapse" not in summary(study(tmp_path / "equal", 5))
-
-
-def test_the_share_of_collapses_allows_for_all_looks(tmp_path: Path) -> None:
-    low = lambda levels, seed: solved(levels, seed) - 0.1 * (levels["norm"] == "rms")  # noqa: E731
-    found = row(study(tmp_path, 5, low, sequential={"looks": [*LOOKS], "at": 5, "max": 20}))
-    assert found.collapse_share == pytest.approx(1 - nominal(LOOKS, 0.05) ** (1 / 5))
+    alone = study(5, low, batches=lambda levels: levels["norm"])
+    assert row(alone).collapse_share == pytest.approx(1 - 0.025 ** (1 / 5)), "of independent sides at half the level"
+    looks = row(study(5, low, sequential={"looks": [*LOOKS], "at": 5, "max": 20}))
+    assert looks.collapse_share == pytest.approx(1 - nominal(LOOKS, 0.05) ** (1 / 5))
+    assert "may collapse" not in summary(study(5))
 
 
 def test_sides_with_batches_of_their_own_share_the_level() -> None:
@@ -247,15 +237,11 @@ def test_sides_with_batches_of_their_own_share_the_level() -> None:
     assert bounds(none._replace(counts=((0, 20),)), 0.05) == pytest.approx([1 - 0.05 ** (1 / 20)])
 
 
-MARGIN_COLLAPSE = {"value": "2 %", "written": "2026-01-01", "registered": True, "earlier": []}
-
-SLOPE, LOST = -0.3, 5.4
-
-N = 8
+MARGIN_COLLAPSE = MARGIN | {"value": "2 %"}
+SLOPE, LOST, N = -0.3, 5.4, 8
 
 
 def study_collapse(
-    folder: Path,
     worth: float,
     fallen: set[tuple[str, int]],
     noise: float = 1e-3,
@@ -274,27 +260,26 @@ def study_collapse(
         gain = math.log1p(worth) * (name == "rms") + math.log(steps / STEPS)
         return LOST if (name, seed) in fallen else float(2.0 + SLOPE * gain + drawn[name][seed])
 
-    seeds, more = range(n), {"margin": MARGIN_COLLAPSE, "every": STEPS} | options
-    own = {name: more[name] for name in ("every", "batches", "tasks") if name in more}
-    fabricate(folder, {"train.steps": [STEPS, 640, 1000]}, seeds, score, study="x", exchange_of="s", **own)
-    return load_study(folder, fabricate(folder, {"norm": ["ln", "rms"]}, seeds, score, study="s", exchange="x", **more))
+    own = {name: options[name] for name in ("batches", "tasks") if name in options}
+    exchange = study_of({"train.steps": [STEPS, 640, 1000]}, range(n), score, exchange_of="s", **own)
+    return study_of(PAIR, range(n), score, beside={"exchange": exchange}, **{"margin": MARGIN_COLLAPSE} | options)
 
 
 FALLEN = {(640, 2), ("rms", 5)}
 
 
-def test_the_exchange_rate_says_how_many_seeds_it_leaves_out(tmp_path: Path) -> None:
-    [line] = evidence.exchange_lines(study_collapse(tmp_path, 0.0, FALLEN))
+def test_the_exchange_rate_says_how_many_seeds_it_leaves_out() -> None:
+    [line] = evidence.exchange_lines(study_collapse(0.0, FALLEN))
     assert "(n = 7); 1 seed with a collapsed run left out" in line
-    [line] = evidence.exchange_lines(study_collapse(tmp_path / "sound", 0.0, set()))
+    [line] = evidence.exchange_lines(study_collapse(0.0, set()))
     assert "(n = 8)" in line and "left out" not in line
 
 
-def test_seeds_of_a_model_that_has_barely_learned_are_sound(tmp_path: Path) -> None:
+def test_seeds_of_a_model_that_has_barely_learned_are_sound() -> None:
     """Two SD from a guess, a quarter of the way from the best run to it is less than seeds differ by."""
     task, kept = TASK | {"yardsticks": {"uniform": 2.02}}, []
     for rng in range(4):
-        found = study_collapse(tmp_path / str(rng), 0.0, set(), noise=0.01, rng=rng, tasks={"f0": task})
+        found = study_collapse(0.0, set(), noise=0.01, rng=rng, tasks={"f0": task})
         [line] = evidence.exchange_lines(found)
         kept.append(int(line.partition("(n = ")[2].partition(")")[0]))
     assert np.mean(kept) > 0.95 * N, "by a quarter of the way alone 1 of 8 was left"
@@ -302,141 +287,116 @@ def test_seeds_of_a_model_that_has_barely_learned_are_sound(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
 @pytest.mark.parametrize("worth", [0.062, -0.062])
-def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(tmp_path, batches, worth):
+def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(batches, worth):
     """By the mean slope of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
-    found = row(study_collapse(tmp_path, worth, FALLEN, batches=batches))
+    found = row(study_collapse(worth, FALLEN, batches=batches))
     assert found.verdict not in ("negligible among seeds that trained", "equivalent among seeds that trained")
 
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
-def test_seeds_that_trained_are_equal_by_their_own_slope(tmp_path: Path, batches: Any) -> None:
+def test_seeds_that_trained_are_equal_by_their_own_slope(batches: Any) -> None:
     for name, fallen in {"both": FALLEN, "exchange": {(640, 2)}}.items():
-        found = row(study_collapse(tmp_path / name, 0.004, fallen, noise=2e-4, batches=batches))
+        found = row(study_collapse(0.004, fallen, noise=2e-4, batches=batches))
         assert found.verdict.removeprefix("looks ") == "negligible among seeds that trained", name
     assert "over 7 seeds that have exchange runs" in found.worth_note
     assert found.worth == pytest.approx(0.004, abs=0.001), "what the collapsed run lost is no worth of its steps"
 
 
-def test_too_few_seeds_with_all_runs_say_nothing(tmp_path: Path) -> None:
-    some = row(study_collapse(tmp_path / "5", 0.0, {(640, 0), (640, 1), ("rms", 7)}, noise=2e-4))
-    none = row(study_collapse(tmp_path / "4", 0.0, {(640, 0), (640, 1), (640, 2), ("rms", 7)}, noise=2e-4))
+def test_too_few_seeds_with_all_runs_say_nothing() -> None:
+    some = row(study_collapse(0.0, {(640, 0), (640, 1), ("rms", 7)}, noise=2e-4))
+    none = row(study_collapse(0.0, {(640, 0), (640, 1), (640, 2), ("rms", 7)}, noise=2e-4))
     assert some.verdict == "equivalent among seeds that trained" and none.verdict == "undecided"
 
 
-def test_more_steps_that_make_it_worse_make_nothing_small(tmp_path: Path) -> None:
-    turned = study_collapse(tmp_path, 0.0, {("rms", 5)}, noise=2e-4)
+def test_more_steps_that_make_it_worse_make_nothing_small() -> None:
+    turned = study_collapse(0.0, {("rms", 5)}, noise=2e-4)
     exchange = turned.beside["exchange"].runs
     exchange["test/loss"] = 4.0 - exchange["test/loss"]
     assert row(turned).verdict == "undecided"
 
 
-def claimed(relation: str) -> dict[str, Any]:
-    text = {relation: [{"norm": "rms"}, {"norm": "ln"}], "margin": "2 %", "metric": "test/loss"}
-    return {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
-
-
-def test_claims_go_by_the_same_slope(tmp_path: Path) -> None:
-    options = {"claims": claimed("equivalent"), "batches": lambda levels: levels.get("norm", "ln")}
+def test_claims_go_by_the_same_slope() -> None:
+    options = {"claims": {"same": equivalent("2 %", "loss")}, "batches": lambda levels: levels.get("norm", "ln")}
     far, near, lost = (
-        evidence.claims(study_collapse(tmp_path / name, worth, fallen, noise=2e-4, **options)).iloc[0]
-        for name, worth, fallen in (("far", 0.062, {(640, 2)}), ("near", 0.004, {(640, 2)}), ("lost", 0.0, FALLEN))
+        evidence.claims(study_collapse(worth, fallen, noise=2e-4, **options)).iloc[0]
+        for worth, fallen in ((0.062, {(640, 2)}), (0.004, {(640, 2)}), (0.0, FALLEN))
     )
     assert far.verdict == "contradicted" and near.verdict == "supported among seeds that trained"
     assert lost.verdict == "undecided" and "rms collapsed in 1 of 8 seeds" in lost.sentence
 
 
 NORMAL = "if differences are roughly normal"
-QUANTILES = {n: stats.norm.ppf((np.arange(n) + 0.5) / n) for n in (8, 11, 12, 20)}
+QUANTILES = {n: stats.norm.ppf((np.arange(n) + 0.5) / n) for n in (11, 12, 20)}
 
 
-def study_normal(folder: Path, differences: np.ndarray, **options: Any) -> Study:
+def study_normal(differences: np.ndarray, **options: Any) -> Study:
     score = lambda levels, seed: 2.0 + float(differences[seed]) * (levels["norm"] == "rms")  # noqa: E731
-    return load_study(folder, fabricate(folder, PAIR, range(len(differences)), score, **options))
+    return study_of(PAIR, range(len(differences)), score, **options)
 
 
-def rates(shape: str, n: int, studies: int) -> np.ndarray:
-    """p of the check on so many sets of differences."""
-    rng = np.random.default_rng([n, len(shape)])
-    values = rng.normal(size=(studies, n)) if shape == "normal" else rng.lognormal(size=(studies, n))
-    return np.array([normality([each]) for each in values])
-
-
-@pytest.mark.parametrize("n", [8, 11])
-def test_below_twelve_seeds_a_verdict_names_what_it_assumes(tmp_path: Path, n: int) -> None:
-    found = study_normal(tmp_path, 0.05 + 0.01 * QUANTILES[n])
+def test_below_twelve_seeds_a_verdict_names_what_it_assumes() -> None:
+    found = study_normal(0.05 + 0.01 * QUANTILES[11])
     assert row(found).verdict == "worse" and row(found).assumes == NORMAL
     lines = summary(found).splitlines()
     assert any(line.endswith("worse (higher loss) at this scale") for line in lines)
     assert lines.count("verdicts from fewer than 12 seeds assume that differences over seeds are roughly normal") == 1
-    assert NORMAL not in "".join([*lines, *sentences_of(tmp_path, found)]), "what holds for all rows is said once"
+    assert NORMAL not in "".join([*lines, *sentences(case_of(found, Path()))]), "what holds for all rows is said once"
 
 
-def sentences_of(folder: Path, found: Study) -> list[str]:
-    from analysis.writing.sentences import sentences
-
-    return sentences(case_of(found, folder))
-
-
-def test_from_twelve_seeds_on_normal_differences_need_no_assumption(tmp_path: Path) -> None:
-    found = study_normal(tmp_path, 0.05 + 0.01 * QUANTILES[12])
+def test_from_twelve_seeds_on_normal_differences_need_no_assumption() -> None:
+    found = study_normal(0.05 + 0.01 * QUANTILES[12])
     assert row(found).verdict == "worse" and row(found).assumes == "" and row(found).p_normal > LEVEL
     assert NORMAL not in summary(found)
 
 
-@pytest.mark.parametrize("margin", [None, 5.0])
-def test_an_alarm_withholds_the_verdict_and_says_why(tmp_path: Path, margin: float | None) -> None:
-    asked = {"value": margin, "written": "2026-01-01", "registered": True, "earlier": []} if margin else None
+@pytest.mark.parametrize("margin", [None, MARGIN | {"value": 5.0}])
+def test_an_alarm_withholds_the_verdict_and_says_why(margin: dict[str, Any] | None) -> None:
     skewed = 0.01 * np.exp(QUANTILES[20])
-    found = row(study_normal(tmp_path, skewed, margin=asked))
+    found = row(study_normal(skewed, margin=margin))
     assert stats.ttest_1samp(skewed, 0).pvalue < 0.001, "what the interval would have called worse"
     assert found.verdict == "withheld" and math.isnan(found.low) and math.isnan(found.p)
     assert formatting.verdict(found).startswith("withheld: differences over seeds are not normal (Shapiro–Wilk p")
     assert found.note.endswith("lower 0, higher 20")
 
 
-def test_after_an_alarm_the_other_rows_name_what_they_assume(tmp_path: Path) -> None:
+def test_after_an_alarm_the_other_rows_name_what_they_assume() -> None:
     shapes = {"ln": 0 * QUANTILES[20], "rms": np.exp(QUANTILES[20]), "scale": 5 + np.roll(QUANTILES[20], 7)}
     score = lambda levels, seed: 2.0 + 0.01 * float(shapes[levels["norm"]][seed])  # noqa: E731
-    name = fabricate(tmp_path, {"norm": list(shapes)}, range(20), score)
-    read = load_study(tmp_path, name)
-    family = evidence.effects(read).query("family")
-    assert "(1 of 2)" in markdown(case_of(read, tmp_path))
+    found = study_of({"norm": list(shapes)}, range(20), score)
+    family = evidence.effects(found).query("family")
+    assert "(1 of 2)" in markdown(case_of(found, Path()))
     assert list(family["verdict"]) == ["withheld", "worse"] and list(family["assumes"]) == ["", NORMAL]
 
 
-def test_seeds_auto_does_not_stop_on_an_alarm(tmp_path: Path) -> None:
+def test_seeds_auto_does_not_stop_on_an_alarm() -> None:
     looks = {"looks": [5, 8, 12, 20], "at": 12, "max": 20}
-    table = evidence.effects(study_normal(tmp_path, 0.01 * np.exp(1.5 * QUANTILES[12]), sequential=looks))
+    table = evidence.effects(study_normal(0.01 * np.exp(1.5 * QUANTILES[12]), sequential=looks))
     assert table["verdict"].iloc[0] == "withheld" and len(evidence.undecided(table)) == 1
 
 
-@pytest.mark.parametrize("relation", ["greater", "equivalent"])
-def test_claims_go_by_the_same_check(tmp_path: Path, relation: str) -> None:
-    text: dict[str, Any] = {relation: [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
-    text |= {"margin": 9.0} if relation == "equivalent" else {}
-    claims = {"c": {"claim": text, "written": "2026-01-01", "registered": True}}
-    found = evidence.claims(study_normal(tmp_path / "a", 0.01 * np.exp(QUANTILES[20]), claims=claims)).iloc[0]
-    assert found.verdict == "undecided" and "are not normal (Shapiro–Wilk" in found.sentence and found.waits
-    found = evidence.claims(study_normal(tmp_path / "b", 0.05 + 0.01 * QUANTILES[8], claims=claims)).iloc[0]
-    assert found.verdict.startswith("supported") and found.assumes == NORMAL and NORMAL not in found.sentence
+def test_claims_go_by_the_same_check() -> None:
+    more = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
+    claims = {"more": equivalent(9.0) | {"claim": more}, "same": equivalent(9.0, "loss")}
+    for found in evidence.claims(study_normal(0.01 * np.exp(QUANTILES[20]), claims=claims)).itertuples():
+        assert found.verdict == "undecided" and "are not normal (Shapiro–Wilk" in found.sentence and found.waits
+    for found in evidence.claims(study_normal(0.05 + 0.01 * QUANTILES[11], claims=claims)).itertuples():
+        assert found.verdict.startswith("supported") and found.assumes == NORMAL and NORMAL not in found.sentence
 
 
-def test_unpaired_sides_are_checked_each(tmp_path: Path) -> None:
+def test_unpaired_sides_are_checked_each() -> None:
     def score(levels: dict[str, Any], seed: int) -> float:
         far = levels["train.batch_size"] == 32
         return 2.0 + 0.01 * float(np.exp(QUANTILES[20][seed]) if far else QUANTILES[20][seed]) + far
 
-    name = fabricate(tmp_path, {"train.batch_size": [16, 32]}, range(20), score=score, batches=str)
-    found = row(load_study(tmp_path, name))
+    found = row(study_of({"train.batch_size": [16, 32]}, range(20), score, batches=str))
     assert not found.paired and found.verdict == "withheld" and "scores over seeds are not normal" in found.note
 
 
-@pytest.mark.parametrize("n", [12, 20])
-def test_false_alarms_are_five_per_cent_and_skew_is_seen(n: int) -> None:
-    false, seen = (alarms(shape, n, 1500) for shape in ("normal", "lognormal"))
-    assert false <= LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / 1500)
-    assert seen >= {12: 0.6, 20: 0.9}[n]
+def test_false_alarms_are_five_per_cent_and_skew_is_seen() -> None:
+    rng = np.random.default_rng(12)
 
+    def alarms(values: np.ndarray) -> float:
+        return float(np.mean([rejects_normality(normality([each])) for each in values]))
 
-def alarms(shape: str, n: int, studies: int) -> float:
-    return float(np.mean([rejects_normality(p) for p in rates(shape, n, studies)]))
+    assert alarms(rng.normal(size=(1000, 12))) <= LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / 1000)
+    assert alarms(rng.lognormal(size=(200, 12))) >= 0.6 and alarms(rng.lognormal(size=(200, 20))) >= 0.9

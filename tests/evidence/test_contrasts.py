@@ -3,12 +3,11 @@
 import itertools
 import string
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_studies import TASK, Levels, a_cell, a_manifest, fabricate
+from fake_studies import TASK, Levels, a_cell, a_manifest, study_of
 from scipy import stats
 
 from ablate import evidence
@@ -16,7 +15,7 @@ from ablate.config.designs import lay_out
 from ablate.evidence import Contrast, changes, contrasts
 from ablate.evidence.contrasts import slope
 from ablate.results.records import Manifest
-from ablate.results.study import Study, load_study
+from ablate.results.study import Study
 
 SHAPES = [(2, 2), (3, 2), (2, 3, 4), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6]
 DESIGNS = ["grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional"]
@@ -202,8 +201,8 @@ def rated(levels: Levels, seed: int) -> float:
     return float(2 - 0.03 * doublings * (levels["residual"] == "post") + noise(levels, seed))
 
 
-def made(folder: Path, factors: dict[str, list[Any]], score: Any, n: int = 6, **options: Any) -> Study:
-    return load_study(folder, fabricate(folder, factors, range(n), score, **options))
+def made(factors: dict[str, list[Any]], score: Any, n: int = 6, **options: Any) -> Study:
+    return study_of(factors, range(n), score, **options)
 
 
 def values(study: Study, **levels: Any) -> np.ndarray:
@@ -214,9 +213,9 @@ def values(study: Study, **levels: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["shared batches", "other batches"])
-def test_a_component_and_a_setting_have_a_difference_of_differences_in_the_family(tmp_path: Path, apart: bool) -> None:
+def test_a_component_and_a_setting_have_a_difference_of_differences_in_the_family(apart: bool) -> None:
     batches = (lambda levels: str(levels["optim.warmup"])) if apart else (lambda levels: "b0")
-    study = made(tmp_path, WARM, warmed, batches=batches)
+    study = made(WARM, warmed, batches=batches)
     table = evidence.effects(study).set_index("label")
     assert list(table.index) == [
         "residual: post − pre at optim.warmup=0",
@@ -258,8 +257,8 @@ def test_what_is_no_axis_has_no_trend(levels: list[Any]) -> None:
     assert slope(levels) is None
 
 
-def test_a_setting_of_numbers_has_a_trend(tmp_path: Path) -> None:
-    table = evidence.effects(made(tmp_path, RATES, rated)).set_index("label")
+def test_a_setting_of_numbers_has_a_trend() -> None:
+    table = evidence.effects(made(RATES, rated)).set_index("label")
     found = table.loc["residual × optim.lr: post, per doubling"]
     assert found.kind == "trend" and found.family and found.verdict == "better"
     assert found.low < -0.03 < found.high and found["mean"] == pytest.approx(-0.03, abs=0.005)
@@ -267,30 +266,30 @@ def test_a_setting_of_numbers_has_a_trend(tmp_path: Path) -> None:
     assert set(table["alpha"]) == {0.05 / 6}
 
 
-def test_a_margin_of_differences_judges_no_slope(tmp_path: Path) -> None:
+def test_a_margin_of_differences_judges_no_slope() -> None:
     margin = {"value": 1.0, "written": "2026-01-01", "registered": True, "earlier": []}
-    table = evidence.effects(made(tmp_path, RATES, rated, margin=margin))
+    table = evidence.effects(made(RATES, rated, margin=margin))
     assert set(table.loc[table["kind"] != "trend", "verdict"]) <= {
         f"{word} among seeds that trained" for word in ("negligible", "equivalent")
     }
     assert list(table.loc[table["kind"] == "trend", "verdict"]) == ["better"] and table["margin"].isna().sum() == 1
 
 
-def test_each_pair_is_counted_once_and_three_together_never(tmp_path: Path) -> None:
+def test_each_pair_is_counted_once_and_three_together_never() -> None:
     """Two components at two rates and depths: per stratum three effects, then each component by each setting."""
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"], "optim.lr": [1e-3, 2e-3], "model.layers": [2, 4]}
-    family = evidence.effects(made(tmp_path, factors, lambda v, s: 2 + noise(v, s), 3)).query("family")
+    family = evidence.effects(made(factors, lambda v, s: 2 + noise(v, s), 3)).query("family")
     assert (family["stratum"] != "").sum() == 4 * 3
     assert list(family.loc[family["stratum"] == "", "label"]) == [
         *("norm × optim.lr", "ffn × optim.lr", "norm × model.layers", "ffn × model.layers")
     ]
 
 
-def test_strata_of_other_tasks_have_no_interaction_and_other_settings_one_in_each_task(tmp_path: Path) -> None:
+def test_strata_of_other_tasks_have_no_interaction_and_other_settings_one_in_each_task() -> None:
     tasks = {"f0": TASK, "f1": TASK | {"metrics": {"accuracy": "max"}}}
     task = lambda levels: {"stdlib": "f0", "copy": "f1"}[levels["data"]]  # noqa: E731
     factors = {"norm": ["ln", "rms"], "data": ["stdlib", "copy"], "optim.lr": [1e-3, 2e-3]}
-    study = made(tmp_path, factors, lambda v, s: 0.5 + noise(v, s), 3, task=task, tasks=tasks)
+    study = made(factors, lambda v, s: 0.5 + noise(v, s), 3, task=task, tasks=tasks)
     table = evidence.effects(study)
     assert list(table.loc[table["kind"] == "interaction", "label"]) == [
         f"norm × optim.lr at data={name}" for name in ("stdlib", "copy")

@@ -3,13 +3,12 @@
 import dataclasses
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, Levels, fabricate
+from fake_studies import TASK, Levels, study_of, with_manifest
 from scipy import stats
 
 from ablate import evidence
@@ -20,19 +19,20 @@ from ablate.config.typed_json import parse
 from ablate.evidence.divergence import hypergeometric_p, permutation_p, sign_flip_p
 from ablate.evidence.scores import scores
 from ablate.evidence.solved import counted, exact_interval, exact_p
-from ablate.results.study import Study, load_study
+from ablate.results.records import TaskFacts
+from ablate.results.study import Study
 
 GRID = {"norm": ["ln", "none"], "ffn": ["mlp", "swiglu"]}
 
 
-def made(results: Path, lost: set[tuple[str, int]], seeds: int, **options: Any) -> Study:
+def made(lost: set[tuple[str, int]], seeds: int, **options: Any) -> Study:
     """A study whose runs of these cells and seeds diverged; cells are called as in none+mlp."""
     factors = options.pop("factors", GRID)
 
     def status(levels: dict[str, Any], seed: int) -> str:
         return "diverged" if ("+".join(map(str, levels.values())), seed) in lost else "done"
 
-    return load_study(results, fabricate(results, factors, range(seeds), status=status, **options))
+    return study_of(factors, range(seeds), status=status, **options)
 
 
 @pytest.mark.parametrize(("up", "down"), [(5, 0), (6, 0), (7, 2), (3, 3), (0, 9)])
@@ -43,30 +43,22 @@ def test_single_runs_are_mcnemars_exact_test(up: int, down: int) -> None:
 
 def test_exact_tests_of_several_runs_are_over_all_choices() -> None:
     differences = [2, 1, 0, -1, 2, 1]
-    sums = [
-        sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product((1, -1), repeat=6)
-    ]
+    sums = np.array(list(itertools.product((1, -1), repeat=6))) @ differences
     assert sign_flip_p(differences) == pytest.approx(np.mean(np.abs(sums) >= sum(differences)))
     one, other = [2, 1, 2, 0], [0, 0, 1, 0, 0]
     expected = stats.permutation_test((one, other), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater")
     assert permutation_p(one, other) == pytest.approx(expected.pvalue)
-    one, other = [1] * 30 + [0] * 10, [1] * 70 + [0] * 90
-    expected = stats.fisher_exact([[30, 10], [70, 90]]).pvalue
-    assert permutation_p(one, other) == pytest.approx(expected) and permutation_p(other, one) == pytest.approx(expected)
+    for table in ([[30, 10], [70, 90]], [[70, 90], [30, 10]], [[5, 3], [0, 8]], [[4, 4], [4, 4]]):
+        one, other = ([1] * diverged + [0] * ended for diverged, ended in table)
+        assert permutation_p(one, other) == pytest.approx(stats.fisher_exact(table).pvalue)
     none = np.zeros(0, int)
     assert all(map(math.isnan, (sign_flip_p([]), hypergeometric_p(none, none, 1, 2))))
     assert all(map(math.isnan, (permutation_p([], [1]), permutation_p([1], []))))
 
 
-@pytest.mark.parametrize(("one", "other"), [(5, 0), (8, 3), (4, 4)])
-def test_unpaired_single_runs_of_equal_numbers_are_fishers_exact_test(one: int, other: int) -> None:
-    found = permutation_p([1] * one + [0] * (8 - one), [1] * other + [0] * (8 - other))
-    assert found == pytest.approx(stats.fisher_exact([[one, 8 - one], [other, 8 - other]]).pvalue)
-
-
-def test_a_variant_that_diverges_more_is_found_and_counted(tmp_path: Path) -> None:
-    lost = {(f"none + {ffn}".replace(" + ", "+"), seed) for ffn in ("mlp", "swiglu") for seed in range(7)}
-    table = evidence.divergence(made(tmp_path, lost | {("ln+mlp", 0)}, 8))
+def test_a_variant_that_diverges_more_is_found_and_counted() -> None:
+    lost = {(f"none+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(7)}
+    table = evidence.divergence(made(lost | {("ln+mlp", 0)}, 8))
     assert table.index.equals(pandas.RangeIndex(len(table))), "contrasts without a diverged run leave no gap"
     table = table.set_index("label")
     found = table.loc["norm: none − ln"]
@@ -80,20 +72,20 @@ def test_a_variant_that_diverges_more_is_found_and_counted(tmp_path: Path) -> No
     assert "ln + swiglu against ln + mlp" in table.index  # the reference lost one
 
 
-def test_nothing_diverged_has_no_rows(tmp_path: Path) -> None:
-    table = evidence.divergence(made(tmp_path, set(), 3))
+def test_nothing_diverged_has_no_rows() -> None:
+    table = evidence.divergence(made(set(), 3))
     assert table.empty and {"p", "p_holm", "verdict", "diverged_reference"} <= set(table)
 
 
-def test_other_batches_are_no_pairs(tmp_path: Path) -> None:
+def test_other_batches_are_no_pairs() -> None:
     factors, lost = {"train.batch_size": [16, 32]}, {("32", seed) for seed in range(6)}
-    table = evidence.divergence(made(tmp_path, lost, 6, factors=factors, batches=str))
+    table = evidence.divergence(made(lost, 6, factors=factors, batches=str))
     (found,) = table.itertuples()
     assert not found.paired and found.p == pytest.approx(stats.fisher_exact([[6, 0], [0, 6]]).pvalue)
 
 
-def test_runs_that_did_not_end_are_in_no_count(tmp_path: Path) -> None:
-    study = made(tmp_path, {("none+mlp", seed) for seed in range(5)}, 6)
+def test_runs_that_did_not_end_are_in_no_count() -> None:
+    study = made({("none+mlp", seed) for seed in range(5)}, 6)
     cells = {cell.label: cell.id for cell in study.manifest.cells}
     out = study.runs["cell"].eq(cells["ln + mlp"]) & study.runs["seed"].isin([0, 1])
     study.runs.loc[out, "status"] = "missing"
@@ -102,28 +94,20 @@ def test_runs_that_did_not_end_are_in_no_count(tmp_path: Path) -> None:
     assert found["p"] == pytest.approx(2 / 2**3)
 
 
-def test_sides_of_different_sizes_deal_a_seeds_diverged_runs_anew(tmp_path: Path) -> None:
-    study = made(tmp_path, {("none+mlp", 0), ("none+swiglu", 0), ("none+mlp", 1)}, 4)
-    cells = {cell.label: cell.id for cell in study.manifest.cells}
-    found = evidence.divergence_of(study, [cells["none + mlp"], cells["none + swiglu"]], [cells["ln + mlp"]])
-    # Of the first seed's two all fall on two of three cells once in three deals, of the second's one in two of three.
-    assert found["p"] == pytest.approx(2 * 1 / 3 * 2 / 3)
-
-
-def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survivors(tmp_path: Path) -> None:
+def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survivors() -> None:
     both = {(f"none+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(2)}
-    crossed = evidence.effects(made(tmp_path / "one", both, 8)).set_index("kind").loc["interaction"]
+    crossed = evidence.effects(made(both, 8)).set_index("kind").loc["interaction"]
     assert (crossed["diverged"], crossed["diverged_reference"]) == (2, 2)
     assert crossed["verdict"] == "withheld" and np.isnan([crossed["mean"], crossed["low"]]).all()
     assert crossed["note"] == "2 runs diverged against 2, unequally often at the levels that it crosses"
     everywhere = both | {(f"ln+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(2)}
-    even = evidence.effects(made(tmp_path / "all", everywhere, 8)).set_index("kind").loc["interaction"]
+    even = evidence.effects(made(everywhere, 8)).set_index("kind").loc["interaction"]
     assert even["verdict"] != "withheld" and np.isfinite(even["low"])
 
 
-def test_a_trend_goes_by_the_levels_that_it_crosses(tmp_path: Path) -> None:
+def test_a_trend_goes_by_the_levels_that_it_crosses() -> None:
     factors = {"norm": ["ln", "rms"], "train.batch_size": [8, 16, 32]}
-    table = evidence.effects(made(tmp_path, {("ln+8", 0), ("rms+8", 0)}, 8, factors=factors)).set_index("kind")
+    table = evidence.effects(made({("ln+8", 0), ("rms+8", 0)}, 8, factors=factors)).set_index("kind")
     found = table.loc["trend"]
     assert (found["diverged"], found["diverged_reference"], found["verdict"]) == (1, 1, "withheld")
 
@@ -156,6 +140,8 @@ def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds() -> None:
     found = counted([np.ones((6, 1)), np.array([[1.0]] + [[0.0]] * 7)], [[1.0], [-1.0]], 1)
     one, other = clopper_pearson(6, 6, 0.05 / 4), clopper_pearson(1, 8, 0.05 / 4)
     assert exact_interval(found, 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
+    assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
     # A trend over ten settings at uneven distances: 2^20 values have no bound each, in no time and no memory.
     settings = np.log([1.0, 2, 3, 5, 9, 14, 22, 37, 60, 91])
     weights = np.concatenate([settings - settings.mean(), settings.mean() - settings])
@@ -164,8 +150,6 @@ def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds() -> None:
     bounds = [clopper_pearson(int(count), 7, 0.05 / 40) for count in solved[1:].sum(0)]
     low, high = (sum(w * pair[i if w > 0 else 1 - i] for w, pair in zip(weights, bounds, strict=True)) for i in (0, 1))
     assert exact_interval(counted([solved], [weights], 1), 0.05) == pytest.approx((low, high))
-    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
-    assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
 
 
 @pytest.mark.parametrize("chances", [(0.5, 0.0, 0.5), (0.9, 0.05, 0.05), (0.2, 0.6, 0.2), (0.02, 0.0, 0.98)])
@@ -187,9 +171,10 @@ def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_ce
     chances = np.prod(np.where(outcomes == 1, shares, 1 - shares), axis=1)
     for weights in ([0.5, 0.5, -0.5, -0.5], [1.0, -1.0, -1.0, 1.0]):
         truth, missed = float(shares @ weights), 0.0
-        for seeds in itertools.product(range(16), repeat=3):
+        for seeds in itertools.combinations_with_replacement(range(16), 3):  # in whichever order
             low, high = exact_interval(counted([outcomes[list(seeds)]], [weights], 1), 0.05)
-            missed += float(np.prod(chances[list(seeds)])) * (not low <= truth <= high)
+            orders = len(set(itertools.permutations(seeds)))
+            missed += orders * float(np.prod(chances[list(seeds)])) * (not low <= truth <= high)
         assert missed <= 0.05
 
 
@@ -201,7 +186,7 @@ def test_p_is_the_least_level_that_leaves_out_zero() -> None:
     assert exact_p(found._replace(looks=4)) == pytest.approx(4 * p)
 
 
-def study(folder: Path, ups: int, n: int, *lost: int, **options: Any) -> Study:
+def study(ups: int, n: int, *lost: int, **options: Any) -> Study:
     """Two norms: rms solves the task in `ups` of n seeds, ln in one; the runs of rms of the `lost` seeds diverged."""
 
     def score(levels: Levels, seed: int) -> float:
@@ -210,27 +195,17 @@ def study(folder: Path, ups: int, n: int, *lost: int, **options: Any) -> Study:
 
     status = lambda levels, seed: "diverged" if levels["norm"] == "rms" and seed in lost else "done"  # noqa: E731
     task = options.pop("task", RECALL)
-    factors = options.pop("factors", {"norm": ["ln", "rms"]})
-    return load_study(folder, renamed(folder, factors, range(n), score, status, tasks={"f0": task}, **options))
-
-
-def renamed(folder: Path, factors: Any, seeds: Any, score: Any, status: Any, **options: Any) -> str:
-    """A study whose runs measured the accuracy, whatever stands first among the metrics of their task."""
-    tasks = options.pop("tasks")
-    measured = {name: task | {"metrics": {"accuracy": "max"}} for name, task in tasks.items()}
-    name = fabricate(folder, factors, seeds, score, status, tasks=measured, **options)
-    from fake_studies import edit_manifest
-
-    edit_manifest(folder, name, lambda manifest: manifest.update(tasks=tasks))
-    return name
+    measured = {"f0": task | {"metrics": {"accuracy": "max"}}}  # by the runs, whatever stands first in their task
+    found = study_of({"norm": ["ln", "rms"]}, range(n), score, status, tasks=measured, **options)
+    return with_manifest(found, tasks={"f0": TaskFacts(**task)})
 
 
 def row(found: Study, metric: str | None = None) -> Any:
     return next(evidence.effects(found, metric).itertuples())
 
 
-def test_a_study_is_judged_by_the_share_that_its_runs_solve(tmp_path: Path) -> None:
-    made = study(tmp_path, 12, 12)
+def test_a_study_is_judged_by_the_share_that_its_runs_solve() -> None:
+    made = study(12, 12)
     found = row(made)
     assert found.metric == "test/solved" and found.mean == pytest.approx(11 / 12)
     assert (found.low, found.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05))
@@ -239,50 +214,46 @@ def test_a_study_is_judged_by_the_share_that_its_runs_solve(tmp_path: Path) -> N
     text = summary(made)
     assert "test/solved" in text and "also measured" in text and "accuracy" in text
     assert "roughly normal" not in text and "may collapse" not in text
-
-
-def test_all_of_one_side_and_none_of_the_other_need_no_spread(tmp_path: Path) -> None:
-    made = study(tmp_path, 12, 12, factors={"norm": ["ln", "rms"]})
     made.runs.loc[made.runs["norm"] == "ln", "test/accuracy"] = 0.3
-    assert row(made).sd == 0 and row(made).verdict == "better"
+    assert row(made).sd == 0 and row(made).verdict == "better", "all of one side and none of the other"
 
 
-def test_a_run_that_diverged_has_not_solved_its_task(tmp_path: Path) -> None:
-    found = row(study(tmp_path, 12, 12, 3, 4))
+def test_a_run_that_diverged_has_not_solved_its_task() -> None:
+    found = row(study(12, 12, 3, 4))
     assert found.n == 12 and found.mean == pytest.approx(9 / 12) and found.verdict != "withheld"
     assert (found.low, found.high) == pytest.approx(exact_interval(pair(9, 0, 12), 0.05))
 
 
-def test_unpaired_sides_and_several_looks(tmp_path: Path) -> None:
-    alone = row(study(tmp_path / "alone", 12, 12, batches=lambda levels: levels["norm"]))
+def test_unpaired_sides_and_several_looks() -> None:
+    alone = row(study(12, 12, batches=lambda levels: levels["norm"]))
     one, other = clopper_pearson(12, 12, 0.05 / 4), clopper_pearson(1, 12, 0.05 / 4)
     assert not alone.paired and (alone.low, alone.high) == pytest.approx((one[0] - other[1], one[1] - other[0]))
     looks = {"looks": [5, 8, 12, 20], "at": 12, "max": 20}
-    auto = row(study(tmp_path / "auto", 12, 12, sequential=looks))
+    auto = row(study(12, 12, sequential=looks))
     assert (auto.low, auto.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05 / 4))
 
 
-def test_within_a_margin_all_seeds_count(tmp_path: Path) -> None:
+def test_within_a_margin_all_seeds_count() -> None:
     margin = {"value": 0.5, "written": "2026-01-01", "registered": True, "earlier": []}
-    found = row(study(tmp_path, 1, 20, margin=margin))
+    found = row(study(1, 20, margin=margin))
     assert (found.low, found.high) == pytest.approx(exact_interval(pair(0, 0, 20), 0.05))
     assert found.high < 0.5 and found.verdict == "equivalent"
 
 
-def test_of_the_mean_of_two_clumps_there_is_no_verdict(tmp_path: Path) -> None:
-    made = study(tmp_path, 12, 12)
+def test_of_the_mean_of_two_clumps_there_is_no_verdict() -> None:
+    made = study(12, 12)
     found = row(made, "test/accuracy")
     assert found.verdict == "withheld" and "see test/solved" in found.note and math.isnan(found.low)
     assert evidence.cells(made, "test/accuracy")["mean"].notna().all()
-    old = study(tmp_path / "old", 8, 8, task=TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}})
+    old = study(8, 8, task=TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}})
     assert row(old).metric == "test/accuracy" and row(old).verdict == "better", (
         "a manifest of before says nothing of it"
     )
 
 
-def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not(tmp_path: Path) -> None:
+def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not() -> None:
     """Beside one that is, whose metric a claim may name of either."""
-    made = study(tmp_path, 12, 12, 3)
+    made = study(12, 12, 3)
     plain = dataclasses.replace(made.manifest.tasks["f0"], solved_at=None, metrics={"accuracy": "max"})
     cells = [dataclasses.replace(cell, task="f1") if i else cell for i, cell in enumerate(made.manifest.cells)]
     mixed = dataclasses.replace(made.manifest, tasks=made.manifest.tasks | {"f1": plain}, cells=cells)
@@ -290,17 +261,11 @@ def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not(tmp_path: Path) 
     assert found[cells[0].id].notna().all() and found[cells[1].id].isna().all()
 
 
-def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided(tmp_path: Path) -> None:
-    texts = {
-        name: {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": f"test/{metric}"} | more
-        for name, metric, more in (
-            ("share", "solved", {}),
-            ("much", "solved", {"margin": 0.3}),
-            ("mean", "accuracy", {}),
-        )
-    }
+def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided() -> None:
+    share = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/solved"}
+    texts = {"share": share, "much": share | {"margin": 0.3}, "mean": share | {"metric": "test/accuracy"}}
     entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
-    table = evidence.claims(study(tmp_path, 20, 20, claims=entries)).set_index("name")
+    table = evidence.claims(study(20, 20, claims=entries)).set_index("name")
     low, high = exact_interval(pair(19, 0, 20), 0.05 / 3)
     assert (table.loc["share", "low"], table.loc["share", "high"]) == pytest.approx((low, high)) and low > 0.3
     assert list(table["verdict"]) == ["supported", "supported", "undecided"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, edit_json, fabricate, with_manifest
+from fake_studies import TASK, edit_json, study_of, with_manifest
 from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM
@@ -34,8 +34,8 @@ def noisy(levels: dict[str, Any], seed: int) -> float:
     return float(2 + NOISE[seed, 7] + own / 2 - 0.01 * ("swiglu" in place))
 
 
-def made(results: Path, factors: dict[str, list[Any]], **options: Any) -> Study:
-    return load_study(results, fabricate(results, factors, **options))
+def made(factors: dict[str, list[Any]], **options: Any) -> Study:
+    return study_of(factors, **options)
 
 
 def of(study: Study, label: str, **how: Any) -> Any:
@@ -43,8 +43,8 @@ def of(study: Study, label: str, **how: Any) -> Any:
     return next(table[table["label"] == label].itertuples())
 
 
-def test_sizes_of_a_paired_effect_against_other_formulas(tmp_path: Path) -> None:
-    study = made(tmp_path, GRID, seeds=range(9), score=noisy)
+def test_sizes_of_a_paired_effect_against_other_formulas() -> None:
+    study = study_of(GRID, seeds=range(9), score=noisy)
     found, values = of(study, "ffn: swiglu − mlp"), evidence.scores(study).to_numpy()
     level, base = values[:, [1, 3]].mean(1), values[:, [0, 2]].mean(1)
     assert found.d_z == pytest.approx(stats.ttest_rel(level, base).statistic / 3)
@@ -55,10 +55,9 @@ def test_sizes_of_a_paired_effect_against_other_formulas(tmp_path: Path) -> None
     assert 1.1 < found.smallest / found.sd / known < 1.15 and found.alpha == pytest.approx(0.05 / 3)
 
 
-def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find(tmp_path: Path) -> None:
+def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find() -> None:
     factors = {"train.batch_size": [16, 32]}
-    study = made(
-        tmp_path,
+    study = study_of(
         factors,
         seeds=range(8),
         score=lambda levels, seed: 2 + NOISE[seed, levels["train.batch_size"] // 16] * levels["train.batch_size"],
@@ -73,41 +72,41 @@ def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find
     assert math.isnan(found.d_z) and math.isnan(found.correlation) and not found.paired
 
 
-def test_superiority_ranks_diverged_runs_last_and_ties_count_half(tmp_path: Path) -> None:
+def test_superiority_ranks_diverged_runs_last_and_ties_count_half() -> None:
     def score(levels: dict[str, Any], seed: int) -> float:
         return 2.0 if levels["norm"] == "ln" else [1.0, 2.0, 3.0, 0.0][seed]
 
     def status(levels: dict[str, Any], seed: int) -> str:
         return "diverged" if levels["norm"] == "rms" and seed == 3 else "done"
 
-    study = made(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(4), score=score, status=status)
+    study = study_of({"norm": ["ln", "rms"]}, seeds=range(4), score=score, status=status)
     found = of(study, "norm: rms − ln")
     assert found.superiority == pytest.approx((1 + 0.5 + 0 + 0) / 4)
     assert found.verdict == "withheld" and math.isnan(found.smallest) and math.isnan(found.d_z)
-    assert math.isnan(of(made(tmp_path / "grid", GRID), "norm × ffn").superiority), "no runs of one kind with another's"
+    assert math.isnan(of(study_of(GRID), "norm × ffn").superiority), "no runs of one kind with another's"
 
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", str])
 def test_one_or_two_seeds_say_nothing_of_how_often_a_level_is_better(tmp_path: Path, batches: Any) -> None:
     for n in (1, 2, 3):
-        study = made(tmp_path / str(n), {"norm": ["ln", "rms"]}, seeds=range(n), batches=batches)
+        study = study_of({"norm": ["ln", "rms"]}, seeds=range(n), batches=batches)
         assert math.isnan(of(study, "norm: rms − ln").superiority) == (n < 3)
         sheet = particulars_sheet(case_of(study, tmp_path / str(n)))
         assert sheet and ("P(A>B)" in sheet.head) == (n > 2) == any("P(A>B): how often" in note for note in sheet.notes)
 
 
-def test_runs_without_a_number_are_counted_by_effect(tmp_path: Path) -> None:
+def test_runs_without_a_number_are_counted_by_effect() -> None:
     def status(levels: dict[str, Any], seed: int) -> str:
         return {("rms", 1): "failed", ("ln", 2): "missing", ("ln", 3): "running"}.get((levels["norm"], seed), "done")
 
-    found = of(made(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(6), status=status), "norm: rms − ln")
+    found = of(study_of({"norm": ["ln", "rms"]}, seeds=range(6), status=status), "norm: rms − ln")
     assert (found.failed, found.missing, found.n) == (1, 2, 3)
 
 
 TASKS = {"f0": TASK, "f1": TASK | {"title": "dates", "token": "token", "metrics": {"accuracy": "max", "loss": "min"}}}
 
 
-def two_tasks(results: Path, **options: Any) -> Study:
+def two_tasks(**options: Any) -> Study:
     """A language model and a task measured by accuracy: swiglu is better at both."""
 
     def score(levels: dict[str, Any], seed: int) -> float:
@@ -115,15 +114,15 @@ def two_tasks(results: Path, **options: Any) -> Study:
         return 2 - gain if levels["data"] == "stdlib" else 0.6 + gain
 
     factors = {"data": ["stdlib", "dates"], "ffn": ["mlp", "swiglu"]}
-    return made(results, factors, seeds=range(6), score=score, tasks=TASKS, task=by_data, **options)
+    return study_of(factors, seeds=range(6), score=score, tasks=TASKS, task=by_data, **options)
 
 
 def by_data(levels: dict[str, Any]) -> str:
     return {"stdlib": "f0", "dates": "f1"}[levels["data"]]
 
 
-def test_each_stratum_is_compared_by_the_metric_of_its_own_task(tmp_path: Path) -> None:
-    study = two_tasks(tmp_path)
+def test_each_stratum_is_compared_by_the_metric_of_its_own_task() -> None:
+    study = two_tasks()
     table = evidence.effects(study).set_index("stratum")
     assert list(table["metric"]) == ["test/loss", "test/accuracy"] and list(table["lower_is_better"]) == [True, False]
     assert list(table["verdict"]) == ["better", "better"]
@@ -134,27 +133,27 @@ def test_each_stratum_is_compared_by_the_metric_of_its_own_task(tmp_path: Path) 
     assert cells["mean"].to_numpy()[2:] == pytest.approx([0.6, 0.65], abs=0.01)
 
 
-def test_the_metric_is_what_is_asked_for_or_each_tasks_own(tmp_path: Path) -> None:
-    study = two_tasks(tmp_path)
+def test_the_metric_is_what_is_asked_for_or_each_tasks_own() -> None:
+    study = two_tasks()
     table = evidence.effects(study, "test/accuracy")
     assert list(table["metric"]) == ["test/accuracy"] * 2 and list(table["n"]) == [0, 6]
-    manifest = two_tasks(tmp_path / "bpb", endpoint="test/bpb").manifest
+    manifest = two_tasks(endpoint="test/bpb").manifest
     assert set(evidence.endpoints(manifest).values()) == {"test/bpb"}
     # Runs of other programs log names without a split, and on splits of their own.
-    study = made(tmp_path / "foreign", {"norm": ["ln", "rms"]}, endpoint="eval_loss")
+    study = study_of({"norm": ["ln", "rms"]}, endpoint="eval_loss")
     assert evidence.endpoints(study.manifest) == {"c0": "eval_loss", "c1": "eval_loss"}
 
 
-def test_tasks_are_never_compared_with_each_other(tmp_path: Path) -> None:
+def test_tasks_are_never_compared_with_each_other() -> None:
     factors = {"data": ["stdlib", "dates"]}
-    study = made(tmp_path, factors, seeds=range(5), tasks=TASKS, task=by_data, score=lambda levels, seed: 1.0 + seed)
+    study = study_of(factors, seeds=range(5), tasks=TASKS, task=by_data, score=lambda levels, seed: 1.0 + seed)
     (found,) = evidence.effects(study).itertuples()
     assert found.verdict == "withheld" and "different tasks" in found.note
     assert found.metric == "test/accuracy, test/loss"
 
 
-def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by(tmp_path: Path) -> None:
-    study = two_tasks(tmp_path, endpoint="val/loss")
+def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by() -> None:
+    study = two_tasks(endpoint="val/loss")
     assert list(evidence.endpoints(study.manifest).values()) == ["val/loss"] * 2 + ["val/accuracy"] * 2
     assert list(evidence.effects(study)["verdict"]) == ["better", "better"]
 
@@ -172,12 +171,12 @@ def score(levels: dict[str, Any], seed: int) -> float:
     return float(2 - 0.02 * two + 0.005 * one + 0.008 * one * two + NOISE_EFFECTS[seed, 8] + own)
 
 
-def made_effects(results: Path, factors: dict[str, list[Any]], **options: Any) -> Study:
-    return load_study(results, fabricate(results, factors, **({"score": score} | options)))
+def made_effects(factors: dict[str, list[Any]], **options: Any) -> Study:
+    return study_of(factors, **({"score": score} | options))
 
 
-def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures(tmp_path: Path) -> None:
-    study = made_effects(tmp_path, GRID_EFFECTS, seeds=range(9))
+def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures() -> None:
+    study = made_effects(GRID_EFFECTS, seeds=range(9))
     runs = study.runs.rename(columns={"test/loss": "loss"})
     reference = AnovaRM(runs, "loss", "seed", within=["norm", "ffn"]).fit().anova_table
     table = evidence.effects(study).query("family").set_index("factor")
@@ -192,7 +191,7 @@ def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures(tmp_p
     assert table.loc[["norm", "ffn", "norm x ffn"], "mean"].to_numpy(float) == pytest.approx(expected)
 
 
-def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds(tmp_path: Path) -> None:
+def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds() -> None:
     """Cells that share batches pair within their side; a lost run takes its seed out of that side."""
 
     def status(levels: dict[str, Any], seed: int) -> str:
@@ -201,7 +200,7 @@ def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds(tmp_pa
     factors = {"train.batch_size": [16, 32], "ffn": ["mlp", "swiglu"]}
     sizes = {16: "small", 32: "large"}
     study = made_effects(
-        tmp_path, factors, seeds=range(8), status=status, batches=lambda levels: sizes[levels["train.batch_size"]]
+        factors, seeds=range(8), status=status, batches=lambda levels: sizes[levels["train.batch_size"]]
     )
     # Compared, as reference= makes it, not a stratum.
     study = with_manifest(study, reference=study.manifest.reference | {"train.batch_size": 16})
@@ -214,11 +213,11 @@ def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds(tmp_pa
     assert table.loc["ffn", "paired"]
 
 
-def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it(tmp_path: Path) -> None:
+def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it() -> None:
     def status(levels: dict[str, Any], seed: int) -> str:
         return "missing" if (levels["norm"], levels["ffn"], seed) == ("rms", "mlp", 2) else "done"
 
-    study = made_effects(tmp_path, GRID_EFFECTS, seeds=range(7), status=status)
+    study = made_effects(GRID_EFFECTS, seeds=range(7), status=status)
     values = evidence.scores(study)
     whole = values.dropna().to_numpy()
     table = evidence.effects(study).set_index("label")
@@ -229,13 +228,13 @@ def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it(tmp
 
 
 @pytest.mark.parametrize(("unit", "cut"), [(1, True), (100, False)])
-def test_differences_of_shares_end_at_one(tmp_path: Path, unit: float, cut: bool) -> None:
+def test_differences_of_shares_end_at_one(unit: float, cut: bool) -> None:
     tasks = {"f0": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
 
     def share(levels: dict[str, Any], seed: int) -> float:
         return unit * ([0.9, 1.0, 0.1][seed] if levels["norm"] == "rms" else 0.02 * seed)
 
-    (found,) = evidence.effects(made_effects(tmp_path, {"norm": ["ln", "rms"]}, score=share, tasks=tasks)).itertuples()
+    (found,) = evidence.effects(made_effects({"norm": ["ln", "rms"]}, score=share, tasks=tasks)).itertuples()
     assert found.n == 3 and (found.high == 1) == cut and found.high <= unit * 3
     assert found.verdict == "undecided" and ("+1.000" in formatting.span(found.mean, found.low, found.high, 3)) == cut
     frame = pandas.DataFrame([found])
@@ -260,11 +259,9 @@ def loss(levels: dict[str, Any], seed: int) -> float:
     return float(2 + sum(SHIFT[level] for level in levels.values()) + NOISE_RULE[seed, place])
 
 
-def made_rule(
-    results: Path, design: str = "grid", factors: dict[str, list[Any]] | None = None, **options: Any
-) -> Study:
+def made_rule(design: str = "grid", factors: dict[str, list[Any]] | None = None, **options: Any) -> Study:
     options = {"score": loss, "seeds": range(SEEDS)} | options
-    return load_study(results, fabricate(results, factors or DESIGNS[design], design=design, **options))
+    return study_of(factors or DESIGNS[design], design=design, **options)
 
 
 def by_label(study: Study) -> dict[str, np.ndarray]:
@@ -281,8 +278,8 @@ def student(differences: np.ndarray, alpha: float) -> tuple[float, float]:
     return differences.mean() - half, differences.mean() + half
 
 
-def test_a_cell_against_the_reference_is_the_cell_minus_the_reference(tmp_path: Path) -> None:
-    study = made_rule(tmp_path)
+def test_a_cell_against_the_reference_is_the_cell_minus_the_reference() -> None:
+    study = made_rule()
     losses, table = by_label(study), evidence.effects(study)
     cells = table[table["kind"] == "cell"]
     assert len(cells) == 5
@@ -299,13 +296,13 @@ def test_a_cell_against_the_reference_is_the_cell_minus_the_reference(tmp_path: 
             assert row.verdict.endswith("better" if row.mean < 0 else "worse")
 
 
-def test_the_family_counts_rows_that_have_no_p(tmp_path: Path) -> None:
+def test_the_family_counts_rows_that_have_no_p() -> None:
     """A diverged run leaves one of three comparisons without a number: the others keep their 0.05/3."""
 
     def status(levels: dict[str, Any], seed: int) -> str:
         return "diverged" if levels["residual"] == "post" and seed == 0 else "done"
 
-    study = made_rule(tmp_path, "one_at_a_time", status=status)
+    study = made_rule("one_at_a_time", status=status)
     losses, table = by_label(study), evidence.effects(study)
     assert table["family"].all() and list(table["p"].isna()) == [False, False, True]
     assert table["alpha"].to_numpy() == pytest.approx([0.05 / 3] * 3)
@@ -318,7 +315,7 @@ def test_the_family_counts_rows_that_have_no_p(tmp_path: Path) -> None:
     assert table.loc[least, "p_holm"] == pytest.approx(3 * table.loc[least, "p"])
 
 
-def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom(tmp_path: Path) -> None:
+def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom() -> None:
     """Two effects over 8 seeds and one, of more spread, over 3: √(Σ (n − 1) sd² / Σ (n − 1))."""
 
     def status(levels: dict[str, Any], seed: int) -> str:
@@ -327,7 +324,7 @@ def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom(tmp_path: 
     def score(levels: dict[str, Any], seed: int) -> float:
         return loss(levels, seed) + (levels["residual"] == "post") * (0.1, -0.2, 0.1, 0, 0, 0, 0, 0)[seed]
 
-    study = made_rule(tmp_path, "one_at_a_time", status=status, score=score)
+    study = made_rule("one_at_a_time", status=status, score=score)
     reference, *changed = by_label(study).values()
     squares = [(np.nanvar(cell - reference, ddof=1), np.isfinite(cell).sum() - 1) for cell in changed]
     assert [n for _, n in squares] == [7, 7, 2]
@@ -338,14 +335,14 @@ def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom(tmp_path: 
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool, tmp_path: Path) -> None:
+def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool) -> None:
     """Level 1 − 0.05·R/k of k rows, R of them with p ≤ 0.05 after Benjamini & Hochberg; rows without a p count in k."""
 
     def status(levels: dict[str, Any], seed: int) -> str:
         here = levels == {"norm": "rms", "ffn": "gelu"}
         return "diverged" if lost and here and seed == 0 else "done"
 
-    study = made_rule(tmp_path, status=status)
+    study = made_rule(status=status)
     losses, table = by_label(study), evidence.effects(study)
     cells = table[table["kind"] == "cell"]
     assert len(cells) == 5 and not cells["family"].any() and cells["p"].isna().sum() == lost
@@ -368,7 +365,7 @@ def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool
             assert (row.low, row.high) == pytest.approx(student(differences[row.label], 0.05 * rejected / 5))
 
 
-def claimed(tmp_path: Path, lost: dict[str, int], level: Any, reference: Any) -> Any:
+def claimed(lost: dict[str, int], level: Any, reference: Any) -> Any:
     """A claim about sides that lost some runs, as `claims` has it."""
     sides = [{"ffn": level}, {"ffn": reference}]
     entry = {"claim": {"less": sides}, "written": "2025-01-02T00:00:00+00:00", "registered": True, "earlier": []}
@@ -379,9 +376,7 @@ def claimed(tmp_path: Path, lost: dict[str, int], level: Any, reference: Any) ->
     def score(levels: dict[str, Any], seed: int) -> float:
         return float(2 - 0.2 * (levels["ffn"] == "mlp") + NOISE_RULE[seed, len(levels["ffn"])])
 
-    study = made_rule(
-        tmp_path, "grid", {"ffn": ["mlp", "gelu", "silu"]}, claims={"claim": entry}, status=status, score=score
-    )
+    study = made_rule("grid", {"ffn": ["mlp", "gelu", "silu"]}, claims={"claim": entry}, status=status, score=score)
     (row,) = evidence.claims(study).itertuples()
     return row
 
@@ -395,17 +390,15 @@ def claimed(tmp_path: Path, lost: dict[str, int], level: Any, reference: Any) ->
         ({"gelu": 1}, True),
     ],
 )
-def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, uneven, tmp_path):
-    row = claimed(tmp_path, lost, "mlp", ["gelu", "silu"])
+def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, uneven):
+    row = claimed(lost, "mlp", ["gelu", "silu"])
     assert (row.diverged, row.diverged_reference) == (lost.get("mlp", 0), sum(lost.values()) - lost.get("mlp", 0))
     assert math.isnan(row.low) == uneven
     assert row.verdict == ("undecided" if uneven else "supported")
 
 
-def test_a_crossing_whose_cells_are_not_all_there_is_left_out(tmp_path: Path) -> None:
-    whole = made_rule(
-        tmp_path, factors={"norm": ["ln", "rms"], "optim.warmup": [0, 40]}, score=lambda v, s: NOISE_RULE[s, 0]
-    )
+def test_a_crossing_whose_cells_are_not_all_there_is_left_out() -> None:
+    whole = made_rule(factors={"norm": ["ln", "rms"], "optim.warmup": [0, 40]}, score=lambda v, s: NOISE_RULE[s, 0])
     crossed = [each for each in evidence.contrasts(whole.manifest) if "optim.warmup" in each.factor]
     assert crossed and all(each.weights for each in crossed)
     torn = replace(whole.manifest, cells=whole.manifest.cells[:-1])
@@ -417,12 +410,12 @@ FACTORS = {"ffn": ["mlp", "swiglu"]}
 MARGIN = {"value": 1.0, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
 
 
-def timed(folder: Path, **more: Any) -> Study:
-    return load_study(folder, fabricate(folder, FACTORS, seeds=range(5), timing="isolated", **more))
+def timed(**more: Any) -> Study:
+    return study_of(FACTORS, seeds=range(5), timing="isolated", **more)
 
 
-def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds(tmp_path: Path) -> None:
-    study = timed(tmp_path, margin=MARGIN, batches=lambda levels: f"b {levels['ffn']}")
+def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds() -> None:
+    study = timed(margin=MARGIN, batches=lambda levels: f"b {levels['ffn']}")
     [row] = evidence.speed(study).itertuples()
     seconds = study.runs.pivot(index="seed", columns="label", values=METRIC)
     difference = seconds["swiglu"] - seconds["mlp"]
@@ -432,8 +425,8 @@ def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds(tmp_pa
     assert not evidence.effects(study)["paired"].any()
 
 
-def test_seconds_of_a_shared_machine_are_not_judged(tmp_path: Path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, FACTORS))
+def test_seconds_of_a_shared_machine_are_not_judged() -> None:
+    study = study_of(FACTORS)
     assert evidence.speed(study).empty and METRIC not in study.runs
     assert "speed not compared" in summary(study) and "speed is not compared" not in summary(study)
 
@@ -442,7 +435,7 @@ def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path)
     """Nor those of a run that was continued, in the sitting of its partners."""
     for name, change in {"day": {"sitting": "another day"}, "resumed": {"resumed": 1}}.items():
         folder = tmp_path / name
-        path = timed(folder).runs.query("seed == 3")["path"].iloc[0]
+        path = timed().runs.query("seed == 3")["path"].iloc[0]
         edit_json(Run(folder, path).result_file, lambda told, change=change: told.update(change))
         study = load_study(folder, "fabricated")
         [note] = study.notes
@@ -450,7 +443,7 @@ def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path)
         assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
 
 
-def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
+def test_claims_about_speed_need_runs_that_are_timed() -> None:
     sides = [{"ffn": "mlp"}, {"ffn": "swiglu"}]
     said: dict[str, dict[str, Any]] = {"faster": {"less": sides}, "near": {"equivalent": sides, "margin": "2 %"}}
     said = {name: claim | {"metric": METRIC} for name, claim in said.items()}
@@ -466,12 +459,12 @@ def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     [length] = metric_problems(longer, [{"loss": "min"}], [32], timed=True)
     assert f"{METRIC}@32" in length.message, "no step is timed at another length"
     entry = {"claim": said["faster"], "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    [row] = evidence.claims(timed(tmp_path, claims={"faster": entry})).itertuples()
+    [row] = evidence.claims(timed(claims={"faster": entry})).itertuples()
     assert row.verdict == "supported" and "mlp is 0.001997 [0.001985, 0.002009] s faster than swiglu (" in row.sentence
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [("test/loss", "worse"), (METRIC, "descriptive")])
-def test_speed_is_judged_unless_claims_judge_it(tmp_path: Path, metric: str, verdict: str) -> None:
+def test_speed_is_judged_unless_claims_judge_it(metric: str, verdict: str) -> None:
     claim = {"less": [{"ffn": "mlp"}, {"ffn": "swiglu"}], "metric": metric}
     entry = {"claim": claim, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    assert [*evidence.speed(timed(tmp_path, claims={"lower": entry}))["verdict"]] == [verdict]
+    assert [*evidence.speed(timed(claims={"lower": entry}))["verdict"]] == [verdict]

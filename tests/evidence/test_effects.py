@@ -22,9 +22,6 @@ GRID = {"norm": ["ln", "rms"]} | PAIR
 NOISE = np.random.default_rng(7).normal(0, 0.01, (40, 40))
 
 
-
-
-
 def row(table: pandas.DataFrame, label: str) -> Any:
     found = table[table["label"] == label]
     assert len(found) == 1, f"{label} is not among {list(table['label'])}"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import fabricate
+from fake_studies import fabricate, study_of
 from simulate import error, paired_intervals, with_scores
 
 from ablate import evidence
@@ -40,14 +40,14 @@ def typed(claims: dict[str, Any]) -> dict[str, ClaimEntry]:
     return {name: parse(ClaimEntry, each) for name, each in claims.items()}
 
 
-def design(folder: Path, name: str, n: int = 5, **manifest: Any) -> Study:
-    return load_study(folder, fabricate(folder, CASES[name][0], range(n), study=f"s{name}", **manifest))
+def design(name: str, n: int = 5, **manifest: Any) -> Study:
+    return study_of(CASES[name][0], range(n), study=f"s{name}", **manifest)
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(tmp_path: Path, name: str) -> None:
+def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(name: str) -> None:
     """In 10,000 studies with one real factor, rows without an effect that are called better or worse in any of them."""
-    study, rng, studies = design(tmp_path, name), np.random.default_rng(3), 10_000
+    study, rng, studies = design(name), np.random.default_rng(3), 10_000
     cells, found = study.manifest.cells, [each for each in evidence.contrasts(study.manifest) if each.kind != "cell"]
     weights = np.array([[each.weights.get(cell.id, 0.0) for each in found] for cell in cells])
     truth = np.array([20.0 * (cell.levels[REAL[name]] == study.manifest.factors[REAL[name]][-1]) for cell in cells])
@@ -63,8 +63,8 @@ def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(tmp_path:
             assert list(family["verdict"]) == list(expected)
 
 
-def test_effects_are_the_same_to_the_last_column_whatever_is_claimed(tmp_path: Path) -> None:
-    study, rng = design(tmp_path, "3x3x2"), np.random.default_rng(0)
+def test_effects_are_the_same_to_the_last_column_whatever_is_claimed() -> None:
+    study, rng = design("3x3x2"), np.random.default_rng(0)
     drawn = rng.normal(size=(5, len(study.manifest.cells)))
     before, after = typed(claimed(True)), typed(claimed(False))
     everything = {"claims": before, "effects": MarginEntry(**ALL)}
@@ -90,7 +90,7 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed(tmp_path: P
     ids=["claims", "post hoc", "effects: all", "effects: all, late", "taken back late", "taken back before"],
 )
 def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(tmp_path, claims, more, descriptive):
-    study = load_study(tmp_path, fabricate(tmp_path, GRID, range(5), shifted, claims=claims, **more))
+    study = study_of(GRID, range(5), shifted, claims=claims, **more)
     table = evidence.effects(study)
     assert table["verdict"].eq("descriptive").tolist() == [descriptive] * len(table)
     assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
@@ -138,7 +138,7 @@ def test_paired_differences_have_no_verdict_below_three_seeds(tmp_path: Path, n:
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(2, "undecided"), (3, "supported")])
-def test_two_seeds_judge_no_claim(tmp_path: Path, n: int, verdict: str) -> None:
+def test_two_seeds_judge_no_claim(n: int, verdict: str) -> None:
     """Nor that one side diverges more often, which many cells of two seeds would pass the exact test for."""
     sides = [{"ffn": "glu"}, {"ffn": ["mlp", "swiglu"]}]
     entries = {
@@ -147,5 +147,5 @@ def test_two_seeds_judge_no_claim(tmp_path: Path, n: int, verdict: str) -> None:
     }
     lost = lambda levels, seed: "diverged" if levels["ffn"] == "glu" else "done"  # noqa: E731
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu", "glu"]}
-    study = load_study(tmp_path, fabricate(tmp_path, factors, range(n), shifted, lost, claims=entries))
+    study = study_of(factors, range(n), shifted, lost, claims=entries)
     assert set(evidence.claims(study)["verdict"]) == {verdict}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_studies import a_manifest, fabricate
+from fake_studies import a_manifest, fabricate, study_of
 from scipy import optimize, special, stats
 from simulate import (
     DESIGNS,
@@ -112,9 +112,9 @@ def test_an_estimated_sd_takes_so_many_times_the_difference_that_a_known_one_tak
 
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("n", [3, 20])
-def test_a_fresh_study_finds_it_in_80_of_100(tmp_path: Path, n: int, spread: str) -> None:
+def test_a_fresh_study_finds_it_in_80_of_100(n: int, spread: str) -> None:
     """Each effect of the family at its own difference, told by one study and looked for by another."""
-    weights, rng = design_of(tmp_path, "1x4").weights, np.random.default_rng(n)
+    weights, rng = design_of("1x4").weights, np.random.default_rng(n)
     factor = detectable_factor(n - 1, 0.05 / 3)
     told = scores(rng, STUDIES, n, SPREADS[spread]) @ weights
     size = factor * told.std(1, ddof=1) / math.sqrt(n)
@@ -124,7 +124,7 @@ def test_a_fresh_study_finds_it_in_80_of_100(tmp_path: Path, n: int, spread: str
 
 
 def test_effects_tell_it_row_by_row_and_the_summary_from_the_least_to_the_most(tmp_path: Path) -> None:
-    design = design_of(tmp_path, "2x2", 6)
+    design = design_of("2x2", 6)
     drawn = 0.01 * scores(np.random.default_rng(0), 1, 6, SPREADS["unequal"])[0]
     study = with_scores(design.study, drawn)
     family = evidence.effects(study).query("family")
@@ -226,9 +226,9 @@ def test_a_level_and_its_p_are_each_others_inverse(looks: tuple[int, ...]) -> No
 # Error rates: the rule of a study, over many at once
 
 
-def contrasts_of(tmp_path: Path, factors: dict[str, list[str]]) -> np.ndarray:
+def contrasts_of(factors: dict[str, list[str]]) -> np.ndarray:
     """Weights (cells, rows of the family) of a design's real contrasts."""
-    study = load_study(tmp_path, fabricate(tmp_path, factors, seeds=[0]))
+    study = study_of(factors, seeds=[0])
     found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
     cells = [cell.id for cell in study.manifest.cells]
     return np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells])
@@ -269,9 +269,9 @@ def at_look(study: Study, scores: np.ndarray, n: int) -> Study:
 
 
 @pytest.mark.parametrize("design", SEQUENTIAL)
-def test_the_simulated_rule_is_the_rule_of_a_study(design: str, tmp_path: Path) -> None:
-    weights = contrasts_of(tmp_path / "w", SEQUENTIAL[design])
-    study, rng = template(tmp_path, SEQUENTIAL[design]), np.random.default_rng(5)
+def test_the_simulated_rule_is_the_rule_of_a_study(design: str) -> None:
+    weights = contrasts_of(SEQUENTIAL[design])
+    study, rng = template(SEQUENTIAL[design]), np.random.default_rng(5)
     shift = np.linspace(0, 3, weights.shape[0])
     for _ in range(2):
         scores = 2 + rng.normal(size=(20, len(shift))) + shift
@@ -285,8 +285,8 @@ def test_the_simulated_rule_is_the_rule_of_a_study(design: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("design", SEQUENTIAL)
-def test_false_decisions_stay_below_five_per_cent(design: str, tmp_path: Path) -> None:
-    weights = contrasts_of(tmp_path, SEQUENTIAL[design])
+def test_false_decisions_stay_below_five_per_cent(design: str) -> None:
+    weights = contrasts_of(SEQUENTIAL[design])
     scores = np.random.default_rng(17).normal(size=(8000, 20, len(weights)))
     low, high, seeds = carried_out(scores @ weights)
     wrong = ((low > 0) | (high < 0)).any(1)
@@ -303,8 +303,8 @@ def test_false_decisions_stay_below_five_per_cent(design: str, tmp_path: Path) -
 # Effects of a study with looks
 
 
-def test_intervals_and_p_allow_for_all_looks_and_agree(tmp_path: Path) -> None:
-    study, rng = template(tmp_path, GRID), np.random.default_rng(1)
+def test_intervals_and_p_allow_for_all_looks_and_agree() -> None:
+    study, rng = template(GRID), np.random.default_rng(1)
     agreed = 0
     for shift in np.linspace(0, 3, 13):
         scores = rng.normal(size=(20, 4)) + np.array([0, shift, 0, shift])
@@ -321,8 +321,8 @@ def test_intervals_and_p_allow_for_all_looks_and_agree(tmp_path: Path) -> None:
     assert 5 < agreed < 78
 
 
-def test_runs_without_a_number_make_the_looks_smaller(tmp_path: Path) -> None:
-    study = template(tmp_path, {"norm": ["ln", "rms"]})
+def test_runs_without_a_number_make_the_looks_smaller() -> None:
+    study = template({"norm": ["ln", "rms"]})
     scores = np.random.default_rng(2).normal(size=(20, 2))
     scores[1, 0] = scores[6, 1] = np.nan
     here = at_look(study, scores, 8)
@@ -333,8 +333,8 @@ def test_runs_without_a_number_make_the_looks_smaller(tmp_path: Path) -> None:
     assert "the look at 8 seeds lacks 2 runs" in evidence.standing(here, evidence.effects(here))
 
 
-def test_a_fixed_number_of_seeds_is_as_it_was(tmp_path: Path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, GRID, range(8)))
+def test_a_fixed_number_of_seeds_is_as_it_was() -> None:
+    study = study_of(GRID, range(8))
     table = evidence.effects(study)
     assert set(table.loc[table["family"], "alpha"]) == {0.05 / 3} and not table["unadjusted"].any()
     for seeds, early in (([0, 1, 2], True), ([8, 9], False)):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_studies import fabricate
+from fake_studies import study_of
 
 from ablate import evidence, formatting
 from ablate.cli.summary import summary
@@ -19,7 +19,7 @@ from ablate.results.atomic import write_json
 from ablate.results.manifest import renew_manifest
 from ablate.results.records import MarginEntry, MarginText
 from ablate.results.run import Run
-from ablate.results.study import Study, load_study
+from ablate.results.study import Study
 
 EQUAL, SMALL = "equivalent among seeds that trained", "negligible among seeds that trained"
 FEW = "5 of 5 trained, failure rate < 46 %"  # 1 − 0.05^(1/5) = 0.451
@@ -30,13 +30,13 @@ def entry(value: Any, registered: bool = True, earlier: list[Any] | None = None)
     return {"value": value, "written": "2026-02-03T04:05", "registered": registered, "earlier": earlier or []}
 
 
-def study(results: Path, difference: float, sd: float, n: int = 5, **options: Any) -> Study:
+def study(difference: float, sd: float, n: int = 5, **options: Any) -> Study:
     """Two norms whose difference has this mean and about this SD; half the interval is 1.24 SD at n = 5."""
 
     def score(levels: dict[str, Any], seed: int) -> float:
         return 2.0 + (levels["norm"] == "rms") * (difference + sd * float(PATTERN[seed % 5]))
 
-    return load_study(results, fabricate(results, {"norm": ["ln", "rms"]}, range(n), score=score, **options))
+    return study_of({"norm": ["ln", "rms"]}, range(n), score=score, **options)
 
 
 def row(found: Study) -> Any:
@@ -50,45 +50,45 @@ def row(found: Study) -> Any:
         *[(-0.02, 5, "better"), (0.009, 5, "worse"), (0.0, 4, "undecided"), (0.004, 4, "worse")],
     ],
 )
-def test_verdicts_follow_the_interval_the_margin_and_the_seeds(tmp_path, difference, n, verdict):
-    found = row(study(tmp_path, difference, 0.001, n, margin=entry(0.01)))
+def test_verdicts_follow_the_interval_the_margin_and_the_seeds(difference, n, verdict):
+    found = row(study(difference, 0.001, n, margin=entry(0.01)))
     assert found.verdict == verdict and found.margin == 0.01
     few = "inside the margin, but n < 5"
     assert (found.note == few) == (n < 5)
 
 
-def test_what_is_not_shown_within_a_margin_is_undecided_and_says_so(tmp_path: Path) -> None:
-    found = row(study(tmp_path, 0.0, 0.01, margin=entry(0.01)))
+def test_what_is_not_shown_within_a_margin_is_undecided_and_says_so() -> None:
+    found = row(study(0.0, 0.01, margin=entry(0.01)))
     assert found.low < -0.01 and found.verdict == "undecided"
     assert formatting.verdict(found) == "undecided (not shown within ±0.01)"
-    found = row(study(tmp_path / "none", 0.0, 1e-6))
+    found = row(study(0.0, 1e-6))
     assert found.verdict == "undecided" and formatting.verdict(found) == "undecided (not shown equal)"
 
 
-def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collapse(tmp_path: Path) -> None:
+def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collapse() -> None:
     looks = {"looks": [5, 8], "at": 5, "max": 8}
     for difference, verdict in ((0.0, EQUAL), (0.012, SMALL), (0.03, "worse")):
-        found = study(tmp_path / str(difference), difference, 0.004, margin=entry(0.02), sequential=looks)
+        found = study(difference, 0.004, margin=entry(0.02), sequential=looks)
         table = evidence.effects(found)
         assert table["verdict"].iloc[0] == verdict and len(undecided(table)) == (verdict != "worse")
         open_ = "1 effect undecided at 5 seeds (1 but for seeds that may collapse)"
         assert (open_ in evidence.standing(found, table)) == (verdict != "worse")
-    plain = evidence.effects(study(tmp_path, 0.0, 0.004, sequential=looks))
+    plain = evidence.effects(study(0.0, 0.004, sequential=looks))
     assert len(undecided(plain)) == 1
 
 
-def test_words_say_how_large_and_whether_afterwards(tmp_path: Path) -> None:
-    found = row(study(tmp_path, 0.0, 0.001, margin=entry(0.01)))
+def test_words_say_how_large_and_whether_afterwards() -> None:
+    found = row(study(0.0, 0.001, margin=entry(0.01)))
     assert formatting.verdict(found) == f"equivalent within ±0.01 ({FEW})"
-    late = study(tmp_path / "late", 0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
+    late = study(0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
     assert formatting.verdict(row(late)) == f"negligible within ±0.01 ({FEW}; by a margin written after results)"
     said = "margin: ±0.01, post hoc: written 2026-02-03, after results; "
     said += "earlier: ±0.003 (registered 2026-02-03, before any result)"
     assert said in summary(late) and evidence.margin_line(late) == said
 
 
-def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps(tmp_path: Path) -> None:
-    found = study(tmp_path, 0.0, 0.001, margin=entry("2 %"))
+def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps() -> None:
+    found = study(0.0, 0.001, margin=entry("2 %"))
     assert row(found).verdict == "undecided"
     assert evidence.margin_line(found).endswith(
         "without exchange runs nothing can be judged by it; step_equivalents=true adds them"
@@ -162,7 +162,7 @@ def test_a_number_is_in_no_unit_of_several_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["tunes", "placebo_of", "exchange_of"])
 def test_studies_that_serve_another_carry_no_verdict_words(tmp_path: Path, kind: str) -> None:
-    found = study(tmp_path, 0.02, 0.001, margin=entry(0.01), **{kind: "mine"})
+    found = study(0.02, 0.001, margin=entry(0.01), **{kind: "mine"})
     assert row(found).verdict == "none"
     text = summary(found, tmp_path)
     assert not any(word in text for word in ("better", "worse", "equivalent", "undecided", "negligible"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, Levels, fabricate, plain_score
+from fake_studies import TASK, Levels, fabricate, plain_score, study_of
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
@@ -25,9 +25,9 @@ from analysis.sources import recorded_study
 FACTORS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
-def made(folder: Path, **options: Any) -> Study:
+def made(**options: Any) -> Study:
     options = {"factors": FACTORS, "seeds": range(8)} | options
-    return load_study(folder, fabricate(folder, options.pop("factors"), **options))
+    return study_of(options.pop("factors"), **options)
 
 
 def row(table: pandas.DataFrame, change: str) -> Any:
@@ -52,29 +52,29 @@ def test_the_committed_atlas_holds_the_noise_of_each_contrast() -> None:
     assert found.squares == 1 and found.paired and found.task_kind == "lm" and found.params == 115_968
 
 
-def test_it_agrees_with_the_effects_where_nothing_collapsed(tmp_path: Path) -> None:
+def test_it_agrees_with_the_effects_where_nothing_collapsed() -> None:
     for design in ("grid", "one_at_a_time", "cumulative"):
-        study = made(tmp_path / design, design=design)
+        study = made(design=design)
         table = atlas([study])
         assert table["sd"].to_list() == pytest.approx(evidence.effects(study)["sd"].to_list(), rel=1e-5)
         assert set(table["metric"]) == {"test/loss"} and set(table["n"]) == {8} and set(table["left_out"]) == {0}
     assert row(table, "norm: rms − ln").kind == "step", "whatever came before it"
 
 
-def test_runs_that_diverged_or_collapsed_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_runs_that_diverged_or_collapsed_are_left_out_and_counted() -> None:
     def score(levels: Levels, seed: int) -> float:
         return 5.4 if seed == 2 and levels["norm"] == "rms" else plain_score(levels, seed)
 
     def status(levels: Levels, seed: int) -> str:
         return "diverged" if seed == 5 and levels == {"norm": "rms", "ffn": "mlp"} else "done"
 
-    study, clean = made(tmp_path / "some", score=score, status=status), made(tmp_path / "none")
+    study, clean = made(score=score, status=status), made()
     found, others = atlas([study]), atlas([clean.__class__(**vars(clean) | {"runs": kept(clean, 2, 5)})])
     norm = row(found, "norm: rms − ln")
     assert (norm.n, norm.left_out, norm.seeds) == (6, 2, 8) and norm.sd == row(others, "norm: rms − ln").sd
     alone = row(found, "ln + swiglu against ln + mlp")
     assert (alone.n, alone.left_out) == (8, 0)
-    never = made(tmp_path / "all", status=lambda levels, seed: "diverged" if levels["norm"] == "rms" else "done")
+    never = made(status=lambda levels, seed: "diverged" if levels["norm"] == "rms" else "done")
     lost = row(atlas([never]), "norm: rms − ln")
     assert (lost.n, lost.left_out) == (0, 8) and math.isnan(lost.sd) and math.isnan(lost.correlation)
 
@@ -84,20 +84,20 @@ def kept(study: Study, *left: int) -> pandas.DataFrame:
     return study.runs[~study.runs["seed"].isin(left)]
 
 
-def test_each_test_metric_has_rows_and_what_serves_others_none(tmp_path: Path) -> None:
-    study = made(tmp_path)
+def test_each_test_metric_has_rows_and_what_serves_others_none() -> None:
+    study = made()
     runs = study.runs.assign(**{"test/loss@128": study.runs["test/loss"] * 2, "test/odd": 1.0})
     found = atlas([Study(study.manifest, runs, study.curves, [])])
     assert set(found["metric"]) == {"test/loss", "test/loss@128"}
     assert row(found[found["metric"] == "test/loss@128"], "norm: rms − ln").sd == pytest.approx(
         2 * row(found[found["metric"] == "test/loss"], "norm: rms − ln").sd, rel=1e-5
     )
-    assert atlas([made(tmp_path / "tuning", tunes="x")]).empty and list(atlas([])) == COLUMNS
-    assert atlas([made(tmp_path / "one", seeds=[0])]).empty, "of one seed no SD is known"
+    assert atlas([made(tunes="x")]).empty and list(atlas([])) == COLUMNS
+    assert atlas([made(seeds=[0])]).empty, "of one seed no SD is known"
 
 
-def test_seeds_of_other_batches_do_not_pair(tmp_path: Path) -> None:
-    study = made(tmp_path, batches=lambda levels: levels["norm"], tasks={"f0": TASK})
+def test_seeds_of_other_batches_do_not_pair() -> None:
+    study = made(batches=lambda levels: levels["norm"], tasks={"f0": TASK})
     found = row(atlas([study]), "norm: rms − ln")
     values = study.runs.groupby(["norm", "seed"])["test/loss"].mean()
     spreads = [np.std(values[norm], ddof=1) for norm in ("rms", "ln")]
@@ -130,8 +130,8 @@ def taken(manifest: Manifest, table: pandas.DataFrame) -> float | None:
     return found and found.sd
 
 
-def test_the_nearest_row_is_taken_and_none_that_is_far(tmp_path: Path) -> None:
-    manifest = planned(tmp_path)
+def test_the_nearest_row_is_taken_and_none_that_is_far() -> None:
+    manifest = planned()
     other = {"factor": "ffn", "change": "ffn: glu − mlp"}
     assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2, "steps": 4000})) == 0.2, "the same change, if farther"
     assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2, "change": "norm: none − ln"})) == 0.2, "its factor"
@@ -145,12 +145,12 @@ def test_the_nearest_row_is_taken_and_none_that_is_far(tmp_path: Path) -> None:
     unlike += [{"steps": 8001}, {"steps": 79}, {"sd": math.nan}, {"sd": 0.0}, {"steps": math.nan}]
     for change in unlike:
         assert taken(manifest, rows(change)) is None, change
-    apart = planned(tmp_path / "apart", batches=lambda levels: str(levels["norm"]))
+    apart = planned(batches=lambda levels: str(levels["norm"]))
     assert taken(apart, rows({})) is None, "unpaired"
 
 
-def test_a_larger_contrast_is_noisier_and_averaging_is_not_counted_on(tmp_path: Path) -> None:
-    manifest = planned(tmp_path)
+def test_a_larger_contrast_is_noisier_and_averaging_is_not_counted_on() -> None:
+    manifest = planned()
     assert taken(manifest, rows({"squares": 1.0})) == pytest.approx(0.01 * math.sqrt(2))
     assert taken(manifest, rows({"squares": 4.0})) == 0.01
 
@@ -188,7 +188,7 @@ def lines(monkeypatch: pytest.MonkeyPatch, manifest: Manifest, table: pandas.Dat
     return noise_lines(manifest)
 
 
-def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(tmp_path, monkeypatch):
+def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(monkeypatch):
     def said(claim: dict[str, Any]) -> dict[str, Any]:
         return {"claim": claim, "written": "", "registered": True}
 
@@ -202,7 +202,7 @@ def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(tmp_pat
         "less": said({"less": sides}),
     }
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
-    manifest = planned(tmp_path, factors, seeds=range(6), claims=claims)
+    manifest = planned(factors, seeds=range(6), claims=claims)
     manifest = with_margin(manifest, 0.01)
     noise, needed = lines(monkeypatch, manifest, rows({}, {"factor": "ffn", "change": "ffn: glu − mlp", "sd": 0.02}))
     assert "0.010 to 0.020 (from 20 seeds of norm: rms − ln and ffn: glu − mlp at scale=tiny); 6 seeds" in noise
@@ -218,19 +218,19 @@ def with_margin(manifest: Manifest, margin: Any) -> Manifest:
     return Manifest(**vars(manifest) | {"margin": MarginEntry(value=margin)})
 
 
-def test_where_nothing_is_near_nothing_is_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = planned(tmp_path)
+def test_where_nothing_is_near_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = planned()
     assert lines(monkeypatch, manifest, rows()) == [] == lines(monkeypatch, manifest, rows({"task_kind": "mlm"}))
     (far,) = lines(monkeypatch, manifest, rows({"steps": 4000, "task": "chars", "scale": "4 layers of 64"}))
     assert "at 4 layers of 64, 0.12 M parameters × 4000 steps, on chars)" in far
-    (one,) = lines(monkeypatch, planned(tmp_path / "one", seeds=[0]), rows({}))
+    (one,) = lines(monkeypatch, planned(seeds=[0]), rows({}))
     assert "fewer than 3 seeds find nothing" in one
-    assert lines(monkeypatch, planned(tmp_path / "tuning", tunes="x"), rows({})) == []
+    assert lines(monkeypatch, planned(tunes="x"), rows({})) == []
     assert lines(monkeypatch, with_margin(manifest, "2 %"), rows({})) == lines(monkeypatch, manifest, rows({}))
 
 
-def test_looks_are_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
     sequence = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
-    (found,) = lines(monkeypatch, planned(tmp_path, seeds=range(5), sequential=sequence), rows({}))
+    (found,) = lines(monkeypatch, planned(seeds=range(5), sequential=sequence), rows({}))
     size = float(re.findall(r"effects of ([\d.]+)", found)[0])
     assert "; 20 seeds would find" in found and size == pytest.approx(findable(0.01, 20, 0.05 / 4), abs=5e-4)

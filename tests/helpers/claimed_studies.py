@@ -1,13 +1,12 @@
 """Studies with claims, of a grid of norm × ffn in which swiglu lowers the loss, and what a table says of one."""
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from fake_studies import Levels, fabricate
+from fake_studies import Levels, study_of
 
-from ablate.results.study import Study, load_study
+from ablate.results.study import Study
 
 NOISE = np.random.default_rng(20).normal(0, 0.004, (40, 12))
 FFN = ["mlp", "gelu", "silu", "glu", "reglu", "swiglu"]
@@ -25,10 +24,15 @@ def noisy(levels: Levels, seed: int) -> float:
     return float(2.0 - 0.05 * (levels.get("ffn") == "swiglu") + NOISE[seed].sum() + own)
 
 
-def made(folder: Path, claims: dict[str, Any], **kwargs: Any) -> Study:
-    """A study of norm × ffn with claims."""
-    kwargs = {"score": noisy, "seeds": range(8), "factors": {"norm": ["ln", "rms"], "ffn": FFN}} | kwargs
-    return load_study(folder, fabricate(folder, kwargs.pop("factors"), claims=claims, **kwargs))
+def made(
+    claims: dict[str, Any],
+    factors: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": FFN},  # noqa: B006
+    seeds: Sequence[int] = range(8),
+    score: Callable[[Levels, int], float] = noisy,
+    **more: Any,
+) -> Study:
+    """A study with claims."""
+    return study_of(factors, seeds, score, claims=claims, **more)
 
 
 def row(table: Any, name: str) -> Any:
@@ -43,6 +47,5 @@ def scores_of(study: Study, **levels: Any) -> np.ndarray:
     return np.asarray(runs.groupby("seed")["test/loss"].mean())
 
 
-NORMAL = "if differences are roughly normal"
 TRAINED = "supported among seeds that trained"  # of a loss: too many seeds may collapse to say more
 SIDES = [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]

@@ -2,15 +2,14 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, study_of
 from scipy import stats
 
 from ablate import evidence
-from ablate.results.study import Study, load_study
+from ablate.results.study import Study
 
 DESIGNS: dict[str, dict[str, list[Any]]] = {
     "2x2": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]},
@@ -26,10 +25,10 @@ class Design(NamedTuple):
     weights: np.ndarray
 
 
-def design_of(results: Path, name: str, n: int = 8) -> Design:
+def design_of(name: str, n: int = 8) -> Design:
     """The design of this name, with n seeds."""
     tasks = {"f0": TASK | {"yardsticks": {}}}  # scores are noise of any size: none is taken for a collapse
-    study = load_study(results, fabricate(results, DESIGNS[name], range(n), tasks=tasks))
+    study = study_of(DESIGNS[name], range(n), tasks=tasks)
     found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
     cells = [cell.id for cell in study.manifest.cells]
     return Design(study, np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells]))
