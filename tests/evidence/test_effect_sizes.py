@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
-from fake_studies import TASK, edit_json, study_of, with_manifest
+from claimed_studies import entry
+from fake_studies import TASK, Levels, always_done, edit_json, fabricate, study_of, with_manifest
 from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM
@@ -24,18 +24,17 @@ from ablate.results.study import Study, load_study
 from analysis.case import case_of
 from analysis.writing.tables import particulars_sheet
 
-GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-NOISE = np.random.default_rng(11).normal(0, 0.01, (40, 8))
+GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+NORM: dict[str, list[Any]] = {"norm": ["ln", "rms"]}
+NOISE = np.random.default_rng(3).normal(0, 0.01, (30, 9))
 
 
-def noisy(levels: dict[str, Any], seed: int) -> float:
-    place = [str(level) for level in levels.values()]
-    own = NOISE[seed, sum(map(len, place)) % 7]
-    return float(2 + NOISE[seed, 7] + own / 2 - 0.01 * ("swiglu" in place))
-
-
-def made(factors: dict[str, list[Any]], **options: Any) -> Study:
-    return study_of(factors, **options)
+def score(levels: Levels, seed: int) -> float:
+    """An effect of each factor, an interaction, noise that a seed shares and noise of each cell's own."""
+    one, two = (GRID[name].index(levels[name]) if name in levels else 0 for name in GRID)
+    size = {16: 1, 32: 3}[levels.get("train.batch_size", 16)]
+    own = NOISE[seed, one + 2 * two + size] * size
+    return float(2 - 0.02 * two + 0.005 * one + 0.008 * one * two + NOISE[seed, 8] + own)
 
 
 def of(study: Study, label: str, **how: Any) -> Any:
@@ -44,7 +43,7 @@ def of(study: Study, label: str, **how: Any) -> Any:
 
 
 def test_sizes_of_a_paired_effect_against_other_formulas() -> None:
-    study = study_of(GRID, seeds=range(9), score=noisy)
+    study = study_of(GRID, range(9), score)
     found, values = of(study, "ffn: swiglu − mlp"), evidence.scores(study).to_numpy()
     level, base = values[:, [1, 3]].mean(1), values[:, [0, 2]].mean(1)
     assert found.d_z == pytest.approx(stats.ttest_rel(level, base).statistic / 3)
@@ -56,13 +55,7 @@ def test_sizes_of_a_paired_effect_against_other_formulas() -> None:
 
 
 def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find() -> None:
-    factors = {"train.batch_size": [16, 32]}
-    study = study_of(
-        factors,
-        seeds=range(8),
-        score=lambda levels, seed: 2 + NOISE[seed, levels["train.batch_size"] // 16] * levels["train.batch_size"],
-        batches=str,
-    )
+    study = study_of({"train.batch_size": [16, 32]}, range(8), score, batches=str)
     found, values = of(study, "train.batch_size: 32 − 16"), evidence.scores(study).to_numpy().T
     expected = stats.ttest_ind(values[1], values[0], equal_var=False)
     error = found.mean / expected.statistic
@@ -73,33 +66,27 @@ def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find
 
 
 def test_superiority_ranks_diverged_runs_last_and_ties_count_half() -> None:
-    def score(levels: dict[str, Any], seed: int) -> float:
-        return 2.0 if levels["norm"] == "ln" else [1.0, 2.0, 3.0, 0.0][seed]
-
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return "diverged" if levels["norm"] == "rms" and seed == 3 else "done"
-
-    study = study_of({"norm": ["ln", "rms"]}, seeds=range(4), score=score, status=status)
-    found = of(study, "norm: rms − ln")
+    losses = {"ln": [2.0] * 4, "rms": [1.0, 2.0, 3.0, 0.0]}
+    lost = lambda levels, seed: "diverged" if (levels["norm"], seed) == ("rms", 3) else "done"  # noqa: E731
+    found = of(study_of(NORM, range(4), lambda levels, seed: losses[levels["norm"]][seed], lost), "norm: rms − ln")
     assert found.superiority == pytest.approx((1 + 0.5 + 0 + 0) / 4)
     assert found.verdict == "withheld" and math.isnan(found.smallest) and math.isnan(found.d_z)
     assert math.isnan(of(study_of(GRID), "norm × ffn").superiority), "no runs of one kind with another's"
 
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", str])
-def test_one_or_two_seeds_say_nothing_of_how_often_a_level_is_better(tmp_path: Path, batches: Any) -> None:
-    for n in (1, 2, 3):
-        study = study_of({"norm": ["ln", "rms"]}, seeds=range(n), batches=batches)
+def test_two_seeds_say_nothing_of_how_often_a_level_is_better(batches: Any) -> None:
+    for n in (2, 3):
+        study = study_of(NORM, range(n), batches=batches)
         assert math.isnan(of(study, "norm: rms − ln").superiority) == (n < 3)
-        sheet = particulars_sheet(case_of(study, tmp_path / str(n)))
+        sheet = particulars_sheet(case_of(study, Path()))
         assert sheet and ("P(A>B)" in sheet.head) == (n > 2) == any("P(A>B): how often" in note for note in sheet.notes)
 
 
 def test_runs_without_a_number_are_counted_by_effect() -> None:
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return {("rms", 1): "failed", ("ln", 2): "missing", ("ln", 3): "running"}.get((levels["norm"], seed), "done")
-
-    found = of(study_of({"norm": ["ln", "rms"]}, seeds=range(6), status=status), "norm: rms − ln")
+    ends = {("rms", 1): "failed", ("ln", 2): "missing", ("ln", 3): "running"}
+    study = study_of(NORM, range(6), status=lambda levels, seed: ends.get((levels["norm"], seed), "done"))
+    found = of(study, "norm: rms − ln")
     assert (found.failed, found.missing, found.n) == (1, 2, 3)
 
 
@@ -140,14 +127,13 @@ def test_the_metric_is_what_is_asked_for_or_each_tasks_own() -> None:
     manifest = two_tasks(endpoint="test/bpb").manifest
     assert set(evidence.endpoints(manifest).values()) == {"test/bpb"}
     # Runs of other programs log names without a split, and on splits of their own.
-    study = study_of({"norm": ["ln", "rms"]}, endpoint="eval_loss")
+    study = study_of(NORM, endpoint="eval_loss")
     assert evidence.endpoints(study.manifest) == {"c0": "eval_loss", "c1": "eval_loss"}
 
 
 def test_tasks_are_never_compared_with_each_other() -> None:
     factors = {"data": ["stdlib", "dates"]}
-    study = study_of(factors, seeds=range(5), tasks=TASKS, task=by_data, score=lambda levels, seed: 1.0 + seed)
-    (found,) = evidence.effects(study).itertuples()
+    (found,) = evidence.effects(study_of(factors, tasks=TASKS, task=by_data)).itertuples()
     assert found.verdict == "withheld" and "different tasks" in found.note
     assert found.metric == "test/accuracy, test/loss"
 
@@ -158,25 +144,8 @@ def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by() -> None
     assert list(evidence.effects(study)["verdict"]) == ["better", "better"]
 
 
-GRID_EFFECTS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-
-NOISE_EFFECTS = np.random.default_rng(3).normal(0, 0.01, (30, 9))
-
-
-def score(levels: dict[str, Any], seed: int) -> float:
-    """An effect of each factor, an interaction, noise that a seed shares and noise of each cell's own."""
-    one, two = (GRID_EFFECTS[name].index(levels[name]) if name in levels else 0 for name in GRID_EFFECTS)
-    size = {16: 1, 32: 3}[levels.get("train.batch_size", 16)]
-    own = NOISE_EFFECTS[seed, one + 2 * two + size] * size
-    return float(2 - 0.02 * two + 0.005 * one + 0.008 * one * two + NOISE_EFFECTS[seed, 8] + own)
-
-
-def made_effects(factors: dict[str, list[Any]], **options: Any) -> Study:
-    return study_of(factors, **({"score": score} | options))
-
-
 def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures() -> None:
-    study = made_effects(GRID_EFFECTS, seeds=range(9))
+    study = study_of(GRID, range(9), score)
     runs = study.runs.rename(columns={"test/loss": "loss"})
     reference = AnovaRM(runs, "loss", "seed", within=["norm", "ffn"]).fit().anova_table
     table = evidence.effects(study).query("family").set_index("factor")
@@ -198,10 +167,7 @@ def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds() -> N
         return "failed" if (levels["train.batch_size"], levels["ffn"], seed) == (32, "swiglu", 3) else "done"
 
     factors = {"train.batch_size": [16, 32], "ffn": ["mlp", "swiglu"]}
-    sizes = {16: "small", 32: "large"}
-    study = made_effects(
-        factors, seeds=range(8), status=status, batches=lambda levels: sizes[levels["train.batch_size"]]
-    )
+    study = study_of(factors, range(8), score, status, batches=lambda levels: str(levels["train.batch_size"]))
     # Compared, as reference= makes it, not a stratum.
     study = with_manifest(study, reference=study.manifest.reference | {"train.batch_size": 16})
     table = evidence.effects(study).set_index("factor")
@@ -210,14 +176,14 @@ def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds() -> N
     expected = stats.ttest_ind(large[~np.isnan(large)], base, equal_var=False)
     found = table.loc["train.batch_size"]
     assert not found["paired"] and found["n"] == 7 and found["p"] == pytest.approx(expected.pvalue)
-    assert table.loc["ffn", "paired"]
+    assert table.loc["ffn", "paired"] and table.loc["train.batch_size x ffn", "paired"]
 
 
 def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it() -> None:
     def status(levels: dict[str, Any], seed: int) -> str:
         return "missing" if (levels["norm"], levels["ffn"], seed) == ("rms", "mlp", 2) else "done"
 
-    study = made_effects(GRID_EFFECTS, seeds=range(7), status=status)
+    study = study_of(GRID, range(7), score, status)
     values = evidence.scores(study)
     whole = values.dropna().to_numpy()
     table = evidence.effects(study).set_index("label")
@@ -234,23 +200,16 @@ def test_differences_of_shares_end_at_one(unit: float, cut: bool) -> None:
     def share(levels: dict[str, Any], seed: int) -> float:
         return unit * ([0.9, 1.0, 0.1][seed] if levels["norm"] == "rms" else 0.02 * seed)
 
-    (found,) = evidence.effects(made_effects({"norm": ["ln", "rms"]}, score=share, tasks=tasks)).itertuples()
+    (found,) = evidence.effects(study_of(NORM, score=share, tasks=tasks)).itertuples()
     assert found.n == 3 and (found.high == 1) == cut and found.high <= unit * 3
     assert found.verdict == "undecided" and ("+1.000" in formatting.span(found.mean, found.low, found.high, 3)) == cut
-    frame = pandas.DataFrame([found])
-    assert (frame["low"] < frame["mean"]).all()
+    assert found.low < found.mean
 
 
-SEEDS = 8
-NOISE_RULE = np.random.default_rng(44).normal(0, 0.01, (SEEDS, 60))
+NOISE_RULE = np.random.default_rng(44).normal(0, 0.01, (8, 60))
 # What each level adds to a loss of 2; signs, and which of two levels is better, differ between factors.
 SHIFT = {"mlp": 0.0, "gelu": 0.001, "swiglu": -0.05, "ln": 0.0, "rms": 0.03, "none": 0.008, "pre": 0.0, "post": 0.012}
-DESIGNS = {
-    "grid": {"norm": ["ln", "rms"], "ffn": ["mlp", "gelu", "swiglu"]},
-    "one_at_a_time": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]},
-    "leave_one_out": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]},
-    "cumulative": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]},
-}
+DESIGNS = {"grid": NORM | {"ffn": ["mlp", "gelu", "swiglu"]}, "one_at_a_time": GRID | {"residual": ["pre", "post"]}}
 
 
 def loss(levels: dict[str, Any], seed: int) -> float:
@@ -259,9 +218,8 @@ def loss(levels: dict[str, Any], seed: int) -> float:
     return float(2 + sum(SHIFT[level] for level in levels.values()) + NOISE_RULE[seed, place])
 
 
-def made_rule(design: str = "grid", factors: dict[str, list[Any]] | None = None, **options: Any) -> Study:
-    options = {"score": loss, "seeds": range(SEEDS)} | options
-    return study_of(factors or DESIGNS[design], design=design, **options)
+def made_rule(design: str = "grid", score: Any = loss, status: Any = always_done) -> Study:
+    return study_of(DESIGNS[design], range(8), score, status, design=design)
 
 
 def by_label(study: Study) -> dict[str, np.ndarray]:
@@ -299,10 +257,8 @@ def test_a_cell_against_the_reference_is_the_cell_minus_the_reference() -> None:
 def test_the_family_counts_rows_that_have_no_p() -> None:
     """A diverged run leaves one of three comparisons without a number: the others keep their 0.05/3."""
 
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return "diverged" if levels["residual"] == "post" and seed == 0 else "done"
-
-    study = made_rule("one_at_a_time", status=status)
+    lost = lambda levels, seed: "diverged" if (levels["residual"], seed) == ("post", 0) else "done"  # noqa: E731
+    study = made_rule("one_at_a_time", status=lost)
     losses, table = by_label(study), evidence.effects(study)
     assert table["family"].all() and list(table["p"].isna()) == [False, False, True]
     assert table["alpha"].to_numpy() == pytest.approx([0.05 / 3] * 3)
@@ -318,13 +274,11 @@ def test_the_family_counts_rows_that_have_no_p() -> None:
 def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom() -> None:
     """Two effects over 8 seeds and one, of more spread, over 3: √(Σ (n − 1) sd² / Σ (n − 1))."""
 
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return "failed" if levels["residual"] == "post" and seed > 2 else "done"
-
-    def score(levels: dict[str, Any], seed: int) -> float:
+    def wider(levels: Levels, seed: int) -> float:
         return loss(levels, seed) + (levels["residual"] == "post") * (0.1, -0.2, 0.1, 0, 0, 0, 0, 0)[seed]
 
-    study = made_rule("one_at_a_time", status=status, score=score)
+    lost = lambda levels, seed: "failed" if levels["residual"] == "post" and seed > 2 else "done"  # noqa: E731
+    study = made_rule("one_at_a_time", wider, lost)
     reference, *changed = by_label(study).values()
     squares = [(np.nanvar(cell - reference, ddof=1), np.isfinite(cell).sum() - 1) for cell in changed]
     assert [n for _, n in squares] == [7, 7, 2]
@@ -365,22 +319,6 @@ def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool
             assert (row.low, row.high) == pytest.approx(student(differences[row.label], 0.05 * rejected / 5))
 
 
-def claimed(lost: dict[str, int], level: Any, reference: Any) -> Any:
-    """A claim about sides that lost some runs, as `claims` has it."""
-    sides = [{"ffn": level}, {"ffn": reference}]
-    entry = {"claim": {"less": sides}, "written": "2025-01-02T00:00:00+00:00", "registered": True, "earlier": []}
-
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return "diverged" if seed < lost.get(levels["ffn"], 0) else "done"
-
-    def score(levels: dict[str, Any], seed: int) -> float:
-        return float(2 - 0.2 * (levels["ffn"] == "mlp") + NOISE_RULE[seed, len(levels["ffn"])])
-
-    study = made_rule("grid", {"ffn": ["mlp", "gelu", "silu"]}, claims={"claim": entry}, status=status, score=score)
-    (row,) = evidence.claims(study).itertuples()
-    return row
-
-
 @pytest.mark.parametrize(
     ("lost", "uneven"),
     [
@@ -391,14 +329,18 @@ def claimed(lost: dict[str, int], level: Any, reference: Any) -> Any:
     ],
 )
 def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, uneven):
-    row = claimed(lost, "mlp", ["gelu", "silu"])
+    claims = {"lower": entry({"less": [{"ffn": "mlp"}, {"ffn": ["gelu", "silu"]}]})}
+    status = lambda levels, seed: "diverged" if seed < lost.get(levels["ffn"], 0) else "done"  # noqa: E731
+    better = lambda levels, seed: score(levels, seed) - 0.2 * (levels["ffn"] == "mlp")  # noqa: E731
+    study = study_of({"ffn": ["mlp", "gelu", "silu"]}, range(8), better, status, claims=claims)
+    (row,) = evidence.claims(study).itertuples()
     assert (row.diverged, row.diverged_reference) == (lost.get("mlp", 0), sum(lost.values()) - lost.get("mlp", 0))
     assert math.isnan(row.low) == uneven
     assert row.verdict == ("undecided" if uneven else "supported")
 
 
 def test_a_crossing_whose_cells_are_not_all_there_is_left_out() -> None:
-    whole = made_rule(factors={"norm": ["ln", "rms"], "optim.warmup": [0, 40]}, score=lambda v, s: NOISE_RULE[s, 0])
+    whole = study_of(NORM | {"optim.warmup": [0, 40]})
     crossed = [each for each in evidence.contrasts(whole.manifest) if "optim.warmup" in each.factor]
     assert crossed and all(each.weights for each in crossed)
     torn = replace(whole.manifest, cells=whole.manifest.cells[:-1])
@@ -433,11 +375,11 @@ def test_seconds_of_a_shared_machine_are_not_judged() -> None:
 
 def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path) -> None:
     """Nor those of a run that was continued, in the sitting of its partners."""
-    for name, change in {"day": {"sitting": "another day"}, "resumed": {"resumed": 1}}.items():
-        folder = tmp_path / name
-        path = timed().runs.query("seed == 3")["path"].iloc[0]
-        edit_json(Run(folder, path).result_file, lambda told, change=change: told.update(change))
-        study = load_study(folder, "fabricated")
+    fabricate(tmp_path, FACTORS, range(5), timing="isolated")
+    file = Run(tmp_path, timed().runs.query("seed == 3")["path"].iloc[0]).result_file
+    for change in ({"sitting": "another day"}, {"sitting": "here", "resumed": 1}):
+        edit_json(file, lambda told, change=change: told.update(change))
+        study = load_study(tmp_path, "fabricated")
         [note] = study.notes
         assert "1 seed (3)" in note and "speed" in note and evidence.speed(study)["n"].tolist() == [4]
         assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
@@ -458,13 +400,11 @@ def test_claims_about_speed_need_runs_that_are_timed() -> None:
     longer = {"faster": parse(Claim, said["faster"] | {"metric": f"{METRIC}@32"})}
     [length] = metric_problems(longer, [{"loss": "min"}], [32], timed=True)
     assert f"{METRIC}@32" in length.message, "no step is timed at another length"
-    entry = {"claim": said["faster"], "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    [row] = evidence.claims(timed(claims={"faster": entry})).itertuples()
+    [row] = evidence.claims(timed(claims={"faster": entry(said["faster"])})).itertuples()
     assert row.verdict == "supported" and "mlp is 0.001997 [0.001985, 0.002009] s faster than swiglu (" in row.sentence
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [("test/loss", "worse"), (METRIC, "descriptive")])
 def test_speed_is_judged_unless_claims_judge_it(metric: str, verdict: str) -> None:
     claim = {"less": [{"ffn": "mlp"}, {"ffn": "swiglu"}], "metric": metric}
-    entry = {"claim": claim, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-    assert [*evidence.speed(timed(claims={"lower": entry}))["verdict"]] == [verdict]
+    assert [*evidence.speed(timed(claims={"lower": entry(claim)}))["verdict"]] == [verdict]

@@ -2,13 +2,15 @@
 
 import math
 import re
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, Levels, fabricate, plain_score, study_of
+from claimed_studies import entry
+from fake_studies import TASK, Levels, plain_score, study_of
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
@@ -18,16 +20,15 @@ from ablate.evidence.contrasts import contrasts
 from ablate.evidence.noise_atlas import COLUMNS, atlas, expected, noise_lines, read_atlas, usable
 from ablate.evidence.noise_floor import seeds_to_bound
 from ablate.evidence.statistics import bounded, findable
-from ablate.results.records import Manifest, MarginEntry
-from ablate.results.study import Study, load_study
+from ablate.results.records import Manifest
+from ablate.results.study import Study
 from analysis.sources import recorded_study
 
 FACTORS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
-def made(**options: Any) -> Study:
-    options = {"factors": FACTORS, "seeds": range(8)} | options
-    return study_of(options.pop("factors"), **options)
+def made(seeds: Sequence[int] = range(8), **options: Any) -> Study:
+    return study_of(FACTORS, seeds, **options)
 
 
 def row(table: pandas.DataFrame, change: str) -> Any:
@@ -68,8 +69,9 @@ def test_runs_that_diverged_or_collapsed_are_left_out_and_counted() -> None:
     def status(levels: Levels, seed: int) -> str:
         return "diverged" if seed == 5 and levels == {"norm": "rms", "ffn": "mlp"} else "done"
 
-    study, clean = made(score=score, status=status), made()
-    found, others = atlas([study]), atlas([clean.__class__(**vars(clean) | {"runs": kept(clean, 2, 5)})])
+    clean = made()
+    kept = clean.runs[~clean.runs["seed"].isin([2, 5])]
+    found, others = atlas([made(score=score, status=status)]), atlas([replace(clean, runs=kept)])
     norm = row(found, "norm: rms − ln")
     assert (norm.n, norm.left_out, norm.seeds) == (6, 2, 8) and norm.sd == row(others, "norm: rms − ln").sd
     alone = row(found, "ln + swiglu against ln + mlp")
@@ -79,19 +81,13 @@ def test_runs_that_diverged_or_collapsed_are_left_out_and_counted() -> None:
     assert (lost.n, lost.left_out) == (0, 8) and math.isnan(lost.sd) and math.isnan(lost.correlation)
 
 
-def kept(study: Study, *left: int) -> pandas.DataFrame:
-    """The runs of a study without those of some seeds."""
-    return study.runs[~study.runs["seed"].isin(left)]
-
-
 def test_each_test_metric_has_rows_and_what_serves_others_none() -> None:
     study = made()
-    runs = study.runs.assign(**{"test/loss@128": study.runs["test/loss"] * 2, "test/odd": 1.0})
-    found = atlas([Study(study.manifest, runs, study.curves, [])])
-    assert set(found["metric"]) == {"test/loss", "test/loss@128"}
-    assert row(found[found["metric"] == "test/loss@128"], "norm: rms − ln").sd == pytest.approx(
-        2 * row(found[found["metric"] == "test/loss"], "norm: rms − ln").sd, rel=1e-5
-    )
+    study.runs["test/loss@128"], study.runs["test/odd"] = 2 * study.runs["test/loss"], 1.0
+    found = dict(iter(atlas([study]).groupby("metric")))
+    assert set(found) == {"test/loss", "test/loss@128"}
+    sd, doubled = (row(table, "norm: rms − ln").sd for table in found.values())
+    assert doubled == pytest.approx(2 * sd, rel=1e-5)
     assert atlas([made(tunes="x")]).empty and list(atlas([])) == COLUMNS
     assert atlas([made(seeds=[0])]).empty, "of one seed no SD is known"
 
@@ -118,10 +114,9 @@ def rows(*changes: dict[str, Any]) -> pandas.DataFrame:
     return pandas.DataFrame([ROW | each for each in changes], columns=COLUMNS)
 
 
-def planned(folder: Path, factors: dict[str, list[Any]] | None = None, **options: Any) -> Manifest:
+def planned(factors: dict[str, list[Any]] | None = None, **options: Any) -> Manifest:
     """The manifest of a study before it is trained; one factor at a time."""
-    name = fabricate(folder, factors or {"norm": ["ln", "rms"]}, design="one_at_a_time", **options)
-    return load_study(folder, name).manifest
+    return study_of(factors or {"norm": ["ln", "rms"]}, design="one_at_a_time", **options).manifest
 
 
 def taken(manifest: Manifest, table: pandas.DataFrame) -> float | None:
@@ -189,21 +184,17 @@ def lines(monkeypatch: pytest.MonkeyPatch, manifest: Manifest, table: pandas.Dat
 
 
 def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(monkeypatch):
-    def said(claim: dict[str, Any]) -> dict[str, Any]:
-        return {"claim": claim, "written": "", "registered": True}
-
     sides = [{"norm": "rms"}, {"norm": "ln"}]
     claims = {
-        "as_good": said({"equivalent": sides, "margin": 0.02}),
-        "no_worse": said({"not_greater": sides, "margin": 0.02}),
-        "by_loss": said({"not_less": sides, "margin": 0.02, "metric": "test/loss"}),
-        "in_steps": said({"equivalent": sides, "margin": "2 %"}),
-        "longer": said({"equivalent": sides, "margin": 0.02, "metric": ["test/loss@128", "test/loss@64"]}),
-        "less": said({"less": sides}),
+        "as_good": entry({"equivalent": sides, "margin": 0.02}),
+        "no_worse": entry({"not_greater": sides, "margin": 0.02}),
+        "by_loss": entry({"not_less": sides, "margin": 0.02, "metric": "test/loss"}),
+        "in_steps": entry({"equivalent": sides, "margin": "2 %"}),
+        "longer": entry({"equivalent": sides, "margin": 0.02, "metric": ["test/loss@128", "test/loss@64"]}),
+        "less": entry({"less": sides}),
     }
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
-    manifest = planned(factors, seeds=range(6), claims=claims)
-    manifest = with_margin(manifest, 0.01)
+    manifest = planned(factors, seeds=range(6), claims=claims, margin={"value": 0.01})
     noise, needed = lines(monkeypatch, manifest, rows({}, {"factor": "ffn", "change": "ffn: glu − mlp", "sd": 0.02}))
     assert "0.010 to 0.020 (from 20 seeds of norm: rms − ln and ffn: glu − mlp at scale=tiny); 6 seeds" in noise
     found = [float(number) for number in re.findall(r"[\d.]+", noise.partition("effects of")[2])]
@@ -214,10 +205,6 @@ def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(monkeyp
     assert "in_steps" not in needed and "longer" not in needed and "less" not in needed
 
 
-def with_margin(manifest: Manifest, margin: Any) -> Manifest:
-    return Manifest(**vars(manifest) | {"margin": MarginEntry(value=margin)})
-
-
 def test_where_nothing_is_near_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = planned()
     assert lines(monkeypatch, manifest, rows()) == [] == lines(monkeypatch, manifest, rows({"task_kind": "mlm"}))
@@ -226,7 +213,8 @@ def test_where_nothing_is_near_nothing_is_guessed(monkeypatch: pytest.MonkeyPatc
     (one,) = lines(monkeypatch, planned(seeds=[0]), rows({}))
     assert "fewer than 3 seeds find nothing" in one
     assert lines(monkeypatch, planned(tunes="x"), rows({})) == []
-    assert lines(monkeypatch, with_margin(manifest, "2 %"), rows({})) == lines(monkeypatch, manifest, rows({}))
+    steps = planned(margin={"value": "2 %"})
+    assert lines(monkeypatch, steps, rows({})) == lines(monkeypatch, manifest, rows({}))
 
 
 def test_looks_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,13 @@ def design_of(name: str, n: int = 8) -> Design:
     """The design of this name, with n seeds."""
     tasks = {"f0": TASK | {"yardsticks": {}}}  # scores are noise of any size: none is taken for a collapse
     study = study_of(DESIGNS[name], range(n), tasks=tasks)
+    return Design(study, weights_of(study))
+
+
+def weights_of(study: Study) -> np.ndarray:
+    """Weights (cells, rows) of the family of a study."""
     found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
-    cells = [cell.id for cell in study.manifest.cells]
-    return Design(study, np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells]))
+    return np.array([[each.weights.get(cell.id, 0.0) for each in found] for cell in study.manifest.cells])
 
 
 def with_scores(study: Study, scores: np.ndarray, **manifest: Any) -> Study:
@@ -56,13 +60,7 @@ def paired_intervals(differences: np.ndarray, alpha: float) -> tuple[np.ndarray,
     return differences.mean(1) - half, differences.mean(1) + half
 
 
-def welch_intervals(one: np.ndarray, other: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends (studies) of Welch's intervals of mean(one) − mean(other), each (studies, runs)."""
-    squared = [side.var(1, ddof=1) / side.shape[1] for side in (one, other)]
-    below = sum(s**2 / (side.shape[1] - 1) for s, side in zip(squared, (one, other), strict=True))
-    half = stats.t.isf(alpha / 2, sum(squared) ** 2 / below) * np.sqrt(sum(squared))
-    middle = one.mean(1) - other.mean(1)
-    return middle - half, middle + half
+
 
 
 def verdicts(low: np.ndarray, high: np.ndarray, n: int, margin: float = math.nan) -> np.ndarray:
