@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from claimed_studies import entry
-from fake_studies import TASK, Levels, always_done, edit_json, fabricate, study_of, with_manifest
+from fake_studies import TASK, Levels, always_done, edit_json, fabricate, plain_score, study_of, with_manifest
 from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM
@@ -162,12 +162,9 @@ def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures() -> 
 
 def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds() -> None:
     """Cells that share batches pair within their side; a lost run takes its seed out of that side."""
-
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return "failed" if (levels["train.batch_size"], levels["ffn"], seed) == (32, "swiglu", 3) else "done"
-
     factors = {"train.batch_size": [16, 32], "ffn": ["mlp", "swiglu"]}
-    study = study_of(factors, range(8), score, status, batches=lambda levels: str(levels["train.batch_size"]))
+    lost = lambda levels, seed: "failed" if (*levels.values(), seed) == (32, "swiglu", 3) else "done"  # noqa: E731
+    study = study_of(factors, range(8), score, lost, batches=lambda levels: str(levels["train.batch_size"]))
     # Compared, as reference= makes it, not a stratum.
     study = with_manifest(study, reference=study.manifest.reference | {"train.batch_size": 16})
     table = evidence.effects(study).set_index("factor")
@@ -180,12 +177,9 @@ def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds() -> N
 
 
 def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it() -> None:
-    def status(levels: dict[str, Any], seed: int) -> str:
-        return "missing" if (levels["norm"], levels["ffn"], seed) == ("rms", "mlp", 2) else "done"
-
-    study = study_of(GRID, range(7), score, status)
-    values = evidence.scores(study)
-    whole = values.dropna().to_numpy()
+    lost = lambda levels, seed: "missing" if (*levels.values(), seed) == ("rms", "mlp", 2) else "done"  # noqa: E731
+    study = study_of(GRID, range(7), score, lost)
+    whole = evidence.scores(study).dropna().to_numpy()
     table = evidence.effects(study).set_index("label")
     expected = stats.ttest_rel(whole[:, [1, 3]].mean(1), whole[:, [0, 2]].mean(1))
     found = table.loc["ffn: swiglu − mlp"]
@@ -208,8 +202,8 @@ def test_differences_of_shares_end_at_one(unit: float, cut: bool) -> None:
 
 NOISE_RULE = np.random.default_rng(44).normal(0, 0.01, (8, 60))
 # What each level adds to a loss of 2; signs, and which of two levels is better, differ between factors.
-SHIFT = {"mlp": 0.0, "gelu": 0.001, "swiglu": -0.05, "ln": 0.0, "rms": 0.03, "none": 0.008, "pre": 0.0, "post": 0.012}
-DESIGNS = {"grid": NORM | {"ffn": ["mlp", "gelu", "swiglu"]}, "one_at_a_time": GRID | {"residual": ["pre", "post"]}}
+SHIFT = {"mlp": 0.0, "gelu": 0.001, "swiglu": -0.05, "ln": 0.0, "rms": 0.03, "pre": 0.0, "post": 0.012}
+WIDE = NORM | {"ffn": ["mlp", "gelu", "swiglu"]}
 
 
 def loss(levels: dict[str, Any], seed: int) -> float:
@@ -218,26 +212,22 @@ def loss(levels: dict[str, Any], seed: int) -> float:
     return float(2 + sum(SHIFT[level] for level in levels.values()) + NOISE_RULE[seed, place])
 
 
-def made_rule(design: str = "grid", score: Any = loss, status: Any = always_done) -> Study:
-    return study_of(DESIGNS[design], range(8), score, status, design=design)
+def one_at_a_time(score: Any = loss, status: Any = always_done) -> Study:
+    return study_of(GRID | {"residual": ["pre", "post"]}, range(8), score, status, design="one_at_a_time")
 
 
-def by_label(study: Study) -> dict[str, np.ndarray]:
-    """The losses of each cell by seed, under its label."""
-    labels = {cell.id: cell.label for cell in study.manifest.cells}
-    runs = study.runs.sort_values("seed")
-    return {label: runs[runs["cell"] == cell]["test/loss"].to_numpy() for cell, label in labels.items()}
+def by_label(study: Study) -> Any:
+    """The losses of each cell by seed, under its label; the reference first."""
+    labels = [cell.label for cell in study.manifest.cells]
+    return study.runs.pivot(index="seed", columns="label", values="test/loss")[labels]
 
 
-def student(differences: np.ndarray, alpha: float) -> tuple[float, float]:
-    """The 1 − alpha interval of a mean, by Student's t."""
-    n = len(differences)
-    half = stats.t.ppf(1 - alpha / 2, n - 1) * differences.std(ddof=1) / math.sqrt(n)
-    return differences.mean() - half, differences.mean() + half
+def student(differences: Any, alpha: float) -> tuple[float, float]:
+    return tuple(stats.ttest_1samp(differences, 0).confidence_interval(1 - alpha))
 
 
 def test_a_cell_against_the_reference_is_the_cell_minus_the_reference() -> None:
-    study = made_rule()
+    study = study_of(WIDE, range(8), loss)
     losses, table = by_label(study), evidence.effects(study)
     cells = table[table["kind"] == "cell"]
     assert len(cells) == 5
@@ -248,23 +238,21 @@ def test_a_cell_against_the_reference_is_the_cell_minus_the_reference() -> None:
         assert (row.low, row.high) == pytest.approx(student(difference, row.alpha))
         assert (row.lower, row.higher) == ((difference < 0).sum(), (difference > 0).sum())
         assert row.d_z == pytest.approx(difference.mean() / difference.std(ddof=1))
-    assert {"better", "worse"} <= {verdict.split()[-1] for verdict in cells["verdict"]}
-    for row in cells.itertuples():
         if row.low > 0 or row.high < 0:
             assert row.verdict.endswith("better" if row.mean < 0 else "worse")
+    assert {"better", "worse"} <= {verdict.split()[-1] for verdict in cells["verdict"]}
 
 
 def test_the_family_counts_rows_that_have_no_p() -> None:
     """A diverged run leaves one of three comparisons without a number: the others keep their 0.05/3."""
-
     lost = lambda levels, seed: "diverged" if (levels["residual"], seed) == ("post", 0) else "done"  # noqa: E731
-    study = made_rule("one_at_a_time", status=lost)
+    study = one_at_a_time(status=lost)
     losses, table = by_label(study), evidence.effects(study)
     assert table["family"].all() and list(table["p"].isna()) == [False, False, True]
     assert table["alpha"].to_numpy() == pytest.approx([0.05 / 3] * 3)
-    for row, cell in zip(list(table.itertuples())[:2], ("norm=rms", "ffn=swiglu"), strict=True):
-        label = next(label for label in losses if cell.partition("=")[2] in label)
-        difference = losses[label] - next(iter(losses.values()))
+    for row in list(table.itertuples())[:2]:
+        (label,) = (label for label in losses if row.level in label.split(" + "))
+        difference = losses[label] - losses["ln + mlp + pre"]
         assert row.p == pytest.approx(stats.ttest_1samp(difference, 0).pvalue)
         assert (row.low, row.high) == pytest.approx(student(difference, 0.05 / 3))
     least = table["p"].idxmin()
@@ -278,8 +266,8 @@ def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom() -> None:
         return loss(levels, seed) + (levels["residual"] == "post") * (0.1, -0.2, 0.1, 0, 0, 0, 0, 0)[seed]
 
     lost = lambda levels, seed: "failed" if levels["residual"] == "post" and seed > 2 else "done"  # noqa: E731
-    study = made_rule("one_at_a_time", wider, lost)
-    reference, *changed = by_label(study).values()
+    study = one_at_a_time(wider, lost)
+    reference, *changed = by_label(study).to_numpy().T
     squares = [(np.nanvar(cell - reference, ddof=1), np.isfinite(cell).sum() - 1) for cell in changed]
     assert [n for _, n in squares] == [7, 7, 2]
     (noise,) = evidence.noise(evidence.effects(study))
@@ -291,22 +279,15 @@ def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom() -> None:
 @pytest.mark.parametrize("lost", [False, True])
 def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool) -> None:
     """Level 1 − 0.05·R/k of k rows, R of them with p ≤ 0.05 after Benjamini & Hochberg; rows without a p count in k."""
-
-    def status(levels: dict[str, Any], seed: int) -> str:
-        here = levels == {"norm": "rms", "ffn": "gelu"}
-        return "diverged" if lost and here and seed == 0 else "done"
-
-    study = made_rule(status=status)
+    ends = {("rms", "gelu", 0): "diverged"} if lost else {}
+    study = study_of(WIDE, range(8), loss, lambda levels, seed: ends.get((*levels.values(), seed), "done"))
     losses, table = by_label(study), evidence.effects(study)
     cells = table[table["kind"] == "cell"]
     assert len(cells) == 5 and not cells["family"].any() and cells["p"].isna().sum() == lost
     differences = {row.label: losses[row.level] - losses[row.reference] for row in cells.itertuples()}
     p = np.array([stats.ttest_1samp(each, 0).pvalue for each in differences.values()])
     p[cells["p"].isna().to_numpy()] = 1.0
-    order = np.argsort(p)
-    ranked = 5 * p[order] / np.arange(1, 6)
-    adjusted = np.empty(5)
-    adjusted[order] = np.minimum.accumulate(ranked[::-1])[::-1]
+    adjusted = stats.false_discovery_control(p)
     rejected = int((adjusted <= 0.05).sum())
     assert 1 < rejected < 5, "neither all nor none, or the level would show nothing"
     known = cells["p"].notna().to_numpy()
@@ -331,7 +312,7 @@ def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool
 def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, uneven):
     claims = {"lower": entry({"less": [{"ffn": "mlp"}, {"ffn": ["gelu", "silu"]}]})}
     status = lambda levels, seed: "diverged" if seed < lost.get(levels["ffn"], 0) else "done"  # noqa: E731
-    better = lambda levels, seed: score(levels, seed) - 0.2 * (levels["ffn"] == "mlp")  # noqa: E731
+    better = lambda levels, seed: plain_score(levels, seed) - 0.2 * (levels["ffn"] == "mlp")  # noqa: E731
     study = study_of({"ffn": ["mlp", "gelu", "silu"]}, range(8), better, status, claims=claims)
     (row,) = evidence.claims(study).itertuples()
     assert (row.diverged, row.diverged_reference) == (lost.get("mlp", 0), sum(lost.values()) - lost.get("mlp", 0))

@@ -80,12 +80,11 @@ def test_status_in_an_encoding_that_lacks_our_characters(tmp_path: Path) -> None
     assert b"\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize("way", ["all", "both full"])
-def test_status_that_nobody_reads(way: str, tmp_path: Path) -> None:
-    fabricate(tmp_path / "results", {"norm": ["ln", "rms"]})
-    done = under(WAYS[way], "ablate", "status", cwd=tmp_path)
-    assert done.returncode == 0 and b"Traceback" not in done.stderr and b"Exception" not in done.stderr, done.stderr
-    assert under(WAYS[way], "ablate", "status", "none", cwd=tmp_path).returncode == 2
+@pytest.mark.parametrize(("way", "words", "code"), [("all", [], 0), ("both full", [], 0), ("both full", ["none"], 2)])
+def test_status_that_nobody_reads(way: str, words: list[str], code: int, tmp_path: Path) -> None:
+    fabricate(tmp_path / "results", {"norm": ["ln"]})
+    done = under(WAYS[way], "ablate", "status", *words, cwd=tmp_path)
+    assert done.returncode == code and b"Traceback" not in done.stderr and b"Exception" not in done.stderr, done.stderr
 
 
 NOBODY = """
@@ -100,8 +99,8 @@ main()
 def test_training_does_not_depend_on_who_listens(small: list[str], tmp_path: Path) -> None:
     """With all standard streams closed, as Python begins then."""
     (tmp_path / "nobody.py").write_text(NOBODY)
-    done = run_module("nobody", "-m", "norm=ln,rms", *small, "seeds=1", "train.parallel=1", cwd=tmp_path)
-    assert done.returncode == 0 and statuses(tmp_path) == ["done"] * 2
+    done = run_module("nobody", "-m", "norm=ln", *small, "seeds=1", "train.parallel=1", cwd=tmp_path)
+    assert done.returncode == 0 and statuses(tmp_path) == ["done"]
 
 
 def statuses(folder: Path) -> list[str]:

@@ -39,11 +39,11 @@ def row(table: Any, name: str) -> Any:
     return table.set_index("name").loc[name]
 
 
-def scores_of(study: Study, **levels: Any) -> np.ndarray:
+def scores_of(study: Study, **levels: list[Any]) -> np.ndarray:
     """Mean over the cells with these levels, by seed."""
     runs = study.runs
-    for name, level in levels.items():
-        runs = runs[runs[name] == level]
+    for name, among in levels.items():
+        runs = runs[runs[name].isin(among)]
     return np.asarray(runs.groupby("seed")["test/loss"].mean())
 
 

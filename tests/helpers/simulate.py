@@ -60,9 +60,6 @@ def paired_intervals(differences: np.ndarray, alpha: float) -> tuple[np.ndarray,
     return differences.mean(1) - half, differences.mean(1) + half
 
 
-
-
-
 def verdicts(low: np.ndarray, high: np.ndarray, n: int, margin: float = math.nan) -> np.ndarray:
     """The words of intervals of a loss."""
     inside = (low > -margin) & (high < margin) & (n >= 5)
