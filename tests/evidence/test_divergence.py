@@ -70,11 +70,8 @@ def test_a_variant_that_diverges_more_is_found_and_counted() -> None:
     assert table.loc["ffn: swiglu − mlp", "verdict"] == "undecided"
     assert not table["kind"].eq("interaction").any()
     assert "ln + swiglu against ln + mlp" in table.index  # the reference lost one
-
-
-def test_nothing_diverged_has_no_rows() -> None:
-    table = evidence.divergence(made(set(), 3))
-    assert table.empty and {"p", "p_holm", "verdict", "diverged_reference"} <= set(table)
+    none = evidence.divergence(made(set(), 3))
+    assert none.empty and {"p", "p_holm", "verdict", "diverged_reference"} <= set(none)
 
 
 def test_other_batches_are_no_pairs() -> None:
@@ -228,14 +225,12 @@ def test_unpaired_sides_and_several_looks() -> None:
     alone = row(study(12, 12, batches=lambda levels: levels["norm"]))
     one, other = clopper_pearson(12, 12, 0.05 / 4), clopper_pearson(1, 12, 0.05 / 4)
     assert not alone.paired and (alone.low, alone.high) == pytest.approx((one[0] - other[1], one[1] - other[0]))
-    looks = {"looks": [5, 8, 12, 20], "at": 12, "max": 20}
-    auto = row(study(12, 12, sequential=looks))
+    auto = row(study(12, 12, sequential={"looks": [5, 8, 12, 20], "at": 12, "max": 20}))
     assert (auto.low, auto.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05 / 4))
 
 
 def test_within_a_margin_all_seeds_count() -> None:
-    margin = {"value": 0.5, "written": "2026-01-01", "registered": True, "earlier": []}
-    found = row(study(1, 20, margin=margin))
+    found = row(study(1, 20, margin={"value": 0.5, "registered": True}))
     assert (found.low, found.high) == pytest.approx(exact_interval(pair(0, 0, 20), 0.05))
     assert found.high < 0.5 and found.verdict == "equivalent"
 

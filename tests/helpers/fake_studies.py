@@ -51,16 +51,6 @@ def always_done(levels: Levels, seed: int) -> str:
     return "done"
 
 
-def one_batch(levels: Levels) -> str:
-    """Every cell sees the same batches."""
-    return "b0"
-
-
-def one_task(levels: Levels) -> str:
-    """Every cell has the first task."""
-    return "f0"
-
-
 def fabricate(
     results: Path,
     factors: dict[str, list[Any]],
@@ -106,8 +96,8 @@ def study_of(
     for planned, cell, final, ending in _ends(told, score, status):
         result = _result(told, planned, cell, final, ending)
         read = parse(Result, result) if result else None
-        owner = {"cell": cell["id"], "label": cell["label"], "seed": planned["seed"], "path": planned["path"]}
-        rows.append(owner | run_row(cells[cell["id"]], read, None) | speed_of(manifest, read))
+        row = planned | {"label": cell["label"]} | run_row(cells[cell["id"]], read, None)
+        rows.append(row | speed_of(manifest, read))
     runs, notes = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *factors]
     runs = runs[order + [name for name in runs if name not in order]]
@@ -117,8 +107,8 @@ def study_of(
 def _told(
     factors: dict[str, list[Any]],
     seeds: Sequence[int],
-    batches: Callable[[Levels], str] = one_batch,
-    task: Callable[[Levels], str] = one_task,
+    batches: Callable[[Levels], str] = lambda levels: "b0",
+    task: Callable[[Levels], str] = lambda levels: "f0",
     study: str = "fabricated",
     design: str = "grid",
     **manifest: Any,
@@ -175,8 +165,7 @@ def _ends(
 
 
 def _metric(told: dict[str, Any], cell: dict[str, Any]) -> str:
-    tasks = told["tasks"]
-    return str(next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"])))
+    return str(next(iter(told["tasks"].get(cell["task"], next(iter(told["tasks"].values())))["metrics"])))
 
 
 def _result(

@@ -1,11 +1,11 @@
 """What Python calls: keywords as words, a study planned and run, who is told about it, and what a notebook shows."""
 
-import contextlib
 import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas
@@ -23,41 +23,24 @@ from ablate.python import words_of
 from ablate.python.shown import Study, html_table
 
 
-class Listener:
-    """A reporter that remembers."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-
-    def remark(self, text: str) -> None:
-        self.events.append(text)
-
-    @contextlib.contextmanager
-    def training(self, plan):
-        self.events.append(f"{len(plan.todo)} to train")
-        yield
-        self.events.append("trained")
-
-    def ended(self, plan, study, seconds) -> None:
-        self.events.append(f"{len(study.runs)} runs, {'trained' if seconds is not None else 'nothing to train'}")
-
-
 @pytest.fixture
 def in_this_process(monkeypatch):
     monkeypatch.setattr(api, "run_plan", here)
 
 
 def test_a_study_is_what_was_planned_as_tables_and_prints_nothing(small, in_this_process, capfd):
-    words, listener = latest("norm=ln,rms", "seeds=1", *small), Listener()
+    words, listener, again = latest("norm=ln,rms", "seeds=1", *small), MagicMock(), MagicMock()
     plan = ablate.plan(*words)
     assert len(plan.todo) == 2 and not plan.results.exists()
     study = ablate.run(*words, reporter=listener)
     assert list(study.runs["status"]) == ["done", "done"] and study.runs["test/loss"].notna().all()
     assert {"step", "val/loss"} <= {*study.curves}
-    assert listener.events == ["2 to train", "trained", "2 runs, trained"]
+    trained = ["training", "training().__enter__", "training().__exit__", "ended"]
+    assert [call[0] for call in listener.mock_calls] == trained and len(listener.training.call_args.args[0].todo) == 2
+    assert listener.ended.call_args.args[1] is study and listener.ended.call_args.args[2] > 0
     assert ablate.plan(*words).todo == [] and capfd.readouterr() == ("", "")
-    again = Listener()
-    assert len(ablate.run(*words, reporter=again).runs) == 2 and again.events == ["2 runs, nothing to train"]
+    assert len(ablate.run(*words, reporter=again).runs) == 2
+    assert [call[0] for call in again.mock_calls] == ["ended"] and again.ended.call_args.args[2] is None
 
 
 def test_a_mistake_is_raised_before_anything_is_written(small, tmp_path):
