@@ -37,7 +37,7 @@ def lines(planned: Any) -> list[str]:
         ),
         (["ffn=mlp,swiglu", "ffn.bias=false"], []),
         (["ffn=mlp,swiglu", "match=flops_total", "train.steps=60"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
-        (["attention=window+mha+...", "attention.window=3,5"], []),
+        (["attention=window+mha+...", "attention.window=3,5", "model.layers=2"], []),
         (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms) also changes {BIAS}"]),
     ],
 )

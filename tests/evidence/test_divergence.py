@@ -192,7 +192,7 @@ def study(ups: int, n: int, *lost: int, **options: Any) -> Study:
 
     status = lambda levels, seed: "diverged" if levels["norm"] == "rms" and seed in lost else "done"  # noqa: E731
     task = options.pop("task", RECALL)
-    measured = {"f0": task | {"metrics": {"accuracy": "max"}}}  # by the runs, whatever stands first in their task
+    measured = {"f0": task | {"metrics": {"accuracy": "max"} | task["metrics"]}}  # accuracy by the runs
     found = study_of({"norm": ["ln", "rms"]}, range(n), score, status, tasks=measured, **options)
     return with_manifest(found, tasks={"f0": TaskFacts(**task)})
 

@@ -35,12 +35,12 @@ def test_a_study_is_what_was_planned_as_tables_and_prints_nothing(small, in_this
     study = ablate.run(*words, reporter=listener)
     assert list(study.runs["status"]) == ["done", "done"] and study.runs["test/loss"].notna().all()
     assert {"step", "val/loss"} <= {*study.curves}
-    trained = ["training", "training().__enter__", "training().__exit__", "ended"]
-    assert [call[0] for call in listener.mock_calls] == trained and len(listener.training.call_args.args[0].todo) == 2
-    assert listener.ended.call_args.args[1] is study and listener.ended.call_args.args[2] > 0
+    assert [call[0] for call in listener.method_calls] == ["training", "ended"]
+    assert len(listener.training.call_args.args[0].todo) == 2 and listener.training.return_value.__exit__.called
+    assert len(listener.ended.call_args.args[1].runs) == 2 and listener.ended.call_args.args[2] > 0
     assert ablate.plan(*words).todo == [] and capfd.readouterr() == ("", "")
     assert len(ablate.run(*words, reporter=again).runs) == 2
-    assert [call[0] for call in again.mock_calls] == ["ended"] and again.ended.call_args.args[2] is None
+    assert [call[0] for call in again.method_calls] == ["ended"] and again.ended.call_args.args[2] is None
 
 
 def test_a_mistake_is_raised_before_anything_is_written(small, tmp_path):
