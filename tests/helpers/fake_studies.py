@@ -20,8 +20,8 @@ from ablate.results.atomic import SEAL, finite, read_json, seal_of
 from ablate.results.manifest import flaws, study_folder
 from ablate.results.records import Cell, Manifest, Result
 from ablate.results.run import Run
-from ablate.results.study import Study, nothing_logged
-from ablate.results.tables import in_one_sitting, run_row, speed_of
+from ablate.results.study import Study
+from ablate.results.tables import Columns, in_one_sitting, run_row, speed_of
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
 STEPS = 800
@@ -101,7 +101,7 @@ def study_of(
     runs, notes = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *factors]
     runs = runs[order + [name for name in runs if name not in order]]
-    return Study(manifest, runs, nothing_logged(), notes, beside or {})
+    return Study(manifest, runs, Columns().frame([]), notes, beside or {})
 
 
 def _told(
