@@ -36,14 +36,7 @@ def some_mask(where: str) -> Tensor | None:
 
 
 def naive(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    causal: bool,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    scale: float | None,
-    window: int | None,
+    query: Tensor, key: Tensor, value: Tensor, causal: bool, bias: Any, mask: Any, scale: Any, window: Any
 ) -> dict[tuple[int, int, int], Tensor]:
     """Attention, one query at a time, for those queries that see a key at all."""
     found = {}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from empty_task import some_shape
 from test_attend import some
-from test_variants import read, variants
+from test_variants import SCORING, read, variants
 
 from ablate.config.components import bind
 from ablate.model.build import offered
@@ -16,8 +16,6 @@ DIM, HEADS = 12, 4
 SHAPE = some_shape(DIM, HEADS, head_dim=4)  # a head is wider than dim / heads, so that nothing fits by chance
 OFFERED = offered(SHAPE) | {"layer": 0}
 NOWHERE = Places()
-SCORING = [v for v in variants("attention") if ".mixers." not in read("attention", v)["_target_"]]  # test_mixers.py
-every = pytest.mark.parametrize("variant", SCORING)
 
 
 def randomised(attention: Any) -> Any:
@@ -43,7 +41,7 @@ def test_groups_must_divide_the_heads(variant: str, kv_heads: int) -> None:
 # ---- every variant on disk
 
 
-@every
+@pytest.mark.parametrize("variant", SCORING)  # of mixers: test_mixers.py
 def test_a_position_s_bias_reaches_the_scores(variant: str) -> None:
     """With a bias against all others everybody looks at itself alone."""
     attention, x, t = from_disk(variant), some(3, 5, DIM), torch.arange(5)

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from empty_task import Blank
 from test_attend import some
-from test_attention import SCORING, from_disk
-from test_variants import CONTEXT, ONE_WAY, VOCAB, built, configuration, variants
+from test_attention import from_disk
+from test_variants import CONTEXT, ONE_WAY, SCORING, VOCAB, built, configuration, variants
 from torch import Tensor
 
 from ablate.model.cost import count
@@ -102,10 +102,12 @@ def gla(mixer: Any, x: Tensor, places: Places) -> Tensor:
     return gated(mixer, x, found)
 
 
-def gated_deltanet(mixer: Any, x: Tensor, places: Places) -> Tensor:
-    query, key, value = (heads(y) for y in convolved(mixer, x))
+def gated_deltanet(mixer: Any, x: Tensor, places: Places, mask: Tensor | None = None) -> Tensor:
+    """In padding, where the convolution still carries tokens on, neither α nor β touches the state."""
+    real = torch.ones(x.shape[:2]).double()[..., None] if mask is None else mask[..., None]
+    query, key, value = (heads(y) for y in convolved(mixer, x * real))  # without a bias: nothing comes of nothing
     query, key = (y / (y.square().sum(-1, keepdim=True) + 1e-6).sqrt() for y in (query, key))
-    alpha, beta = decay_and_step(mixer, x)[0], torch.sigmoid(mixer.beta(x))
+    alpha, beta = decay_and_step(mixer, x)[0] ** real, torch.sigmoid(mixer.beta(x)) * real
     state, found = torch.zeros(len(x), HEADS, key.shape[-1], value.shape[-1]).double(), []
     for t, (q, k, v) in enumerate(zip(query, key, value, strict=True)):
         a, b = alpha[:, t, :, None, None], beta[:, t, :, None, None]
@@ -240,19 +242,9 @@ def test_a_mixer_states_what_counting_products_does_not_see() -> None:
 
 
 def test_what_a_convolution_carries_into_padding_is_not_written() -> None:
-    """Gated DeltaNet with four taps: in a hole keys are not zero yet, and neither α nor β may touch the state."""
+    """Gated DeltaNet with four taps: in a hole keys are not zero yet."""
     mixer, x, mask = from_disk("gated_deltanet"), some(1, 40, DIM), torch.ones(1, 40).double()
     mask[0, 9:30] = 0
-    silent = x * mask[..., None]  # it has no bias: nothing comes of nothing
-    query, key, value = (heads(y) for y in convolved(mixer, silent))
-    query, key = (y / (y.square().sum(-1, keepdim=True) + 1e-6).sqrt() for y in (query, key))
-    assert key[9].abs().max() > 0.01
-    alpha, beta = decay_and_step(mixer, x)[0] ** mask[..., None], torch.sigmoid(mixer.beta(x)) * mask[..., None]
-    state, found = torch.zeros(1, HEADS, key.shape[-1], value.shape[-1]).double(), []
-    for t, (q, k, v) in enumerate(zip(query, key, value, strict=True)):
-        a, b = alpha[:, t, :, None, None], beta[:, t, :, None, None]
-        state = a * (state - b * outer(k, read_by(k, state))) + b * outer(k, v)
-        found.append(read_by(q, state))
-    kept = mask[0].bool()
-    got = mixer(x, NOWHERE, True, mask)[:, kept]
-    torch.testing.assert_close(got, gated(mixer, x, found)[:, kept], rtol=1e-10, atol=1e-10)
+    assert convolved(mixer, x * mask[..., None])[1][:, 9].abs().max() > 0.01
+    got, expected, kept = mixer(x, NOWHERE, True, mask), gated_deltanet(mixer, x, NOWHERE, mask), mask[0].bool()
+    torch.testing.assert_close(got[:, kept], expected[:, kept], rtol=1e-10, atol=1e-10)

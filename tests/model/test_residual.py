@@ -76,15 +76,17 @@ def from_disk(variant: str, cross: bool = False, ffn: bool = True, **more: Any) 
 # ---- each style, from its paper
 
 
-# What sublayer i makes of the stream x, where sublayers follow one another; f is its dropout of what it computes.
-STEPS: dict[str, Callable[[Any, Tensor, Map, int], Tensor]] = {
-    "pre": lambda block, x, f, i: x + f(block.norms[i](x)),
-    "post": lambda block, x, f, i: block.norms[i](x + f(x)),
-    "rezero": lambda block, x, f, i: x + block.alpha.item() * f(x),
-    "layerscale": lambda block, x, f, i: x + f(block.norms[i](x)) @ torch.diag(block.scales[i]),
+# What sublayer f of place i makes of the stream x, where sublayers follow one another; d is its dropout.
+STEPS: dict[str, Callable[[Any, Tensor, Map, Map, int], Tensor]] = {
+    "pre": lambda block, x, f, d, i: x + d(f(block.norms[i](x))),
+    "post": lambda block, x, f, d, i: block.norms[i](x + d(f(x))),
+    "sandwich": lambda block, x, f, d, i: x + d(block.norms[2 * i + 1](f(block.norms[2 * i](x)))),
+    "res_post": lambda block, x, f, d, i: x + d(block.norms[i](f(x))),
+    "rezero": lambda block, x, f, d, i: x + block.alpha.item() * d(f(x)),
+    "layerscale": lambda block, x, f, d, i: x + d(f(block.norms[i](x)) @ torch.diag(block.scales[i])),
     # for 2 layers of a decoder, or of the decoder beside an encoder
-    "deepnorm": lambda block, x, f, i: block.norms[i]((4 if block.cross_attention is None else 6) ** 0.25 * x + f(x)),
-    "none": lambda block, x, f, i: f(block.norms[i](x)),
+    "deepnorm": lambda block, x, f, d, i: block.norms[i]((6 if block.cross_attention else 4) ** 0.25 * x + d(f(x))),
+    "none": lambda block, x, f, d, i: d(f(block.norms[i](x))),
 }
 
 
@@ -93,24 +95,10 @@ def by_steps(name: str) -> Any:
 
     def formula(block: Any, x: Tensor, f: list[Map]) -> Tensor:
         for i in range(len(f)):
-            x = STEPS[name](block, x, lambda y, i=i: block.dropouts[i](f[i](y)), i)  # type: ignore[misc]
+            x = STEPS[name](block, x, f[i], block.dropouts[i], i)
         return x
 
     return formula
-
-
-def sandwich(block: Any, x: Tensor, f: list[Map]) -> Tensor:
-    """x + norm'(f(norm(x)))."""
-    for i in range(len(f)):
-        x = x + block.dropouts[i](block.norms[2 * i + 1](f[i](block.norms[2 * i](x))))
-    return x
-
-
-def res_post(block: Any, x: Tensor, f: list[Map]) -> Tensor:
-    """x + norm(f(x))."""
-    for i in range(len(f)):
-        x = x + block.dropouts[i](block.norms[i](f[i](x)))
-    return x
 
 
 def parallel(block: Any, x: Tensor, f: list[Map]) -> Tensor:
@@ -133,7 +121,7 @@ def hyper_connections(block: Any, x: Tensor, f: list[Map]) -> Tensor:
     return torch.stack(streams).mean(0)
 
 
-FORMULAS = (sandwich, res_post, parallel, hyper_connections)
+FORMULAS = (parallel, hyper_connections)
 WIRED: dict[str, Any] = {name: by_steps(name) for name in STEPS} | {formula.__name__: formula for formula in FORMULAS}
 
 

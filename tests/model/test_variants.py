@@ -81,6 +81,7 @@ def one_way(group: str) -> set[str]:
 
 
 ONE_WAY, ONE_WAY_POSITIONS = one_way("attention"), one_way("position")
+SCORING = [name for name in variants("attention") if ".mixers." not in read("attention", name)["_target_"]]
 
 
 def admits(form: tuple[str, str], group: str, name: str) -> bool:
@@ -101,7 +102,7 @@ def covering_in(form: tuple[str, str]) -> list[dict[str, str]]:
         group: [name for name in variants(group) if {group: name} != alone and admits(form, group, name)]
         for group in COMPONENTS
     }
-    fit["attention"].sort(key=lambda name: ".mixers." in read("attention", name)["_target_"])
+    fit["attention"].sort(key=lambda name: name not in SCORING)
     cells = [{group: names[i % len(names)] for group, names in fit.items()} for i in range(max(map(len, fit.values())))]
     across = [{"cross_attention": "mha"} if cell["attention"] in ONE_WAY else {} for cell in cells]
     return [cell | other for cell, other in zip(cells, across, strict=True)] + [alone]
@@ -211,21 +212,12 @@ def jitter(model: nn.Module, size: float) -> nn.Module:
     return model
 
 
-def exact(cell: dict[str, str], form: tuple[str, str] = LM) -> nn.Module:
-    """A cell's model in float64, larger weights than at initialisation, running statistics of one batch, evaluating.
-
-    It is made once for all tests: none changes its numbers.
-    """
-    return made_once(tuple(cell.items()), form).eval()
-
-
-@functools.cache
-def made_once(cell: tuple[tuple[str, str], ...], form: tuple[str, str]) -> nn.Module:
-    """See `exact`."""
-    made = jitter(built(dict(cell), form=form).double(), 0.3)
+def exact(cell: dict[str, str], form: tuple[str, str]) -> nn.Module:
+    """A cell's model in float64, larger weights than at initialisation, running statistics of one batch, evaluating."""
+    made = jitter(built(cell, form=form).double(), 0.3)
     with torch.no_grad():
         made.train()(**some_inputs(form, seed=9))
-    return made
+    return made.eval()
 
 
 def test_every_component_has_variants_and_a_reference_among_them() -> None:
@@ -233,12 +225,9 @@ def test_every_component_has_variants_and_a_reference_among_them() -> None:
         assert REFERENCE[group] in variants(group)
     assert {name for cell in COVER for name in cell.values()} == {v for group in COMPONENTS for v in variants(group)}
     assert {kind for _, kind in FORMS} == {"lm", "mlm", "classification", "seq2seq"}
-    scored = {
-        cell["position"]
-        for cell in covering_in(LM)[:-1]
-        if ".mixers." not in read("attention", cell["attention"])["_target_"]
+    assert {cell["position"] for cell in covering_in(LM)[:-1] if cell["attention"] in SCORING} == {
+        *variants("position")
     }
-    assert scored == {*variants("position")}
 
 
 STABLE = re.compile(

@@ -118,32 +118,25 @@ GROUPED = GATED_FFN | {"num_key_value_heads": 2, "head_dim": DIM // HEADS}
 DROPOUT = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
 # `eager` casts the softmax to float32 in OPT; scaled_dot_product_attention does not.
 EXACT = {"attn_implementation": "sdpa", "ffn_dim": WIDE, "dropout": 0.0}
-LLAMA_KIND: Any = (made("LlamaForCausalLM", "LlamaConfig", **GATED_FFN), call, llama(BEFORE))
 
+
+def decoder(preset: str, kind: str, weights: Callable[[Weights], Weights], *overrides: str, **settings: Any) -> Family:
+    """A decoder of `transformers`, by the name that its model and its configuration begin with."""
+    reference = made(f"{kind}ForCausalLM", f"{kind}Config", **settings)
+    return Family(preset, reference, call, weights, overrides=overrides)
+
+
+NEOX_SIZES = {"intermediate_size": WIDE, "num_attention_heads": 2}  # heads of 16, so that two angles are turned by
+MISTRAL_SIZES: Any = GROUPED | {"rms_norm_eps": 1e-5, "sliding_window": 5}
+
+# Of some, norms, angles and softmax are in float32: see `exactly`.
 DECODERS = {
     "gpt2": Family("gpt2", made("GPT2LMHeadModel", "GPT2Config", **DROPOUT), call, gpt2),
-    "opt": Family("opt", made("OPTForCausalLM", "OPTConfig", **EXACT), call, opt),
-    "gpt_neox": Family(  # angles and softmax in float32; two heads of 16, so that two angles are turned by
-        "gpt_neox",
-        made("GPTNeoXForCausalLM", "GPTNeoXConfig", intermediate_size=WIDE, num_attention_heads=2),
-        call,
-        fused(NEOX, 2),
-        overrides=("model.heads=2",),
-    ),
-    "bloom": Family("bloom", made("BloomForCausalLM", "BloomConfig", n_head=HEADS), call, fused(BLOOM, HEADS)),
-    # The rest: norms, angles and softmax in float32.
-    "llama": Family("llama", *LLAMA_KIND),
-    "mistral": Family(
-        "mistral",
-        made("MistralForCausalLM", "MistralConfig", **GROUPED, rms_norm_eps=1e-5, sliding_window=5),
-        *LLAMA_KIND[1:],
-        overrides=("attention.window=5",),
-    ),
-    "qwen3": Family("qwen3", made("Qwen3ForCausalLM", "Qwen3Config", **GROUPED, **rope(1e6)), *LLAMA_KIND[1:]),
-    "olmo2": Family(
-        "olmo2",
-        made("Olmo2ForCausalLM", "Olmo2Config", **GATED_FFN, **rope(5e5), rms_norm_eps=1e-6),
-        call,
-        llama(AFTER),
-    ),
+    "opt": decoder("opt", "OPT", opt, **EXACT),
+    "gpt_neox": decoder("gpt_neox", "GPTNeoX", fused(NEOX, 2), "model.heads=2", **NEOX_SIZES),
+    "bloom": decoder("bloom", "Bloom", fused(BLOOM, HEADS), n_head=HEADS),
+    "llama": decoder("llama", "Llama", llama(BEFORE), **GATED_FFN),
+    "mistral": decoder("mistral", "Mistral", llama(BEFORE), "attention.window=5", **MISTRAL_SIZES),
+    "qwen3": decoder("qwen3", "Qwen3", llama(BEFORE), **GROUPED, **rope(1e6)),
+    "olmo2": decoder("olmo2", "Olmo2", llama(AFTER), **GATED_FFN, **rope(5e5), rms_norm_eps=1e-6),
 }

@@ -180,11 +180,6 @@ def transformer(weights: Weights) -> Weights:
     return split(renamed(dotted, table | {"embed": "embed"}), "fused", lambda w: w.chunk(3))
 
 
-def torch_call(reference: nn.Module, inputs: Weights) -> Tensor:
-    """Logits of torch.nn.Transformer."""
-    return reference(**inputs)
-
-
 BERT_SIZES = {"intermediate_size": WIDE, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 BART_SIZES = {
     f"{stack}_{key}": value
@@ -193,42 +188,23 @@ BART_SIZES = {
 }
 BART_SIZES |= {"d_model": DIM, "dropout": 0.0, "forced_eos_token_id": None, "decoder_start_token_id": None}
 
+
+def of_bert(preset: str, kind: str, names: dict[str, str], reads: Any = read, **settings: Any) -> Family:
+    """BERT and its kin, by the name that their models and configurations begin with."""
+    reference = made(f"{kind}ForMaskedLM", f"{kind}Config", **BERT_SIZES, **settings)
+    return Family(preset, reference, reads, with_segment(names), "mlm")
+
+
+BART_MODEL = made("BartForConditionalGeneration", "BartConfig", **BART_SIZES)
+NEAR = ("position.max_distance=20",)  # within these lengths, so that the last bucket holds several distances
+
 ENCODERS = {
-    "transformer": Family("transformer", TorchTransformer, torch_call, transformer, "seq2seq"),
-    "bert": Family("bert", made("BertForMaskedLM", "BertConfig", **BERT_SIZES), read, with_segment(BERT), "mlm"),
-    "roberta": Family(
-        "roberta",
-        made("RobertaForMaskedLM", "RobertaConfig", **BERT_SIZES, layer_norm_eps=1e-5),
-        read_from_zero,
-        with_segment(ROBERTA),
-        "mlm",
-    ),
-    "albert": Family(
-        "albert",
-        made("AlbertForMaskedLM", "AlbertConfig", **BERT_SIZES, embedding_size=16, hidden_act="gelu"),
-        read,
-        with_segment(ALBERT),
-        "mlm",
-    ),
-    "electra": Family(
-        "electra",
-        made("ElectraForMaskedLM", "ElectraConfig", **BERT_SIZES, embedding_size=16),
-        read,
-        with_segment(ELECTRA),
-        "mlm",
-    ),
-    "bart": Family(
-        "bart", made("BartForConditionalGeneration", "BartConfig", **BART_SIZES), translate, bart, "seq2seq"
-    ),
+    "transformer": Family("transformer", TorchTransformer, lambda made, inputs: made(**inputs), transformer, "seq2seq"),
+    "bert": of_bert("bert", "Bert", BERT),
+    "roberta": of_bert("roberta", "Roberta", ROBERTA, read_from_zero, layer_norm_eps=1e-5),
+    "albert": of_bert("albert", "Albert", ALBERT, embedding_size=16, hidden_act="gelu"),
+    "electra": of_bert("electra", "Electra", ELECTRA, embedding_size=16),
+    "bart": Family("bart", BART_MODEL, translate, bart, "seq2seq"),
     "t5": Family("t5", t5_reference(d_ff=WIDE), translate, t5, "seq2seq"),
-    "t5_v1_1": Family(
-        "t5_v1_1",
-        t5_v1_1_reference,
-        translate,
-        t5_v1_1,
-        "seq2seq",
-        overrides=(
-            "position.max_distance=20",
-        ),  # within these lengths, so that the last bucket holds several distances
-    ),
+    "t5_v1_1": Family("t5_v1_1", t5_v1_1_reference, translate, t5_v1_1, "seq2seq", overrides=NEAR),
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from parity.compare import DIM, HEADS, Family, Weights, renamed, split, table
-from parity.decoders import GATED, GROUPED, LLAMA, call, gemma2, made
+from parity.decoders import GATED, GROUPED, LLAMA, call, decoder, gemma2, made
 from parity.encoders import read
 
 HEAD_DIM, SEEN = DIM // HEADS, 5  # positions that a layer with a window sees, its own among them
@@ -51,24 +51,12 @@ ENCODER = {
 ENCODER |= dict.fromkeys(("cls_token_id", "sep_token_id"))
 WINDOW = f"attention.window={SEEN}"
 
+MODERNBERT_MODEL = made("ModernBertForMaskedLM", "ModernBertConfig", **ENCODER)
+GEMMA3_MODEL = made("Gemma3ForCausalLM", "Gemma3TextConfig", **GEMMA3)
+
 LOCAL_LAYERS = {
-    "gemma2": Family("gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **LOCAL), call, gemma2, overrides=(WINDOW,)),
-    "gemma3": Family(
-        "gemma3",
-        made("Gemma3ForCausalLM", "Gemma3TextConfig", **GEMMA3),
-        call,
-        gemma2,
-        overrides=(WINDOW, "model.layers=8"),
-    ),
-    "modernbert": Family(
-        "modernbert",
-        made("ModernBertForMaskedLM", "ModernBertConfig", **ENCODER),
-        read,
-        modernbert,
-        "mlm",
-        overrides=(WINDOW, "model.layers=5"),
-    ),
-    "nanochat": Family(
-        "nanochat", made("NanoChatForCausalLM", "NanoChatConfig", intermediate_size=4 * DIM), call, nanochat
-    ),
+    "gemma2": decoder("gemma2", "Gemma2", gemma2, WINDOW, **LOCAL),
+    "gemma3": Family("gemma3", GEMMA3_MODEL, call, gemma2, overrides=(WINDOW, "model.layers=8")),
+    "modernbert": Family("modernbert", MODERNBERT_MODEL, read, modernbert, "mlm", overrides=(WINDOW, "model.layers=5")),
+    "nanochat": decoder("nanochat", "NanoChat", nanochat, intermediate_size=4 * DIM),
 }

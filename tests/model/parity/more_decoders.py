@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from parity.compare import CONTEXT, DIM, HEADS, Family, Weights, renamed, split, table
+from parity.compare import CONTEXT, DIM, HEADS, Weights, renamed, split, table
 from parity.decoders import (
     BEFORE,
     BLOOM,
@@ -16,9 +16,8 @@ from parity.decoders import (
     QKV,
     WIDE,
     by_head,
-    call,
+    decoder,
     llama,
-    made,
     rope,
 )
 from torch import Tensor
@@ -111,41 +110,18 @@ def partial_rope(base: float, share: float) -> dict[str, Any]:
 PLAIN = {"intermediate_size": WIDE}
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "ffn_dim": WIDE}
 TWO_HEADS: Any = {"num_attention_heads": 2, "rotary_dim": 4}
-XGLM_BASE = 10000 ** (
-    (DIM // 2) / (DIM // 2 - 1)
-)  # its slowest pair turns at 1/10000, that of the paper a step earlier
+# Its slowest pair turns at 1/10000, that of the paper a step earlier.
+XGLM_BASE = 10000 ** ((DIM // 2) / (DIM // 2 - 1))
 
 MORE_DECODERS = {
-    "qwen2": Family(
-        "qwen2",
-        made("Qwen2ForCausalLM", "Qwen2Config", **GATED_FFN, num_key_value_heads=2, **rope(1e6)),
-        call,
-        llama(BEFORE),
-    ),
-    "phi": Family(
-        "phi", made("PhiForCausalLM", "PhiConfig", **PLAIN, **partial_rope(1e4, 0.5)), call, mapped(PHI | HEAD)
-    ),
-    "gptj": Family(
-        "gptj", made("GPTJForCausalLM", "GPTJConfig", **DROPOUT, **TWO_HEADS), call, gptj, overrides=("model.heads=2",)
-    ),
-    "falcon": Family("falcon", made("FalconForCausalLM", "FalconConfig"), call, falcon),
-    "cohere": Family("cohere", made("CohereForCausalLM", "CohereConfig", **GATED_FFN, **rope(8e6)), call, cohere),
-    "olmo": Family("olmo", made("OlmoForCausalLM", "OlmoConfig", **GATED_FFN), call, llama({})),
-    "mpt": Family("mpt", made("MptForCausalLM", "MptConfig", max_seq_len=CONTEXT), call, mpt),
-    "gemma": Family(
-        "gemma", made("GemmaForCausalLM", "GemmaConfig", **GROUPED | {"num_key_value_heads": 1}), call, gemma
-    ),
-    "persimmon": Family(
-        "persimmon",
-        made("PersimmonForCausalLM", "PersimmonConfig", **PLAIN, **partial_rope(25000.0, 0.5)),
-        call,
-        persimmon,
-    ),
-    "xglm": Family(
-        "xglm",
-        made("XGLMForCausalLM", "XGLMConfig", **NO_DROPOUT),
-        call,
-        xglm,
-        overrides=(f"position.base={XGLM_BASE}",),
-    ),
+    "qwen2": decoder("qwen2", "Qwen2", llama(BEFORE), **GATED_FFN, num_key_value_heads=2, **rope(1e6)),
+    "phi": decoder("phi", "Phi", mapped(PHI | HEAD), **PLAIN, **partial_rope(1e4, 0.5)),
+    "gptj": decoder("gptj", "GPTJ", gptj, "model.heads=2", **DROPOUT, **TWO_HEADS),
+    "falcon": decoder("falcon", "Falcon", falcon),
+    "cohere": decoder("cohere", "Cohere", cohere, **GATED_FFN, **rope(8e6)),
+    "olmo": decoder("olmo", "Olmo", llama({}), **GATED_FFN),
+    "mpt": decoder("mpt", "Mpt", mpt, max_seq_len=CONTEXT),
+    "gemma": decoder("gemma", "Gemma", gemma, **GROUPED | {"num_key_value_heads": 1}),
+    "persimmon": decoder("persimmon", "Persimmon", persimmon, **PLAIN, **partial_rope(25000.0, 0.5)),
+    "xglm": decoder("xglm", "XGLM", xglm, f"position.base={XGLM_BASE}", **NO_DROPOUT),
 }
