@@ -14,14 +14,11 @@ from test_variants import (
     configuration,
     jitter,
     loss_of,
-    read,
     some_inputs,
-    variants,
     without_formula,
 )
 from torch import Tensor, nn
 
-from ablate.config.components import bind
 from ablate.config.errors import BadComponent
 from ablate.model.build import build_model
 from ablate.model.cost import count
@@ -47,16 +44,6 @@ def of_form(name: str, form: tuple[str, str], seed: int = 0) -> Any:
 def test_every_variant_is_tested_here() -> None:
     message = without_formula("embedding", KNOWN, "write one for {name} here, and its name into KNOWN")
     assert not message, message
-
-
-@pytest.mark.parametrize("name", variants("embedding"))
-def test_a_row_is_the_product_of_a_one_and_the_table(name: str) -> None:
-    table = bind("embedding", read("embedding", name) | {"width": 6}, {"vocab": 7, "dim": 4})().double()
-    table.weight.data.copy_(torch.randn(7, 6, generator=torch.Generator().manual_seed(0)))
-    ids = torch.tensor([[0, 6, 3], [3, 3, 1]])
-    ones = nn.functional.one_hot(ids, 7).double()
-    torch.testing.assert_close(table(ids), ones @ table.weight)
-    assert table(ids).dtype == torch.float64
 
 
 @forms

@@ -2,7 +2,6 @@
 
 import math
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -212,15 +211,6 @@ def test_impossible_scales_are_refused(init: str, key: str) -> None:
     make = bind("init", read("init", init) | {key: -1.0}, {"layers": 2, "dim": 16})
     with pytest.raises(ValueError, match=rf"init\.{key}"):
         make()
-
-
-def test_tied_embeddings_are_one_parameter_with_the_embedding_s_draws() -> None:
-    tied: Any = built(tie_embeddings=True)
-    untied: Any = built(tie_embeddings=False)
-    assert tied.head.weight is tied.embed.weight
-    assert "head.weight" not in dict(tied.named_parameters())
-    assert torch.equal(tied.embed.weight, untied.embed.weight)
-    assert not torch.equal(untied.head.weight, untied.embed.weight)
 
 
 # ---- shared draws

@@ -179,7 +179,6 @@ def test_heads_that_grow_in_number_keep_their_scale() -> None:
         ({"model": {"heads": 3, "dim": 48}}, "heads of 10.7 features"),
         ({"model": {"head_dim": 8}}, "write how wide they are at the base width"),
     ],
-    ids=["moe", "hyper-connections", "differential", "gla", "scale", "scaled embeddings", "heads", "head_dim"],
 )
 def test_what_the_table_says_nothing_of_is_refused(sections: dict[str, Any], message: str) -> None:
     with pytest.raises(BadComponent, match=message):

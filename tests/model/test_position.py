@@ -202,16 +202,6 @@ def test_sinusoidal_formula(offset: int) -> None:
             torch.testing.assert_close(y[:, t, 2 * i + 1], x[:, t, 2 * i + 1] + math.cos(angle))
 
 
-def test_learned_adds_a_row_per_position() -> None:
-    learned, x = Learned(8, 12).double(), some(2, 5, 8)
-    y = learned.embed(x)
-    for t in range(5):
-        torch.testing.assert_close(y[:, t], x[:, t] + learned.table.weight[t])
-    y.sum().backward()
-    grad = learned.table.weight.grad
-    assert torch.equal(grad[:5], torch.full_like(grad[:5], 2.0)) and not grad[5:].any()
-
-
 # ---- on the scores
 
 
