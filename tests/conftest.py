@@ -46,17 +46,20 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def composed_once() -> Iterator[None]:
     """Each choice of shipped variants is composed once for all tests: it depends on files that no test changes."""
     from ablate.config.compose import Composer
+    from ablate.config.groups import read_groups
 
     kept: dict[str, dict[Any, Any]] = {name: {} for name in ("made", "sections", "beyond")}
     begin = Composer.__init__
 
-    def begin_with_kept(self: Composer, groups: Any) -> None:
-        begin(self, groups)
+    def begin_with_kept(self: Composer, groups: Any, *more: Any) -> None:
+        begin(self, groups, *more)
         for name, found in kept.items():  # what a folder of a test's own adds stays its own
             setattr(self, name, {**found} if groups.folder else found)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Composer, "__init__", begin_with_kept)
+        with Composer(read_groups()) as composer:  # what others begin with
+            composer.compose([])
         yield
 
 

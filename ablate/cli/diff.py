@@ -21,7 +21,7 @@ from ablate.formatting import columns, flat, instead
 from ablate.results.manifest import choose_study, manifest_of, studies
 from ablate.results.records import Cell, Manifest, PlannedRun, Provenance, Result
 from ablate.results.run import Run
-from ablate.results.tables import as_planned, own_name
+from ablate.results.tables import as_planned, class_name
 
 SIZES = ("params", "flops_per_token")
 ABSENT, UNKNOWN = "absent", "unknown"
@@ -75,7 +75,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     """The differences between two cells or runs, in the order of display."""
     rows, idle = list[Row](), list[Row]()
     for row in _unequal("configuration", first.config, second.config):
-        moved = row.key.endswith("_target_") and own_name(row.first) == own_name(row.second)
+        moved = row.key.endswith("_target_") and class_name(row.first) == class_name(row.second)
         if moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in NO_NUMBERS:
             idle.append(row._replace(section="without effect on numbers"))
         else:

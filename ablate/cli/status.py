@@ -36,7 +36,7 @@ NAMED = 4  # the most failed and damaged runs that are listed
 ROUNDS = {"tunes": "tuning", "placebo_of": "placebos", "exchange_of": "exchange runs"}
 
 
-class Standing(NamedTuple):
+class RunProgress(NamedTuple):
     """The progress of a run: its state as in `ablate status`, and its last logged step if it is running."""
 
     study: str
@@ -131,7 +131,7 @@ def find(results: Path, name: str | None) -> str:
     return chosen if chosen in bases else base_of(manifest_of(results, chosen))
 
 
-def show_one(results: Path, name: str | None) -> list[Standing]:
+def show_one(results: Path, name: str | None) -> list[RunProgress]:
     """Print the progress of a study; returns its runs by round."""
     rounds = rounds_of(results, find(results, name))
     terminal = sys.stdout.isatty()
@@ -139,10 +139,10 @@ def show_one(results: Path, name: str | None) -> list[Standing]:
     with console.capture() as capture:
         console.print(report(rounds, console.width), soft_wrap=not terminal)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=screen())
-    return standings(rounds)
+    return progress_of_runs(rounds)
 
 
-def show_all(results: Path, _: str | None) -> list[Standing]:
+def show_all(results: Path, _: str | None) -> list[RunProgress]:
     """Print a line for each study, the newest last; returns the runs of all readable ones."""
     lines = []
     choose_study(results, None)
@@ -153,17 +153,17 @@ def show_all(results: Path, _: str | None) -> list[Standing]:
         try:
             rounds = rounds_of(results, base)
             print(f"{base}: {_line(rounds)}")
-            lines += standings(rounds)
+            lines += progress_of_runs(rounds)
         except Refused as error:
             print(f"{base}: {error}")
     return lines
 
 
-def standings(rounds: list[Round]) -> list[Standing]:
+def progress_of_runs(rounds: list[Round]) -> list[RunProgress]:
     """The progress of each run of a study."""
     now = time.monotonic()
     return [
-        Standing(one.manifest.study, one.kind, run.run.path, run.name, run.state(now), run.pace.step, run.steps)
+        RunProgress(one.manifest.study, one.kind, run.run.path, run.name, run.state(now), run.pace.step, run.steps)
         for one in rounds
         for run in one.runs.runs
     ]

@@ -151,7 +151,7 @@ def train_all(names: list[str], request: Request, outcomes: dict[str, Outcome]) 
         lines.setdefault(message if message.startswith(REFUSED) else name, []).append(name)
     for those in lines.values():
         print(f"{', '.join(those)}: {outcomes[those[0]].message}", flush=True)
-    ends = [{"study": name, "complete": outcomes[name].complete, "said": outcomes[name].message} for name in names]
+    ends = [{"study": name, "complete": outcomes[name].complete, "message": outcomes[name].message} for name in names]
     return Result(code, ends)
 
 
@@ -204,16 +204,16 @@ def outcome(name: str, request: Request, code: int, message: str) -> Outcome:
         return Outcome("planned", True)
     folder = request.tables / study
     try:
-        write_tables(as_kept(load_study(request.results, study), folder), folder)
+        write_tables(with_history(load_study(request.results, study), folder), folder)
     except (OSError, Corrupt) as error:
         return Outcome(f"complete, but its tables cannot be written ({error})")
     return Outcome(f"complete; tables in {folder}", True)
 
 
-def as_kept(study: Study, folder: Path) -> Study:
+def with_history(study: Study, folder: Path) -> Study:
     """A study to replace its tables in a folder: results that these had shown count as seen.  If only the time has
     changed, the old time is kept, so that the files stay the same."""
-    beside = {role: as_kept(other, folder / role) for role, other in study.beside.items()}
+    beside = {role: with_history(other, folder / role) for role, other in study.beside.items()}
     manifest = anywhere(study.manifest)
     with contextlib.suppress(OSError, Corrupt):
         known = manifest_in(folder / MANIFEST)

@@ -207,7 +207,7 @@ def _speed(study: Study) -> list[str]:
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
     lines += [evidence.FOOTNOTE] * (evidence.footnoted(table) and not evidence.footnoted(claims))
-    lines += [*study.manifest.remarks, evidence.standing(study, table, claims)]
+    lines += [*study.manifest.remarks, evidence.sequential_state(study, table, claims)]
     lines += [evidence.unadjusted(study.manifest), evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *naming.notes(study.manifest.cells)]
     if len(study.manifest.seeds) == 1 and len(table):

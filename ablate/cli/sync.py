@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
         runs = manifest_of(given.results_dir, study).runs
         lines = replay(Mirror(given.results_dir, study, user), [run.path for run in runs])
         print("\n".join(lines))
-        return Outcome(0, {"study": study, "said": lines})
+        return Outcome(0, {"study": study, "lines": lines})
 
     return conclude(parser.prog, given.json, act)
 

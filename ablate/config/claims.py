@@ -24,7 +24,7 @@ from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import parse
 from ablate.formatting import SPEED, instead, is_number, listed
 
-BESIDE = ("metric", "margin", "at")
+MODIFIERS = ("metric", "margin", "at")
 NUMBER = "write a number"
 SOLVED = "test/solved"
 NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be converted into
@@ -108,8 +108,8 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     if not isinstance(claim, dict):
         yield f"{claim!r} must be a mapping; write {{less: [SIDE, SIDE]}}"
         return
-    for key in sorted(map(str, claim.keys() - {*RELATIONS, *BESIDE})):
-        yield f"no such key: {key}; {instead(key, [*RELATIONS, *BESIDE])}"
+    for key in sorted(map(str, claim.keys() - {*RELATIONS, *MODIFIERS})):
+        yield f"no such key: {key}; {instead(key, [*RELATIONS, *MODIFIERS])}"
     relations = [relation for relation in RELATIONS if relation in claim]
     if len(relations) != 1:
         many = f"has {' and '.join(relations)}; make two claims of them"

@@ -111,7 +111,7 @@ TEXTS = {  # keys of a study file that do not affect its runs, and what each mus
     "figure": "must be the name of a kind of figure",
     "effects": "must be all: effects are judged beside the claims, too",
 }
-OWN = (*TEXTS, "factors", "claims", "at", "replicated", "tiers")
+STUDY_FILE_KEYS = (*TEXTS, "factors", "claims", "at", "replicated", "tiers")
 REFUSED = {
     "hydra": "Hydra's own settings belong on the command line",
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
@@ -154,7 +154,7 @@ def read_study(overrides: list[str], groups: Groups) -> StudyRequest:
     rest = [text for text in overrides if text not in named]
     if not named:
         tiers = [text for text in rest if key_of(text) == "tier" and text.partition("=")[2] not in ("", "null")]
-        message = "is one of a study file's tiers; write +experiment=NAME beside it"
+        message = "is one of a study file's tiers; write +experiment=NAME, too"
         problems = [Problem(text, message) for text in tiers]
         meant = [text for text in rest if nearest(key_of(text), ["experiment"])]
         rest = [text for text in rest if text not in meant]
@@ -266,7 +266,7 @@ class Reader:
         """Overrides by key: settings first, then factors, in the order of the file."""
         found: dict[str, str] = {}
         for key, value in content.items():
-            if key not in OWN or (where and key != "factors"):
+            if key not in STUDY_FILE_KEYS or (where and key != "factors"):
                 for name, text in self._settings(str(key), value, where):
                     self._add(found, name, text, where)
         for key, levels in self._factors(content.get("factors", {}), where).items():
@@ -288,7 +288,9 @@ class Reader:
         if top in REFUSED:
             self._wrong(where + key, REFUSED[top])
         elif top not in self.top:
-            self._wrong(where + key, f"no such key; {instead(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
+            self._wrong(
+                where + key, f"no such key; {instead(top, sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys()))}"
+            )
         return top in self.top and top not in REFUSED
 
     def _settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:

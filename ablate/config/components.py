@@ -17,15 +17,15 @@ import msgspec
 
 from ablate.config.errors import BadComponent
 from ablate.config.schema import COMPONENTS, PLACED, Config
-from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
+from ablate.config.targets import OWN_PACKAGES, BadTarget, allowed, is_sink, locate, within
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, available to every component
 SHAPE = ("shape", *NUMBERS)
 PLACE = ("layer",)  # additionally for groups whose modules are part of each layer
-BESIDE = ("attention",)  # additionally for cross-attention, which may wrap another attention
+NESTED = ("attention",)  # additionally for cross-attention, which may wrap another attention
 WIRING = ("sublayers",)  # additionally for a residual style
 STEPPED = ("model", "optimiser", "grad_clip")  # for a training step
-MORE = {"data": ("kind",), "embedding": ("vocab",), "step": STEPPED, "residual": WIRING, "cross_attention": BESIDE}
+MORE = {"data": ("kind",), "embedding": ("vocab",), "step": STEPPED, "residual": WIRING, "cross_attention": NESTED}
 BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # arguments that subclasses must pass on to base classes
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
@@ -61,7 +61,7 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
 def _constructor_problem(found: Any) -> str | None:
     """What is wrong with a user class whose constructor lacks arguments that its built-in base class needs."""
     bases = inspect.getmro(found)[1:] if inspect.isclass(found) else ()
-    base = next((base for base in bases if within(base.__module__, OURS)), None)
+    base = next((base for base in bases if within(base.__module__, OWN_PACKAGES)), None)
     if base is None:
         return None
     taken, needed = parameters_of(found), parameters_of(base)
@@ -88,7 +88,7 @@ def _is_of_kind(group: str, found: Any) -> bool:
         return is_sink(found)
     if inspect.isclass(found):
         return issubclass(found, _kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
-    return group in FUNCTIONS and (not within(found.__module__, OURS) or _makes(found, _kind_of(group)))
+    return group in FUNCTIONS and (not within(found.__module__, OWN_PACKAGES) or _makes(found, _kind_of(group)))
 
 
 def _makes(function: Callable[..., Any], kind: type) -> bool:

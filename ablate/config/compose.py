@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,7 +87,9 @@ def states(files: Iterable[Path]) -> Iterator[tuple[Any, ...]]:
 class Composer:
     """Hydra, initialised once for many compositions; a context manager."""
 
-    def __init__(self, groups: Groups):
+    def __init__(self, groups: Groups, takes: Callable[[Config, str, str], bool] | None = None):
+        """`takes(config, group, key)`: whether a component has an argument that its YAML does not set."""
+        self.takes = takes or (lambda config, group, key: key in taken_by(group, getattr(config, group), config.user))
         folder = groups.folder
         self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
         self.known, self.defaults = groups.variants, groups.defaults
@@ -161,7 +163,7 @@ class Composer:
 
         def has(name: str, text: str) -> bool:
             key, node = parsed(text).key_or_group.split(".")[1], getattr(bare[name], group)
-            return key in node or (text.startswith("+") and key in taken_by(group, node, bare[name].user))
+            return key in node or (text.startswith("+") and self.takes(bare[name], group, key))
 
         lost = [text for text in own if not any(has(name, text) for name in names)]
         taken = {name: [text for text in own if text in lost or has(name, text)] for name in names}

@@ -54,7 +54,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
         if key in swept or (first and levels):
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
         elif first:
-            problems.append(Problem(text, _given_twice(key, first.partition("=")[2], text.partition("=")[2])))
+            problems.append(Problem(text, _duplicate_message(key, first.partition("=")[2], text.partition("=")[2])))
         elif wrong := _misused(override, levels, groups.variants):
             problems.append(Problem(text, wrong))
         elif len(set(levels)) < len(levels) and not zipped:
@@ -87,7 +87,7 @@ def chosen(text: str) -> str:
     return str(parsed(text).value())
 
 
-def _given_twice(key: str, first: str, second: str) -> str:
+def _duplicate_message(key: str, first: str, second: str) -> str:
     """The message for a key that is given twice; Hydra would silently use the last value."""
     if first == second:
         return f"{key} is given twice; write it once"

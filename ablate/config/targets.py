@@ -16,7 +16,7 @@ from typing import Any
 from ablate.config.errors import one_line
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-OURS = ("ablate", "analysis", "hydra_plugins")
+OWN_PACKAGES = ("ablate", "analysis", "hydra_plugins")
 BUILT_IN = ("ablate", "torch.optim")  # packages that are not user code
 # The distributions that pyproject.toml names; their metadata list their own dependencies.
 NEEDED = """
@@ -41,7 +41,7 @@ def package_problem(package: str) -> str | None:
     top = package.partition(".")[0]
     if not NAME.fullmatch(package):
         return "is not the name of a package"
-    if top in OURS:
+    if top in OWN_PACKAGES:
         return "is ablate's own; user= is for packages of yours"
     if top in sys.stdlib_module_names or top.startswith("__"):
         return "belongs to Python; user= is for packages of yours"
@@ -92,7 +92,7 @@ def within(name: object, packages: Iterable[str]) -> bool:
 
 def chosen_class(group: str, key: str, word: object) -> Any:
     """The class that a word in a component's settings chooses."""
-    return locate(CHOSEN[group][key][str(word)], OURS)
+    return locate(CHOSEN[group][key][str(word)], OWN_PACKAGES)
 
 
 def locate(target: object, packages: tuple[str, ...]) -> Any:

@@ -22,7 +22,7 @@ from ablate.evidence.equivalence import margin_line, margin_of, margin_words
 from ablate.evidence.family import ALPHA, described, families, registered
 from ablate.evidence.noise_atlas import noise_lines
 from ablate.evidence.noise_floor import Floor, floors, placebo_lines
-from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, footnoted, own_assumption
+from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, assumption_of, footnoted
 from ablate.evidence.scores import (
     cells,
     endpoint,
@@ -38,7 +38,7 @@ from ablate.evidence.scores import (
     validated,
     values_of,
 )
-from ablate.evidence.sequential import DECIDED, looks_until, nominal, standing, undecided
+from ablate.evidence.sequential import DECIDED, looks_until, nominal, sequential_state, undecided
 from ablate.evidence.solved import counted, interval_kind, is_solved
 from ablate.evidence.statistics import (
     Estimate,

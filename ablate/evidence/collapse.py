@@ -25,7 +25,7 @@ from ablate.results.records import TaskFacts
 
 Fits = Callable[[float, float], bool]
 Best = Callable[[np.ndarray], float]
-LOST = 0.25  # share of the distance from the best cell to a guess beyond which a run has collapsed
+COLLAPSED = 0.25  # share of the distance from the best cell to a guess beyond which a run has collapsed
 
 
 class Collapse(NamedTuple):
@@ -125,7 +125,7 @@ def _collapsed_runs(
     guesses = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
     best, guess = of(sign * values), sign * (guesses.pop() if len(guesses) == 1 else math.nan)
     room = guess - best if guess > best else math.inf
-    return values, np.isinf(values) | (sign * values > best + max(LOST * room, least)), room
+    return values, np.isinf(values) | (sign * values > best + max(COLLAPSED * room, least)), room
 
 
 def bounds(collapse: Collapse, level: float) -> list[float]:
@@ -164,7 +164,7 @@ def unseen_line(table: pandas.DataFrame) -> str:
     moved = rows.loc[rows["collapse_share"] == most, "collapse_cost"].max()
     known = math.isfinite(moved) and rows["metric"].nunique() == 1
     would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
-    return f"better and worse are of the seeds seen: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
+    return f"better and worse hold for the seeds trained: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
 
 
 def _ceiling(share: float) -> int:

@@ -25,7 +25,7 @@ def divergence(study: Study) -> pandas.DataFrame:
     the family, tested by Holm's p; cells against the reference are exploratory ("looks more"), by Benjamini &
     Hochberg's.  Interactions and trends have no row: they do not compare one kind of runs with another.
     """
-    found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _lost(study)
+    found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _diverged_runs(study)
     rows = [
         contrast.names
         | divergence_of(study, [*contrast.side(1)], [*contrast.side(-1)], lost)
@@ -46,7 +46,7 @@ def divergence(study: Study) -> pandas.DataFrame:
     return table[seen].reset_index(drop=True)
 
 
-def _lost(study: Study) -> pandas.DataFrame:
+def _diverged_runs(study: Study) -> pandas.DataFrame:
     """Whether a run diverged: a row per seed, a column per cell; NaN unless its status is done or diverged."""
     ended = study.runs[study.runs["status"].isin(["done", "diverged"])]
     table = (
@@ -62,7 +62,7 @@ def divergence_of(
 ) -> dict[str, Any]:
     """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.  n is
     the number of seeds whose runs are all done or diverged; unpaired, that of the side with fewer."""
-    lost = _lost(study) if lost is None else lost
+    lost = _diverged_runs(study) if lost is None else lost
     level, reference = list(level), list(reference)
     sides = [lost[level], lost[reference]]
     counts = [(int(side.sum().sum()), int(side.notna().sum().sum())) for side in sides]

@@ -54,7 +54,7 @@ def assumed(n: int, doubt: bool = False) -> str:
     return ASSUMED if n < CHECKED or doubt else ""
 
 
-def own_assumption(row: Any) -> str:
+def assumption_of(row: Any) -> str:
     """The assumption of a verdict, unless `FOOTNOTE` already states it once for all verdicts from few seeds."""
     text = str(getattr(row, "assumes", ""))
     return "" if text == ASSUMED and row.n < CHECKED else text
@@ -67,5 +67,5 @@ def footnoted(table: pandas.DataFrame) -> bool:
 
 def assuming(row: Any) -> str:
     """The assumption of a verdict to append to it: ", if …", or ""."""
-    text = own_assumption(row)
+    text = assumption_of(row)
     return f", {text}" if text else ""

@@ -56,7 +56,7 @@ def planned_looks(manifest: Manifest) -> int:
     return len(manifest.sequential.looks) if manifest.sequential else 1
 
 
-def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str:
+def sequential_state(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str:
     """The state of a study with `seeds=auto` in one line, given its effects and claims; "" for other studies."""
     sequence = study.manifest.sequential
     if not sequence:

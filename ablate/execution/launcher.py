@@ -24,12 +24,12 @@ from ablate.formatting import instead
 
 # The extra in pyproject.toml that installs each launcher.
 EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}
-OURS = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
+RESERVED = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
 
 
 def launcher_problems(words: Sequence[str]) -> list[Problem]:
     """Problems of command-line words about Hydra itself."""
-    if fixed := [word for word in words if word.lstrip("+~").startswith(OURS)]:
+    if fixed := [word for word in words if word.lstrip("+~").startswith(RESERVED)]:
         return [Problem(word, "ablate plans every study itself; leave it out") for word in fixed]
     if words:
         with Composer(read_groups()) as composer:

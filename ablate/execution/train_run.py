@@ -29,7 +29,7 @@ from ablate.formatting.streams import say
 from ablate.model.cost import utilisation
 from ablate.model.products import use
 from ablate.results.atomic import Sum, set_aside, sum_of, write_atomic, write_json
-from ablate.results.lease import Lost, boot
+from ablate.results.lease import LeaseLost, boot
 from ablate.results.records import Cell, Commit, Documents, Result, RunError, Status
 from ablate.results.run import Run, lacking, now
 from ablate.results.run_key import provenance, run_key
@@ -56,7 +56,7 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
                 break
             try:
                 return complete_run(run, cell, order.seed, stop)
-            except Lost as error:
+            except LeaseLost as error:
                 say(str(error))
         if not order.wait:
             break
@@ -127,7 +127,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
         train(made, run, cell, seed, stop)
     except Interrupted:
         return "interrupted"
-    except (Lost, DiskFull):
+    except (LeaseLost, DiskFull):
         raise
     except Diverged as error:
         made.end("diverged", error)
@@ -192,7 +192,7 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
         if lengths:
             model, task = trained()
             add_lengths(run, model, task, setting_of(config), lengths)
-    except (Lost, Corrupt):
+    except (LeaseLost, Corrupt):
         raise
     except Exception as error:  # such as out of memory at a large length
         if is_full(error):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import BESIDE, NUMBERS, PLACE, RESERVED, WIRING, bind, own_of, parameters_of, resolve
+from ablate.config.components import NESTED, NUMBERS, PLACE, RESERVED, WIRING, bind, own_of, parameters_of, resolve
 from ablate.config.depth import layer_of, mapped, variants_of
 from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
@@ -86,7 +86,7 @@ def bare_model(config: Config, task: Any) -> nn.Module:
     make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
     table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # position and embed_norm have this width
     make["embed_norm"] = each_layer(config, "norm", table | dict.fromkeys(PLACE))
-    make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(BESIDE))
+    make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(NESTED))
     norms, crossing, tables = list[nn.Module](), list[nn.Module](), list[nn.Module]()
 
     def norm(layer: int | None = None, of: str = "norm") -> nn.Module:
@@ -162,7 +162,7 @@ def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partia
 
 def follows(cross: partial[Any]) -> bool:
     """Whether cross-attention is built from the layer's own attention."""
-    return not cross.keywords.keys().isdisjoint(BESIDE)
+    return not cross.keywords.keys().isdisjoint(NESTED)
 
 
 def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:

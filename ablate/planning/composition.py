@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from hydra import compose
@@ -11,7 +12,7 @@ from omegaconf import OmegaConf
 from ablate.config.blame import blame, unreached
 from ablate.config.claims import metric_problems
 from ablate.config.command import StudyRequest, read_command
-from ablate.config.components import RESERVED, defaults_of
+from ablate.config.components import RESERVED, defaults_of, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import patterned
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
@@ -19,6 +20,7 @@ from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, 
 from ablate.config.key_checks import study_problems
 from ablate.config.schema import COMPONENTS, Config
 from ablate.formatting import setting
+from ablate.planning.checks.user_code import Failed, isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import describe_task
 
@@ -55,7 +57,7 @@ class Composition:
 def compose_cells(design: Design) -> Composition:
     """Compose every cell of a design.  Raises PlanError with all problems of the command line."""
     overrides = list(design.overrides())
-    with Composer(design.command.groups) as composer:
+    with Composer(design.command.groups, takes) as composer:
         try:
             cells, problems = [composer.compose(each) for each in overrides], design.problems
         except COMPOSING as error:
@@ -83,7 +85,7 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
     if command.swept:
         message = "shows one configuration; leave out -m, and write one value for each key"
         raise PlanError([Problem("--cfg", message)])
-    with Composer(command.groups) as composer:
+    with Composer(command.groups, takes) as composer:
         try:
             composer.compose(command.fixed)
             whole = compose("config", [*composer.search, *command.fixed], return_hydra_config=True)
@@ -133,8 +135,8 @@ def hold_equal(
     if mixed := next((group for cell in cells for group, _ in patterned(cell.config) if group in groups), None):
         return cells, [], [Problem("hold", f"{mixed} changes over the layers here; set its arguments, as {mixed}.KEY=")]
     try:
-        own = [{group: arguments(cell, group) for group in groups} for cell in cells]
-    except BadComponent:  # reported by its own check
+        own = [isolate_user_code(cell.config, partial(arguments, cell.config, groups)) for cell in cells]
+    except (BadComponent, Failed):  # reported by its own check
         return cells, [], []
     names, problems = held_names(requested, cells, own, swept)
     if problems:
@@ -155,11 +157,24 @@ def hold_equal(
     return held, [f"held equal: {key} {how}" for key, how in changed.items()], []
 
 
-def arguments(cell: Composed, group: str) -> dict[str, Any]:
-    """A component's arguments, including its constructor's defaults.  Raises BadComponent."""
-    node = getattr(cell.config, group)
-    given = {name: value for name, value in node.items() if name not in RESERVED}
-    return defaults_of(group, node, cell.config.user) | given
+def arguments(config: Config, groups: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The arguments of components, including their constructors' defaults, by group.  Raises BadComponent."""
+    nodes = {group: getattr(config, group) for group in groups}
+    given = {group: {name: node[name] for name in node if name not in RESERVED} for group, node in nodes.items()}
+    return {group: defaults_of(group, node, config.user) | given[group] for group, node in nodes.items()}
+
+
+def takes(config: Config, group: str, key: str) -> bool:
+    """Whether the constructor of a component has an argument; false if it cannot be imported."""
+    ask = partial(_takes, group, getattr(config, group), key, config.user)
+    try:
+        return bool(isolate_user_code(config, ask))
+    except Failed:  # reported by its own check
+        return False
+
+
+def _takes(group: str, node: dict[str, Any], key: str, user: list[str]) -> bool:
+    return key in taken_by(group, node, user)
 
 
 def held_names(

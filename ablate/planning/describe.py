@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ablate.config.components import defaults_of
@@ -11,6 +12,7 @@ from ablate.config.schema import VARIED, Config
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark, training_positions
 from ablate.planning.checks.duplicate_cells import refuse_equal
+from ablate.planning.checks.user_code import isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, describe_tasks
 from ablate.results.records import Cell, Matched, StepSeconds
@@ -59,7 +61,7 @@ def describe_cells(
                 ]
                 + seen_in_training(seen)
                 + remark(labels[i], remainder),
-                defaults=filled_in(cell.config),
+                defaults=isolate_user_code(cell.config, partial(filled_in, cell.config)),
                 config=cell.config,
             )
         )

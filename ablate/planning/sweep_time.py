@@ -17,7 +17,7 @@ from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.runs import Plan, lacks_device, makespan
 from ablate.planning.step_seconds import shape_of, trainer_of
 from ablate.results.records import Cell, PlannedRun
-from ablate.results.tables import as_planned, own_name
+from ablate.results.tables import as_planned, class_name
 from ablate.training.devices import environments
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept, place, tables_of
@@ -198,7 +198,7 @@ def sets_of(wanted: list[tuple[Config, int]]) -> list[Any]:
         task = build_task(config)
         table, text = next(iter(tables_of(build_model(config, task)).values())), task.training_text()
         digest, plain = digest_of(text), config.with_value("seed.placebo", None)
-        kind = (own_name(config.embedding["_target_"]), str(place(table, plain, digest, 0)))
+        kind = (class_name(config.embedding["_target_"]), str(place(table, plain, digest, 0)))
         files.setdefault(kind, set()).update(place(table, config, digest, seed) for seed in seeds)
         trials[kind] = partial(table.expected_seconds, text)
     sets = []

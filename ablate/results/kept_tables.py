@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     import pandas
 
 INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
-BESIDE = {role: f"{role}/{INDEX}" for role in ("placebos", "exchange")}
-WHOSE = ["cell", "label", "seed", "path"]  # the columns of curves that identify a run
+COMPANIONS = {role: f"{role}/{INDEX}" for role in ("placebos", "exchange")}
+RUN_COLUMNS = ["cell", "label", "seed", "path"]  # the columns of curves that identify a run
 ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # the machine-specific start of a path in results
 
 
 @record
-class Kept(Record):
+class Index(Record):
     """The content of tables.json."""
 
     files: dict[str, Sum]
@@ -71,11 +71,11 @@ def write_tables(study: Study, folder: Path) -> list[Path]:
         else:
             (folder / name).unlink(missing_ok=True)
     inner = [file for role, other in study.beside.items() for file in write_tables(other, folder / role)]
-    names = [MANIFEST, *tables, *(BESIDE[role] for role in study.beside)]
+    names = [MANIFEST, *tables, *(COMPANIONS[role] for role in study.beside)]
     sums = {name: sum_of((folder / name).read_bytes()) for name in names}
     texts = {name: texts_of(table) for name, table in tables.items()}
     notes = [ABOVE.sub("", note) for note in study.notes]
-    write_json(folder / INDEX, Kept(files=sums, texts=texts, notes=notes).as_json())
+    write_json(folder / INDEX, Index(files=sums, texts=texts, notes=notes).as_json())
     return [*(folder / name for name in (MANIFEST, *tables, INDEX)), *inner]
 
 
@@ -96,18 +96,18 @@ def read_tables(folder: Path) -> Study:
         losses = _with_run_index(tables[DOCUMENTS]) if DOCUMENTS in tables else by_document({})
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{folder / INDEX} is of tables that do not fit its study ({error})") from None
-    beside = {role: read_tables(folder / role) for role, name in BESIDE.items() if name in kept.files}
+    beside = {role: read_tables(folder / role) for role, name in COMPANIONS.items() if name in kept.files}
     return Study(manifest, runs, curves, list(dict.fromkeys([*kept.notes, *newer(manifest)])), beside, losses)
 
 
-def _verified(folder: Path) -> Kept:
+def _verified(folder: Path) -> Index:
     """The content of tables.json, after checking the checksums of the other files.  Raises `Corrupt`."""
     file = folder / INDEX
     try:
-        kept = read_record(Kept, file)
+        kept = read_record(Index, file)
     except FileNotFoundError:
-        raise Corrupt(f"{file} is gone: nothing says whether the tables beside it are whole") from None
-    if not {MANIFEST, RUNS} <= kept.files.keys() <= {MANIFEST, RUNS, CURVES, DOCUMENTS, *BESIDE.values()}:
+        raise Corrupt(f"{file} is missing: without it the tables cannot be verified") from None
+    if not {MANIFEST, RUNS} <= kept.files.keys() <= {MANIFEST, RUNS, CURVES, DOCUMENTS, *COMPANIONS.values()}:
         raise Corrupt(f"{file} is damaged: it was changed after it was written")
     for name, written in kept.files.items():
         verify_sum(folder / name, written, "the study's tables are not whole")
@@ -140,7 +140,7 @@ def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame
 def _thinned(study: Study) -> pandas.DataFrame:
     """Each run's evaluations and its first and last row, identified by cell and seed alone."""
     curves = study.curves.drop(columns=map(curve_column, _factors(study.manifest)), errors="ignore")
-    logged = [name for name in curves if name not in (*WHOSE, *EACH_STEP) and not name.startswith("train/")]
+    logged = [name for name in curves if name not in (*RUN_COLUMNS, *EACH_STEP) and not name.startswith("train/")]
     ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
     wanted = curves[logged].notna().any(axis=1) | ends[0] | ends[1]
     return curves.loc[wanted, [name for name in curves if name not in ("label", "path")]]
@@ -150,7 +150,7 @@ def _with_run_columns(curves: pandas.DataFrame, runs: pandas.DataFrame, factors:
     levels = {name: curve_column(name) for name in factors if name in runs}
     of_runs = runs.set_index(["cell", "seed"])[["label", "path", *levels]].rename(columns=levels)
     found = curves.join(of_runs, on=["cell", "seed"])
-    last = [*WHOSE, *levels.values()]
+    last = [*RUN_COLUMNS, *levels.values()]
     return found[[*(name for name in found if name not in last), *last]]
 
 

@@ -47,7 +47,7 @@ class Holder(Record):
         return self.pid is not None
 
 
-class Lost(Exception):
+class LeaseLost(Exception):
     """Another process has taken over the run, which this one must no longer write to."""
 
 
@@ -88,7 +88,7 @@ class Lease:
     def is_held(self, alone: bool) -> bool:
         """Whether another process has the lease, found out without writing."""
         held = holder(self.file)
-        return held is not None and not (alone and is_ours(held))
+        return held is not None and not (alone and is_own(held))
 
     def take(self, alone: bool) -> bool:
         """Take the lease if it is free."""
@@ -108,7 +108,7 @@ class Lease:
         died before finishing is succeeded in the same way, which gives a chain."""
         now, chain, read = temporary.stat().st_mtime, [self.file], [content_of(self.file)]
         while True:
-            ours = alone and is_ours(parsed(read[-1]))
+            ours = alone and is_own(parsed(read[-1]))
             if not ours and abs(now - chain[-1].stat().st_mtime) <= STALE:
                 return False
             following = self.sibling(read[-1], "next")
@@ -140,7 +140,7 @@ class Lease:
             still_held = False
         if not still_held:
             self.ended.set()
-            raise Lost(f"{self.file.parent} has been taken over by another process")
+            raise LeaseLost(f"{self.file.parent} has been taken over by another process")
 
     def beat(self) -> None:
         """Touch the lease every `BEAT` seconds until it ends."""
@@ -148,7 +148,7 @@ class Lease:
             try:
                 self.check()
                 os.utime(self.file)
-            except Lost:
+            except LeaseLost:
                 return
             except OSError:
                 pass  # the file server is unavailable; the next `check` finds out whether the lease was lost
@@ -156,7 +156,7 @@ class Lease:
     def release(self) -> None:
         """Release the lease if this process still has it."""
         self.ended.set()
-        with contextlib.suppress(Lost, OSError):
+        with contextlib.suppress(LeaseLost, OSError):
             self.check()
             self.file.unlink()
 
@@ -185,7 +185,7 @@ def holder(file: Path) -> Holder | None:
         found, touched = parsed(content_of(file)), file.stat().st_mtime
     except OSError:
         return None
-    if is_ours(found) and not alive(found):
+    if is_own(found) and not alive(found):
         return None
     return found if abs(time.time() + skew(str(file.parents[2])) - touched) <= STALE else None
 
@@ -208,7 +208,7 @@ def parsed(content: bytes) -> Holder:
         return Holder()
 
 
-def is_ours(lease: Holder) -> bool:
+def is_own(lease: Holder) -> bool:
     """Whether a process of this host, since its last boot, wrote the lease."""
     return (lease.host, lease.boot) == (socket.gethostname(), boot())
 

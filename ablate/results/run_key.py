@@ -19,8 +19,8 @@ from ablate.config.targets import CHOSEN, within
 from ablate.results.code_hash import PACKAGE, Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import Provenance
-from ablate.results.stored_targets import by_own_names, is_foreign, parts_of
-from ablate.results.tables import own_name
+from ablate.results.stored_targets import is_foreign, parts_of, with_class_names
+from ablate.results.tables import class_name
 
 CONSTANT = "ablate.training.schedule.Constant"
 KEYED = ("numbers", "versions", "data", "study", "code")  # the parts of a run's provenance that its key hashes
@@ -46,7 +46,7 @@ def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
 
 def settings(config: Config) -> dict[str, Any]:
     """The settings that a run's numbers depend on, as keys and names hash them: `_target_`s as bare names."""
-    found: dict[str, Any] = by_own_names(numbers(config))
+    found: dict[str, Any] = with_class_names(numbers(config))
     return found
 
 
@@ -72,13 +72,13 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     """Everything that a run's numbers depend on.  `source` and `definitions` are not part of the key."""
     used = code_of(config)
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
-    for name in (own_name(config.embedding["_target_"]), *kernels_of(config)):
+    for name in (class_name(config.embedding["_target_"]), *kernels_of(config)):
         versions |= library_versions(name)
     return Provenance(
         numbers=settings_of(config, seed),
         versions=versions,
         data=fingerprint,
-        source=by_own_names(config.data),
+        source=with_class_names(config.data),
         study=config.study if config.is_private else None,
         code=used.content,
         definitions=used.definitions,

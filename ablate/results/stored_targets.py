@@ -6,7 +6,7 @@ from typing import Any
 from ablate.config.schema import Config, typed
 from ablate.config.targets import BUILT_IN, NAME, within
 from ablate.results.code_hash import PACKAGE, find, sources
-from ablate.results.tables import own_name
+from ablate.results.tables import class_name
 
 
 def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
@@ -28,12 +28,12 @@ def renamed(value: Any, rename: Callable[[str], str]) -> Any:
     return {key: rename(str(item)) if key == "_target_" else renamed(item, rename) for key, item in value.items()}
 
 
-def by_own_names(value: Any) -> Any:
+def with_class_names(value: Any) -> Any:
     """A part of a configuration with `_target_`s reduced to bare names, so that moved code counts as the same."""
-    return renamed(value, own_name)
+    return renamed(value, class_name)
 
 
-def found_anew(config: Config, user: Iterable[str]) -> Config:
+def with_current_targets(config: Config, user: Iterable[str]) -> Config:
     """A saved configuration with the `_target_`s of user packages updated to where these classes are now."""
     user = list(user)
     tops = tuple(sorted({package.partition(".")[0] for package in user}))

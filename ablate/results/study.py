@@ -22,9 +22,9 @@ from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Documents, Manifest, Result
 from ablate.results.run import Run, noted
 from ablate.results.tables import (
+    CellSeed,
     Columns,
     Planned,
-    Whose,
     as_planned,
     by_document,
     curve_column,
@@ -38,7 +38,7 @@ from ablate.results.tables import (
 if TYPE_CHECKING:
     import pandas
 
-BARE = "without logged steps: no learning curve of them is shown"
+UNLOGGED = "without logged steps: no learning curve of them is shown"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     twice = len(manifest.runs) - len(planned)
     notes = [f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"] * bool(twice)
     rows, owners, steps, checked = [], [], Columns(), Planned()
-    tested, without_steps = dict[Whose, Documents](), 0
+    tested, without_steps = dict[CellSeed, Documents](), 0
     for one in planned:
         cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
         result, result_notes = noted(functools.partial(_planned_result, checked, run, cell, one.seed))
@@ -107,7 +107,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
     beside, lost = _load_companions(results, manifest)
-    notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {BARE}"] * bool(without_steps)]
+    notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {UNLOGGED}"] * bool(without_steps)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, steps.frame(owners), notes, beside, by_document(tested), results)
 

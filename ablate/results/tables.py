@@ -171,12 +171,14 @@ def _differences(config: Row, planned: Row) -> Iterator[str]:
         if isinstance(one, dict) and isinstance(other, dict):
             for name in one.keys() & other.keys():
                 key = f"{section}.{name}"
-                same = one[name] == other[name] or (name == "_target_" and own_name(one[name]) == own_name(other[name]))
+                same = one[name] == other[name] or (
+                    name == "_target_" and class_name(one[name]) == class_name(other[name])
+                )
                 if not same and key not in CARRIED:
                     yield f"its {key} is {one[name]} where {other[name]} is planned"
 
 
-def own_name(target: Any) -> str:
+def class_name(target: Any) -> str:
     """The last part of a `_target_`, so that code that moved counts as the same."""
     return str(target).rpartition(".")[2]
 
@@ -225,7 +227,7 @@ def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]
     return known, [note] * bool(interrupted)
 
 
-Whose = tuple[str, int]  # a cell and a seed
+CellSeed = tuple[str, int]  # a cell and a seed
 DOCUMENT = ("text", "name", "tokens")
 
 
@@ -238,13 +240,13 @@ def tested_on(result: Result | None) -> Documents | None:
     return test if whole else None
 
 
-def by_document(tested: dict[Whose, Documents]) -> pandas.DataFrame:
+def by_document(tested: dict[CellSeed, Documents]) -> pandas.DataFrame:
     """Mean losses (documents × runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.  Runs
     tested on other documents have rows of their own, with another `text`.  NaN: not tested on, or not finite."""
     import numpy as np
     import pandas
 
-    texts: dict[tuple[tuple[str, ...], tuple[int, ...]], dict[Whose, Documents]] = {}
+    texts: dict[tuple[tuple[str, ...], tuple[int, ...]], dict[CellSeed, Documents]] = {}
     for whose, found in tested.items():
         texts.setdefault((tuple(found.name), tuple(found.tokens)), {})[whose] = found
     rows = [(i, *each) for i, (names, tokens) in enumerate(texts) for each in zip(names, tokens, strict=True)]

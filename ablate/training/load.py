@@ -122,9 +122,9 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
         warnings.warn(f"{note}; passed over", stacklevel=3)
     config = read_config(found.config_file)
     if packages:
-        from ablate.results.stored_targets import found_anew
+        from ablate.results.stored_targets import with_current_targets
 
-        config = found_anew(config, packages)
+        config = with_current_targets(config, packages)
     return LoadedRun(found, dataclasses.replace(config, user=packages), found.metrics()[0], result)
 
 

@@ -24,7 +24,7 @@ from ablate.model.placebo import perturbed
 from ablate.results.atomic import sealed_archive, unsealed_archive, write_atomic
 from ablate.results.code_hash import code_of_part
 from ablate.results.run_key import library_versions, torch_version
-from ablate.results.tables import own_name
+from ablate.results.tables import class_name
 
 if TYPE_CHECKING:
     from ablate.model.vectors.pretrained import Pretrained
@@ -94,7 +94,7 @@ def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
     settings: dict[str, Any] = {key: value for key, value in node.items() if key not in UNUSED}
     settings |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, config, seed)}
     settings |= {"text": text, "code": code_of_part(node["_target_"], config.user)}
-    settings |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(own_name(node["_target_"]))
+    settings |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(class_name(node["_target_"]))
     name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
     return cache_folder() / "vectors" / f"{name}.npz"
 

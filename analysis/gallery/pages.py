@@ -16,7 +16,9 @@ from analysis.writing.sentences import finding, where
 from analysis.writing.sheet import inline, markdown, paragraph, prose, sheet_of
 
 COMMAND = "ablate analyse gallery"
-LOST = "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."
+LOST_NOTE = (
+    "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."
+)
 # The studies in the README, each with the figure that reproduces the paper's.
 FRONT = ("xiong_warmup", "alibi_extrapolation")
 WRITTEN = "<!-- written by `make figures` from experiments/results/: nothing here is edited by hand -->"
@@ -42,7 +44,7 @@ IN_FAMILIES = ("effects", "speed", "claims")
 def findings(files: list[StudyFile]) -> str:
     """The counts of all verdicts with their expected errors, then a section per study."""
     total = verdict_counts([each.case for file in files for each in file.trained])
-    found = ["## All verdicts, and the false ones among them", f"{total}\n\n{LOST}"] if total else []
+    found = ["## All verdicts, and the false ones among them", f"{total}\n\n{LOST_NOTE}"] if total else []
     for file in files:
         for each in file.trained:
             found += _findings_of(file, each)
@@ -95,7 +97,7 @@ def _decided_effects(case: Case) -> str:
     decided = every[every["verdict"].map(is_decided)]
     given = next(iter(decided["given"]), "")  # equal for all effects of a study
     heading = ", ".join(filter(None, [f"Effects, {len(decided)} of {len(every)} decided", given]))
-    standing = evidence.standing(case.study, case.effects, case.claims)
+    standing = evidence.sequential_state(case.study, case.effects, case.claims)
     sheet = tables.effects_sheet(case._replace(effects=decided.assign(given="")))
     rows = markdown(sheet._replace(notes=[])).rstrip("\n") if len(decided) else ""
     return "\n\n".join(filter(None, [f"**{inline('; '.join(filter(None, [heading, standing])))}**", rows]))
@@ -159,7 +161,7 @@ def _of_claims(case: Case) -> str:
     first = next((row for row in rows if is_decided(row.verdict)), rows[0])
     failed = [row.name for row in rows if row.verdict == "contradicted" and row is not first]
     named = f"; contradicted: {formatting.listed(failed)}" * bool(failed)
-    return f"{first.name}, {first.verdict}: {first.says}{_standing('claims', case.claims['verdict'])}{named}."
+    return f"{first.name}, {first.verdict}: {first.says}{_verdict_counts('claims', case.claims['verdict'])}{named}."
 
 
 def _of_effects(case: Case) -> str:
@@ -172,14 +174,14 @@ def _of_effects(case: Case) -> str:
     if evidence.described(case.study.manifest):
         return f"{formatting.counted(len(rows), 'effect')}, descriptive: judged are the claims."
     if len(shown) <= MANY:
-        return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
+        return f"{finding(case.study.manifest, rows[0])}{_verdict_counts('effects', shown['verdict'])}."
     better = known[known["verdict"].map(formatting.leaning) == "better"]["label"]
     more = f" and {len(better) - NAMED} more" * (len(better) > NAMED)
     named = f"; better: {'; '.join(better[:NAMED])}{more}" * bool(len(better))
-    return f"{_standing('effects', shown['verdict']).strip(' ()')}{named}."
+    return f"{_verdict_counts('effects', shown['verdict']).strip(' ()')}{named}."
 
 
-def _standing(noun: str, found: Iterable[str]) -> str:
+def _verdict_counts(noun: str, found: Iterable[str]) -> str:
     """The counts of verdicts in parentheses; "" for a single one."""
     words = [formatting.leaning(word) for word in found]
     order = (
@@ -205,7 +207,7 @@ def is_decided(verdict: str) -> bool:
 
 def verdict_counts(cases: list[Case]) -> str:
     """The counts of verdicts as a table, with an explanation; "" without verdicts."""
-    found = [rows for case in cases for rows in _judged(case)]
+    found = [rows for case in cases for rows in _verdict_families(case)]
     rows = [_counts(kind, [each for each in found if each["kind"].iloc[0] == kind]) for kind in KINDS]
     rows = [row for row in rows if row["judged"] != "0"]
     if not rows:
@@ -214,7 +216,7 @@ def verdict_counts(cases: list[Case]) -> str:
     return "\n\n".join(filter(None, [_overall(cases), table, *_words(found)]))
 
 
-def _judged(case: Case) -> Iterator[pandas.DataFrame]:
+def _verdict_families(case: Case) -> Iterator[pandas.DataFrame]:
     """The verdicts of each family of a study, and of its exploratory rows; none for a study that is no evidence.
 
     adjusted: they allow for all looks; tuned: intervals ignore that few tuning seeds chose the values; assumes: they

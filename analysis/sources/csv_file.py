@@ -28,7 +28,7 @@ TIDY = (
 )
 SEED = re.compile(r"([+-]?\d{1,19})(\.0*)?")
 TEXTS = ("batches", "path", "error")
-GIVEN = {"": "done", **dict(zip(STATUSES, STATUSES, strict=True))}
+STATUS_OF = {"": "done", **dict(zip(STATUSES, STATUSES, strict=True))}
 
 
 def read_csv(file: Path, request: Request) -> Study:
@@ -83,7 +83,7 @@ def _logged(table: pandas.DataFrame, request: Request) -> Logged:
     kinds: dict[str, tuple[Callable[[str], Any], str]] = {"seed": (_seed, "a whole number of 64 bits")}
     kinds |= {"step": (_finite, "a number")}
     kinds |= dict.fromkeys(SHAPE, (number, NUMBER))
-    kinds |= {"status": (GIVEN.__getitem__, f"one of {', '.join(STATUSES)}")}
+    kinds |= {"status": (STATUS_OF.__getitem__, f"one of {', '.join(STATUSES)}")}
     table = table.assign(**{name: read_column(table[name], *kinds[name]) for name in kinds if name in table})
     table = table.assign(**{name: table[name].where(table[name] != "", None) for name in TEXTS if name in table})
     wanted = (*request.factors, *request.described.factors)

@@ -10,7 +10,7 @@ from ablate.config.errors import Refused
 from ablate.config.schema import Config
 from ablate.formatting import show
 from ablate.results.records import Cell, Manifest
-from analysis.sources.request import Described, Request
+from analysis.sources.request import Request, StudyDescription
 from analysis.sources.study_file import level_of
 
 Levels = dict[str, Any]
@@ -34,7 +34,7 @@ def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
     return made if made.design else _merged(made)
 
 
-def _ordered(levels: dict[str, Levels], described: Described) -> dict[str, list[Any]]:
+def _ordered(levels: dict[str, Levels], described: StudyDescription) -> dict[str, list[Any]]:
     """The levels of each factor, in the order of the study file, or else of the runs."""
     found = {}
     for name in next(iter(levels.values())):

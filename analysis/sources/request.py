@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
-class Described(NamedTuple):
+class StudyDescription(NamedTuple):
     """The content of a study file, as texts except for the margin; `factors` holds levels in order."""
 
     file: str = ""
@@ -38,4 +38,4 @@ class Request(NamedTuple):
     within: tuple[str, ...] = ()
     unpaired: bool = False
     group: str = ""
-    described: Described = Described()  # by a study file; the command line takes precedence
+    described: StudyDescription = StudyDescription()  # by a study file; the command line takes precedence

@@ -29,7 +29,7 @@ from ablate.formatting import instead, is_number, show
 from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE
-from analysis.sources.request import Described
+from analysis.sources.request import StudyDescription
 
 KEYS = ("study", "question", "factors", "reference", "design", "margin", "claims", "at")
 NAME = re.compile(r"(?!-)(?=.*\w)[\w.-]{1,100}")
@@ -55,7 +55,7 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
         return found
 
 
-def read_study_file(file: Path) -> Described:
+def read_study_file(file: Path) -> StudyDescription:
     """Read a study file.  Raises `Refused`, which names the file and the key."""
     try:
         text = read_regular(file).decode("utf-8-sig")
@@ -80,7 +80,7 @@ def read_study_file(file: Path) -> Described:
         raise Refused(f"{file}: {error}") from None
 
 
-def _described(file: str, content: dict[str, Any]) -> Described:
+def _described(file: str, content: dict[str, Any]) -> StudyDescription:
     if unknown := [key for key in content if key not in KEYS]:
         raise ValueError(f"{unknown[0]}: no such key for runs of other programs; the keys are {', '.join(KEYS)}")
     study, design = _text(content, "study"), _text(content, "design")
@@ -97,7 +97,7 @@ def _described(file: str, content: dict[str, Any]) -> Described:
     reference = _mapping(content, "reference", "{norm: rms}")
     if lost := [name for name, level in reference.items() if not isinstance(level, str)]:
         raise ValueError(f"reference.{lost[0]}: is no level; write one")
-    return Described(
+    return StudyDescription(
         file=file,
         study=study,
         question=_text(content, "question"),
@@ -162,7 +162,7 @@ def level_of(text: Any, known: list[Any]) -> Any:
 
 
 def claim_fields(
-    described: Described,
+    described: StudyDescription,
     columns: list[str],
     factors: dict[str, list[Any]],
     cells: list[Cell],

@@ -92,14 +92,14 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(named_rows(cells), named_rows(keys), *(cells[name] for name in others), strict=True):
         scores = {spelled(name): formatting.number(value, places) for name, value in zip(others, also, strict=True)}
-        about = f"cell {_placed(row)}, {row.metric}"
-        yield f"{PREFIX}Cell{spelled(_placed(key))}", about, _cell(row, places) | scores
+        about = f"cell {_with_stratum(row)}, {row.metric}"
+        yield f"{PREFIX}Cell{spelled(_with_stratum(key))}", about, _cell(row, places) | scores
     for row in named_rows(case.claims):
         found = _texts(row, False) | {"Margin": _rounded(row.margin)}
         yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", (found | {"Verdict": found.pop("Verdict")})
 
 
-def _placed(row: Any) -> str:
+def _with_stratum(row: Any) -> str:
     return row.label + f" at {row.stratum}" * bool(row.stratum)
 
 

@@ -71,7 +71,7 @@ def question(case: Case) -> Section:
 
 def verdicts(case: Case) -> Section:
     """A sentence per headline effect, with notes."""
-    notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims)]
+    notes = [tables.families(case), evidence.sequential_state(case.study, case.effects, case.claims)]
     notes += [evidence.unadjusted(case.study.manifest), evidence.overfitting(case.study)]
     notes += [f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}."] * evidence.footnoted(case.effects)
     if len(case.study.manifest.seeds) == 1:

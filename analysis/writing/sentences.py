@@ -14,7 +14,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 
 ALONE = "the two alone add up to"  # not "the main effects", which contain a share of the interaction
-BARE = ("none", "null", "true", "false")  # levels that are meaningless without their factor
+NEEDS_FACTOR = ("none", "null", "true", "false")  # levels that are meaningless without their factor
 
 
 def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
@@ -131,7 +131,7 @@ def paired(manifest: Manifest, row: Any) -> Pair | None:
 def level_name(manifest: Manifest, factor: str, level: str) -> str:
     """A level for use in a sentence: swiglu, optim.lr=0.003, norm=none."""
     shown = naming.named(manifest, level)
-    alone = factor in manifest.components and (level not in BARE or shown != level)
+    alone = factor in manifest.components and (level not in NEEDS_FACTOR or shown != level)
     return shown if alone else naming.assigned(manifest, factor, level)
 
 
@@ -147,7 +147,7 @@ def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None)
     """The grounds of an effect: seeds, p, worth in steps, parameters."""
     seeds = formatting.counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    found = ["exploratory" * (not row.family), seeds, evidence.own_assumption(row), p]
+    found = ["exploratory" * (not row.family), seeds, evidence.assumption_of(row), p]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and formatting.known(row.smallest):
         size = formatting.number(row.smallest, formatting.decimals([row.smallest]))

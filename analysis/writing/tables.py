@@ -23,7 +23,7 @@ NAMED = 12  # runs without a number that are listed
 FIRST = ("cell", "label", "seed", "status")
 SHAPE = ("batches", "params", "flops_per_token")
 LAST = ("overfits", "seconds", "cpu_seconds", "vectors_seconds", "path", "error")
-ITS_OWN = {"steps", "device", "torch", "ended", "commit", "dirty"}
+RUN_FIELDS = {"steps", "device", "torch", "ended", "commit", "dirty"}
 
 
 def write(case: Case, folder: Path) -> list[Path]:
@@ -50,7 +50,7 @@ def runs_table(study: Study) -> pandas.DataFrame:
     runs, factors = study.runs, list(study.manifest.factors)
     chosen = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
     added = pandas.DataFrame([chosen[cell] for cell in runs["cell"]], index=runs.index)
-    metrics = [name for name in runs if name not in {*FIRST, *factors, *SHAPE, *LAST, *ITS_OWN}]
+    metrics = [name for name in runs if name not in {*FIRST, *factors, *SHAPE, *LAST, *RUN_FIELDS}]
     table = runs.join(added)
     return table[[name for name in (*FIRST, *factors, *SHAPE, *added, *metrics, *LAST) if name in table]]
 
@@ -143,7 +143,7 @@ def effects_sheet(case: Case) -> Sheet:
     intervals = sentence(f"{over * bool(family)}{alone}all intervals cover seeds only")
     notes = [intervals * bool(len(rows)), _footnote(table), families(case)]
     heading, common = evidence.common_rows(manifest)
-    notes += [evidence.standing(study, table, case.claims), f"{heading}:" * bool(common)]
+    notes += [evidence.sequential_state(study, table, case.claims), f"{heading}:" * bool(common)]
     notes += [*(f"{label}: {', '.join(values)}" for label, *values in common), *remarks(study)]
     notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced

@@ -65,7 +65,7 @@ COMMANDS = {
     "status --all": (["status", "--all"], {"study", "round", "path", "name", "state", "step", "steps"}),
     "diff": (["diff", "ln + mlp", "rms + mlp"], {"a", "b", "differences"}),
     "clean": (["clean"], {"removed", "removable", "not_removed", "kept"}),
-    "sync": (["sync"], {"study", "said"}),
+    "sync": (["sync"], {"study", "lines"}),
     "analyse export": (["analyse", "export"], {"study", "files", "notes"}),
     "analyse": (
         ["analyse"],
@@ -135,7 +135,7 @@ def test_studies_are_a_row_each(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     monkeypatch.setattr(studies.Request, "kept", lambda asked, name: Path("tables") / name)
     assert studies.main(["--json"]) == 0
     found = told(capfd.readouterr().out)
-    assert {"study": "glu_variants", "complete": True, "said": "complete; tables in tables/glu_variants"} in found[
+    assert {"study": "glu_variants", "complete": True, "message": "complete; tables in tables/glu_variants"} in found[
         "result"
     ]
     assert studies.main(["--json", "glu_variant"]) == 2

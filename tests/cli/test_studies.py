@@ -19,7 +19,7 @@ from warm_python import Copy
 from ablate import evidence
 from ablate.cli import status, studies
 from ablate.cli.preview import dry_run
-from ablate.cli.studies import Request, as_kept, in_order
+from ablate.cli.studies import Request, in_order, with_history
 from ablate.config.errors import Refused
 from ablate.config.groups import ORDER, experiments
 from ablate.planning.plan import plan_study
@@ -126,7 +126,7 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
     def written(**changes: str) -> dict[str, bytes]:
         changed = replace(study, manifest=replace(study.manifest, **changes))
         folder = tmp_path / "kept"
-        return {file.name: file.read_bytes() for file in write_tables(as_kept(changed, folder), folder)}
+        return {file.name: file.read_bytes() for file in write_tables(with_history(changed, folder), folder)}
 
     first = written(updated="2026-01-01")
     assert written(updated="2026-02-02") == first, "only the time is another"
@@ -199,7 +199,7 @@ def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_exploratory(tmp_p
     write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
 
     def again(name: str) -> Any:
-        return as_kept(load_study(tmp_path / name, "fabricated"), tmp_path / "kept").manifest.replicated
+        return with_history(load_study(tmp_path / name, "fabricated"), tmp_path / "kept").manifest.replicated
 
     assert again("same").registered and not again("two").registered and again("none").value is None
     assert again("two").earlier[0].value.of == again("none").earlier[0].value.of == ["a"]
@@ -216,10 +216,10 @@ def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) ->
     write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
     edited = {"a": entry(CLAIM | {"margin": 0.1}), "c": entry(CLAIM)}
     fabricate(tmp_path / "two", factors, seeds=range(5), claims=edited)
-    again = as_kept(load_study(tmp_path / "two", "fabricated"), tmp_path / "kept").manifest
+    again = with_history(load_study(tmp_path / "two", "fabricated"), tmp_path / "kept").manifest
     assert [again.claims[name].registered for name in ("a", "c")] == [False, False]
     assert again.claims["a"].earlier[0].registered and again.withdrawn["b"].seen
     assert evidence.unadjusted(again).startswith("unadjusted: seeds were added after a look at 3 of the 5")
     fabricate(tmp_path / "same", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
-    same = as_kept(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
+    same = with_history(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
     assert all(one.registered for one in same.claims.values()) and not evidence.unadjusted(same)

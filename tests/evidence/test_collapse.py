@@ -185,7 +185,7 @@ def test_what_better_and_worse_leave_open_stands_beside_them() -> None:
     assert found.verdict == "worse" and found.collapse_share == pytest.approx(1 - 0.05 ** (1 / 5))
     best = float(np.median([solved({"norm": "ln"}, seed) for seed in range(5)]))
     assert found.collapse_cost == pytest.approx(found.collapse_share * (best - 0.5))
-    said = "better and worse are of the seeds seen: up to 46 % of seeds may collapse (95 %), which would move a "
+    said = "better and worse hold for the seeds trained: up to 46 % of seeds may collapse (95 %), which would move a "
     assert said + "difference by up to 0.22" in summary(pair)
     sheet = particulars_sheet(case_of(pair, Path()))
     assert sheet and sheet.rows[0][sheet.head.index("collapses at most [95 %]")] == "46 %: 0.22"
@@ -204,7 +204,7 @@ def test_sides_with_batches_of_their_own_share_the_level() -> None:
 
 
 MARGIN_COLLAPSE = MARGIN | {"value": "2 %"}
-SLOPE, LOST, N = -0.3, 5.4, 8
+SLOPE, COLLAPSED, N = -0.3, 5.4, 8
 
 
 def study_collapse(
@@ -224,7 +224,7 @@ def study_collapse(
         steps = levels.get("train.steps", STEPS)
         name = levels.get("norm", "ln") if steps == STEPS else steps
         gain = math.log1p(worth) * (name == "rms") + math.log(steps / STEPS)
-        return LOST if (name, seed) in fallen else float(2.0 + SLOPE * gain + drawn[name][seed])
+        return COLLAPSED if (name, seed) in fallen else float(2.0 + SLOPE * gain + drawn[name][seed])
 
     own = {name: options[name] for name in ("batches", "tasks") if name in options}
     exchange = study_of({"train.steps": [STEPS, 640, 1000]}, range(n), score, exchange_of="s", **own)

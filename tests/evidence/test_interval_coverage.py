@@ -277,7 +277,7 @@ def test_runs_without_a_number_make_the_looks_smaller() -> None:
     row = evidence.effects(here).iloc[0]
     assert row.n == 6
     assert row.alpha == nominal((4, 6), 0.05), "of the first two seeds one is left, which is no look"
-    assert "the look at 8 seeds lacks 2 runs" in evidence.standing(here, evidence.effects(here))
+    assert "the look at 8 seeds lacks 2 runs" in evidence.sequential_state(here, evidence.effects(here))
 
 
 def test_a_fixed_number_of_seeds_is_as_it_was() -> None:
@@ -287,7 +287,7 @@ def test_a_fixed_number_of_seeds_is_as_it_was() -> None:
     for seeds, early in (([0, 1, 2], True), ([8, 9], False)):
         seen = replace(study, manifest=replace(study.manifest, looks=[Look(seeds=seeds)]))
         assert set(evidence.effects(seen)["unadjusted"]) == {early}
-    assert not evidence.standing(study, table)
+    assert not evidence.sequential_state(study, table)
 
 
 PLAN = list(LOOKS)

@@ -71,7 +71,7 @@ def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collap
         table = evidence.effects(found)
         assert table["verdict"].iloc[0] == verdict and len(undecided(table)) == (verdict != "worse")
         open_ = "1 effect undecided at 5 seeds (1 but for seeds that may collapse)"
-        assert (open_ in evidence.standing(found, table)) == (verdict != "worse")
+        assert (open_ in evidence.sequential_state(found, table)) == (verdict != "worse")
     plain = evidence.effects(study(0.0, 0.004, sequential=looks))
     assert len(undecided(plain)) == 1
 

@@ -15,6 +15,7 @@ import torch
 from conftest import latest, run_module
 from crashing_norm import processes, start, wait_for
 from one_run import sweep_here, train, write_plan
+from own_module import write_module
 from torch import nn
 
 from ablate.config.errors import PlanError
@@ -151,10 +152,9 @@ def test_a_component_that_ends_its_process_or_builds_other_models_is_one_line(sm
         plan_study((*small, f"norm=ln,{','.join(ENDING)}", user), folder.partition("=")[2])
     expected = [f"{name}: deeds.{name.title()}: {why}" for name, (_, why) in ENDING.items()]
     assert [str(problem) for problem in refused.value.problems] == expected
-    assert "deeds" not in sys.modules, "nothing of it was loaded here"
     with pytest.raises(PlanError, match=r"deeds\.Dtype.* is another model each time it is built"):
         plan_study((*small, "norm=ln,dtype", user), folder.partition("=")[2])
-    del sys.modules["deeds"]
+    assert "deeds" not in sys.modules, "nothing of it was loaded here"
 
 
 CHANGES: dict[str, Callable[[], Any]] = {
@@ -196,6 +196,29 @@ with unchanged():
     from sklearn.datasets import load_digits
     assert len(load_digits().data)
 """
+
+
+OWN_NORM = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, dim: int, eps: float, gain: bool = True):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
+
+    def forward(self, x, mask=None):
+        return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight
+"""
+
+
+def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
+    """Not for defaults of constructors, `hold`, or options of a pattern either."""
+    name = write_module(tmp_path, monkeypatch, OWN_NORM, "norm", {"mine": "eps: 1.0e-5"})
+    for words in (["norm=ln,mine", "hold=all"], ["norm=ln,rms+mine", "+norm.gain=true", "model.layers=2"]):
+        planned = plan(*words, f"user=[{name}]", config_dir=str(tmp_path / "conf"))
+        assert planned.manifest.cells[1].config.norm and name not in sys.modules, words
+    assert planned.manifest.cells[1].config.norm["mine"]["gain"] is True
 
 
 def test_loading_scikit_learn_is_no_change(tmp_path: Path) -> None:

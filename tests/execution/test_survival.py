@@ -148,7 +148,7 @@ def test_a_sweep_that_was_stopped_beyond_its_leases_writes_nothing_more(small, t
     for pid in processes(process.pid):
         os.kill(pid, signal.SIGSTOP)
     monkeypatch.setattr(leases, "STALE", 0.0)
-    monkeypatch.setattr(leases, "is_ours", lambda held: False)
+    monkeypatch.setattr(leases, "is_own", lambda held: False)
     monkeypatch.setattr(leases.fcntl, "flock", unlocked)
     assert sweep_here(*latest(*few, f"results_dir={results}")) == 0
     before = files(results)

@@ -18,7 +18,7 @@ from conftest import ROOT
 
 from ablate.results import lease as leases
 from ablate.results.atomic import write_atomic
-from ablate.results.lease import Lease, Lost, holder
+from ablate.results.lease import Lease, LeaseLost, holder
 from ablate.results.run import MetricsWriter, Run
 
 ELSEWHERE = """
@@ -147,7 +147,7 @@ def test_a_successor_that_died_on_the_way_is_succeeded(run):
     claim = old.sibling(old.content, "next")
     claim.write_bytes(dead.content)
     assert not new.take(alone=False), "it may be about to take over"
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         old.check()
     os.utime(claim, (1, 1))
     assert new.take(alone=False) and not late.take(alone=False)
@@ -213,13 +213,13 @@ def test_a_file_system_without_hard_links_will_do(run, monkeypatch):
     os.utime(run.lease_file, (1, 1))
     assert second.take(alone=False)
     second.check()
-    with pytest.raises(Lost):
+    with pytest.raises(LeaseLost):
         first.check()
 
 
 def test_a_lease_from_before_a_restart_is_not_of_a_process_that_has_its_number_today(run):
     lease = Lease(run.folder / "lease.json", "cpu")
     held = leases.parsed(lease.content)
-    assert leases.is_ours(held) and leases.alive(held)
-    assert not leases.is_ours(dataclasses.replace(held, boot="another")), "its number may be anyone's since"
-    assert not leases.is_ours(dataclasses.replace(held, host="another"))
+    assert leases.is_own(held) and leases.alive(held)
+    assert not leases.is_own(dataclasses.replace(held, boot="another")), "its number may be anyone's since"
+    assert not leases.is_own(dataclasses.replace(held, host="another"))

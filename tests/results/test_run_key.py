@@ -19,7 +19,7 @@ from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
 from ablate.results.run_key import batches, cell_id, run_key
-from ablate.results.stored_targets import by_own_names, found_anew, is_foreign
+from ablate.results.stored_targets import is_foreign, with_class_names, with_current_targets
 
 # Settings that change no number of a run.
 NO_PART = {
@@ -192,14 +192,16 @@ def target(config: Config) -> str:
 def test_a_users_class_is_found_by_its_name_where_it_is_the_only_one(package: str) -> None:
     now = f"{package}.deep.layers.Half"
     for old in (f"{package}.norms.Half", "gone.norms.Half", now):
-        found = found_anew(typed(STORED | {"norm": {"_target_": old}}), [package])
+        found = with_current_targets(typed(STORED | {"norm": {"_target_": old}}), [package])
         assert target(found) == now and found.ffn == STORED["ffn"]
     for old in (f"{package}.norms.Twice", f"{package}.norms.None_", "os.system", "not a name"):
-        assert target(found_anew(typed({"norm": {"_target_": old}}), [package])) == old
-    assert found_anew(typed(STORED), []) == typed(STORED), "nothing that nobody named"
-    assert found_anew(typed(STORED), [f"{package}.other"]) == typed(STORED), "the class is not in what was named"
+        assert target(with_current_targets(typed({"norm": {"_target_": old}}), [package])) == old
+    assert with_current_targets(typed(STORED), []) == typed(STORED), "nothing that nobody named"
+    assert with_current_targets(typed(STORED), [f"{package}.other"]) == typed(STORED), (
+        "the class is not in what was named"
+    )
 
 
 def test_parts_are_named_by_their_own_names() -> None:
-    assert by_own_names(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
+    assert with_class_names(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
     assert is_foreign(STORED) and not is_foreign({"ffn": STORED["ffn"]})

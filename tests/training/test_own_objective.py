@@ -123,7 +123,7 @@ def test_what_no_objective_is_given_is_refused(own: Any) -> None:
 
 
 def test_code_that_imports_ablate_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose own sources hold the marks that references are written by."""
+    """CellSeed own sources hold the marks that references are written by."""
     (tmp_path / "importing_ablate.py").write_text(
         "import ablate\n\n\ndef teacher(path):\n    return ablate.load(path).model()\n"
     )

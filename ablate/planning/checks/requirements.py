@@ -13,7 +13,7 @@ from ablate.config.schema import Config
 from ablate.config.targets import BUILT_IN, within
 from ablate.data.task import Task
 from ablate.results.run_key import LIBRARIES, kernels_of
-from ablate.results.tables import own_name
+from ablate.results.tables import class_name
 from ablate.training.optim import make_optimiser, rule_of
 from ablate.training.vectors import is_pretrained
 
@@ -70,7 +70,7 @@ def refuse_without_text(config: Config, task: Task | Any) -> None:
     """Raise BadComponent for trained vectors if the task has no words or their library is not installed."""
     if not is_pretrained(config):
         return
-    name = own_name(config.embedding["_target_"])
+    name = class_name(config.embedding["_target_"])
     if task.training_text() is None:
         message = f"{name} trains vectors on a text, and {task.name} has no words"
         raise BadComponent("embedding", f"{message}; write a data of texts, or leave it out")

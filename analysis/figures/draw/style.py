@@ -95,7 +95,7 @@ def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
 def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
     """The encoding of each cell by its id; `palette` has the colour of each (factor, level)."""
     if manifest.design != "grid":
-        return _own_encodings(manifest, palette)
+        return _separate_encodings(manifest, palette)
     factors, (colour, second, _), found = manifest.factors, roles(manifest), {}
     for cell in manifest.cells:
         first = factors[colour].index(cell.levels[colour]) if colour else 0
@@ -106,7 +106,7 @@ def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[s
     return found
 
 
-def _own_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
+def _separate_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
     """A changed cell has the colour of its change and its factor's dash and marker; other cells get them in order."""
     changed, factors = evidence.changes(manifest), list(manifest.factors)
     found: dict[str, Encoding] = {}

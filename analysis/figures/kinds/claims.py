@@ -18,7 +18,7 @@ from analysis.figures.kind import Kind, Page
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
 # The claimed side of zero, or of the margin.
-WANTED = {"less": -1, "greater": 1, "not_greater": -1, "not_less": 1, "diverges_more": 1, "rank_correlates": 1}
+DIRECTION = {"less": -1, "greater": 1, "not_greater": -1, "not_less": 1, "diverges_more": 1, "rank_correlates": 1}
 COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wanted", "n", "verdict", "result", "note"]
 
 
@@ -29,7 +29,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     if found.empty:
         return None
     rows = list(named_rows(found))
-    made = found.assign(wanted=[WANTED.get(relation, 0) for relation in found["relation"]])
+    made = found.assign(wanted=[DIRECTION.get(relation, 0) for relation in found["relation"]])
     other = {"rank_correlates": RANKS, "diverges_more": SHARES}
     units = {metric: naming.unit(case.study.manifest, metric) for metric in found["metric"]}
     same = [f"difference in {row.metric}{units[row.metric]}, side one − side two" for row in rows]

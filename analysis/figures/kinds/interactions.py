@@ -62,8 +62,8 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
         corners.setdefault((cell.levels[pair[0]], cell.levels[pair[1]]), []).append(cell.id)
     reference = evidence.bases(case.study.manifest)
     base = corners.get((reference[pair[0]], reference[pair[1]]), [])
-    known = case.cells.set_index("cell")[LOST].to_dict("index")
-    counts = {key: {name: sum(known[cell][name] for cell in ids) for name in LOST} for key, ids in corners.items()}
+    known = case.cells.set_index("cell")[COUNTS].to_dict("index")
+    counts = {key: {name: sum(known[cell][name] for cell in ids) for name in COUNTS} for key, ids in corners.items()}
     lost = sum(known[cell]["diverged"] for cell in base)
     at = {"facet": effects["stratum"].iloc[0], "factor": effects["factor"].iloc[0]}
     batches = {cell.id: cell.batches for cell in cells}
@@ -77,7 +77,7 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
     return rows + [at | effect for effect in effects[lines].to_dict("records")]
 
 
-LOST = ["runs", "diverged", "failed", "missing"]
+COUNTS = ["runs", "diverged", "failed", "missing"]
 
 
 def _difference(

@@ -34,7 +34,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     if found is None:
         return None
     caption = [*found.attrs["caption"], "ring: the best value of a line"]
-    return _judged(found, caption, _starts(case) if x == RATE else {})
+    return _with_best_values(found, caption, _starts(case) if x == RATE else {})
 
 
 def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
@@ -57,10 +57,10 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
     over = f"tuning of {tuning.key}: {measured}, mean over {formatting.counted(tuning.seeds, 'tuning seed')}, no band"
     ring = "ring: the best over all of them" if tuning.per_seed else "ring: the value that was chosen"
     crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
-    return _judged(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
+    return _with_best_values(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
 
 
-def _judged(found: pandas.DataFrame, caption: list[str], starts: dict[str, float]) -> pandas.DataFrame:
+def _with_best_values(found: pandas.DataFrame, caption: list[str], starts: dict[str, float]) -> pandas.DataFrame:
     """The table with the best value of each line marked, and notes on it in the line's label."""
     attrs, several = found.attrs, found["facet"].nunique() > 1
     found = found.assign(best=False)
