@@ -68,9 +68,7 @@ MAPPING = {
     ],
 }
 PROCESSES = "ablate/execution/tracking"  # whose tests start processes that run its code
-LONG = [
-    "tests/test_recorded.py::test_numbers_are_those_that_were_recorded[components]",
-]
+LONG = ["tests/test_recorded.py::test_numbers_are_those_that_were_recorded[components]"]
 OPTIONS = ["-p", "no:cacheprovider", "--assert=plain", "-m", "not slow"]
 HERE = Path(__file__).resolve().parent
 OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}

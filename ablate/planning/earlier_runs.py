@@ -222,11 +222,7 @@ def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -
 
 
 def register(
-    claims: dict[str, Claim],
-    before: dict[str, ClaimEntry],
-    cells: list[Cell],
-    scored: dict[int, set[str]],
-    when: str,
+    claims: dict[str, Claim], before: dict[str, ClaimEntry], cells: list[Cell], scored: dict[int, set[str]], when: str
 ) -> Registered:
     """The entries of claims, given those `before`, withdrawn ones included.
 

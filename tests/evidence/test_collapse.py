@@ -208,12 +208,7 @@ SLOPE, COLLAPSED, N = -0.3, 5.4, 8
 
 
 def study_collapse(
-    worth: float,
-    fallen: set[tuple[str, int]],
-    noise: float = 1e-3,
-    rng: int = 0,
-    n: int = N,
-    **options: Any,
+    worth: float, fallen: set[tuple[str, int]], noise: float = 1e-3, rng: int = 0, n: int = N, **options: Any
 ) -> Study:
     """Two norms whose difference is worth a share of the steps; `fallen` runs, (norm or steps, seed), collapsed."""
     drawn: dict[Any, np.ndarray] = {

@@ -504,10 +504,7 @@ def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int
 
 @pytest.mark.parametrize(
     "modes",
-    [
-        {"offline": 2, "offline again": 0, "online": 2, "online again": 0},
-        {"disabled": 0, "online": 2, "offline": 0},
-    ],
+    [{"offline": 2, "offline again": 0, "online": 2, "online again": 0}, {"disabled": 0, "online": 2, "offline": 0}],
 )
 def test_what_was_shown_online_is_not_shown_again_and_what_was_kept_offline_is(modes, tmp_path, monkeypatch) -> None:
     paths = make_study(tmp_path, seeds=1)
