@@ -164,7 +164,7 @@ def unseen_line(table: pandas.DataFrame) -> str:
     moved = rows.loc[rows["collapse_share"] == most, "collapse_cost"].max()
     known = math.isfinite(moved) and rows["metric"].nunique() == 1
     would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
-    return f"better and worse hold for the seeds trained: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
+    return f"better and worse hold for these seeds: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
 
 
 def _ceiling(share: float) -> int:

@@ -185,7 +185,7 @@ def test_what_better_and_worse_leave_open_stands_beside_them() -> None:
     assert found.verdict == "worse" and found.collapse_share == pytest.approx(1 - 0.05 ** (1 / 5))
     best = float(np.median([solved({"norm": "ln"}, seed) for seed in range(5)]))
     assert found.collapse_cost == pytest.approx(found.collapse_share * (best - 0.5))
-    said = "better and worse hold for the seeds trained: up to 46 % of seeds may collapse (95 %), which would move a "
+    said = "better and worse hold for these seeds: up to 46 % of seeds may collapse (95 %), which would move a "
     assert said + "difference by up to 0.22" in summary(pair)
     sheet = particulars_sheet(case_of(pair, Path()))
     assert sheet and sheet.rows[0][sheet.head.index("collapses at most [95 %]")] == "46 %: 0.22"

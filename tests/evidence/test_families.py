@@ -87,7 +87,7 @@ def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(
     assert table["verdict"].eq("descriptive").tolist() == [descriptive] * len(table)
     assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
     given = case_of(study, Path())
-    counts = {kind for each in pages._judged(given) for kind in each["kind"]}
+    counts = {kind for each in pages._verdict_families(given) for kind in each["kind"]}
     assert ("effects" in counts) == (not descriptive)
     assert ("claims" in counts) == any(entry["registered"] for entry in claims.values())
     said = "effects are descriptive: what is judged are the registered claims"

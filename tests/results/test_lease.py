@@ -62,7 +62,7 @@ def attempt(write):
     try:
         write()
         print("written", flush=True)
-    except lease.Lost:
+    except lease.LeaseLost:
         print("lost", flush=True)
 
 with run.lock(lambda: False, "cuda:3") as mine:
