@@ -44,7 +44,7 @@ class Copy:
         told = {"command": command, "cwd": str(cwd), "environment": {**environment}}
         (out, write_out), (err, write_err), (self.keeper, theirs) = os.pipe(), os.pipe(), socket.socketpair()
         given = [write_out, write_err, theirs.detach()]
-        other = environment["PYTHONPATH"] != str(ROOT) or any(cwd.glob("*.py")) or any(cwd.glob("a*/"))
+        other = not f"{environment['PYTHONPATH']}:".startswith(f"{ROOT}:") or any(cwd.glob("a[bn]*"))
         socket.send_fds(server(*(() if other else OURS)), [json.dumps(told).encode()], given)
         for number in given:
             os.close(number)
