@@ -26,7 +26,7 @@ class PlanError(Exception):
 
 
 class Corrupt(Exception):
-    """A file of results cannot be read; the message says why.  `file`: the damaged one if none that was requested."""
+    """A file of results cannot be read; the message says why.  `file`: the damaged one, if it was not requested."""
 
     def __init__(self, message: str, file: Path | None = None):
         super().__init__(message)

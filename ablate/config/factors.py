@@ -156,7 +156,7 @@ def factors_of(levels: list[Levels], design: Design) -> tuple[dict[str, list[Lev
 
 
 def labels_of(cells: list[Composed], design: Design) -> list[str]:
-    """Labels of cells: their levels of all factors, or their change (but of the first cell) if one factor changes."""
+    """Labels of cells: all levels; where one factor changes at a time the change, and of the first cell all levels."""
     if design.kind in ("grid", "fractional") or len(design.keys) < 2:
         return [name_cell(cell, design.keys) for cell in cells]
     first = name_cell(cells[0], design.keys) if len(design.keys) <= FEW else BASE

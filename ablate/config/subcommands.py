@@ -16,7 +16,7 @@ from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import Record
 
-SCHEMA = 1  # raised when a name is removed or changes its meaning, not when names are added
+SCHEMA = 2  # raised when a name is removed or changes its meaning, not when names are added
 
 
 class PlainParser(argparse.ArgumentParser):

@@ -26,7 +26,7 @@ from ablate.results.records import Matched, StepSeconds
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # relative difference that multiples of STEP must reach, and that needs no note
 FAR = 0.2  # relative difference beyond which a match is refused
-EXTREME = 4  # factor by which a width may change at most (for experts, relative to the active part)
+EXTREME = 4  # factor by which a width may change at most; downwards from the part of it that is active for a token
 WIDEST = 2**24
 
 _counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # positions of a task's batches
@@ -44,7 +44,7 @@ def training_positions(cell: Checked) -> int:
 
 
 def changes_length(cell: Checked) -> bool:
-    """Whether a cell's training batches change their length."""
+    """Whether a cell's training batches have other positions than its task says."""
     size, steps = cell.config.train.batch_size, cell.config.train.steps
     known = _counts.setdefault(cell.task, {})
     if (size, steps) not in known:

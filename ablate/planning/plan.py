@@ -35,14 +35,20 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     if problems := launcher_problems(launcher):
         raise PlanError(problems)
     with one_thread():
-        study = check_study([word for word in words if not is_hydras(word)], config_dir)
-        return dataclasses.replace(next_round(study), launcher=launcher)
+        return _next_plan(check_study([word for word in words if not is_hydras(word)], config_dir), launcher)
 
 
 def plan_again(plan: Plan) -> Plan:
     """The next round of the same command, after some of a plan's runs have ended.  Raises PlanError."""
     with one_thread():
-        return dataclasses.replace(next_round(plan.requested or plan.study), launcher=plan.launcher)
+        return _next_plan(plan.requested or plan.study, plan.launcher)
+
+
+def _next_plan(study: CheckedStudy, launcher: list[str]) -> Plan:
+    try:
+        return dataclasses.replace(next_round(study), launcher=launcher)
+    except Failed as error:  # user code that has run before
+        raise PlanError([Problem("", str(error))]) from None
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:

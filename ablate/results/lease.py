@@ -131,7 +131,7 @@ class Lease:
         return self.file.with_name(f".{self.file.name}.{hashlib.sha256(content).hexdigest()[:16]}.{ending}")
 
     def check(self) -> None:
-        """Raise Lost unless this process still has the lease; a fork of it (made by a component) exits."""
+        """Raise LeaseLost unless this process still has the lease; a fork of it (made by a component) exits."""
         if os.getpid() != self.pid:
             os._exit(1)
         try:

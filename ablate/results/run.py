@@ -108,7 +108,7 @@ class Run:
                 lease.release()
 
     def check(self) -> None:
-        """Raise Lost if another process has taken over the run."""
+        """Raise LeaseLost if another process has taken over the run."""
         if self.lease:
             self.lease.check()
 

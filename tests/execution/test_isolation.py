@@ -19,6 +19,7 @@ from own_module import write_module
 from torch import nn
 
 from ablate.config.errors import PlanError
+from ablate.config.groups import CONF
 from ablate.execution.process_state import Changed, unchanged
 from ablate.model.norm import LayerNorm
 from ablate.planning.checks.user_code import run_in_subprocess
@@ -209,15 +210,28 @@ class Mine(nn.Module):
 
     def forward(self, x, mask=None):
         return x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.weight
+
+def momentum_sgd(params, lr, weight_decay, momentum: float):
+    return torch.optim.SGD(params, lr=lr, weight_decay=weight_decay, momentum=momentum)
 """
 
 
+@pytest.mark.usefixtures("estimated")
 def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
-    """Not for defaults of constructors, `hold`, or options of a pattern either."""
+    """Not for defaults of constructors, `hold`, options of a pattern, or the memory of an optimiser either."""
     name = write_module(tmp_path, monkeypatch, OWN_NORM, "norm", {"mine": "eps: 1.0e-5"})
-    for words in (["norm=ln,mine", "hold=all"], ["norm=ln,rms+mine", "+norm.gain=true", "model.layers=2"]):
+    (tmp_path / "conf" / "optim").mkdir()
+    settings = (
+        (CONF / "optim" / "sgd.yaml")
+        .read_text()
+        .replace("ablate.training.optim.sgd", f"{name}.momentum_sgd")
+        .replace("nesterov", "# nesterov")
+    )
+    (tmp_path / "conf" / "optim" / "mine.yaml").write_text(settings)
+    pattern = ["norm=ln,rms+mine", "+norm.gain=true", "model.layers=2"]
+    for words in (["norm=ln,mine", "hold=all"], ["optim=sgd,mine"], pattern):
         planned = plan(*words, f"user=[{name}]", config_dir=str(tmp_path / "conf"))
-        assert planned.manifest.cells[1].config.norm and name not in sys.modules, words
+        assert len(planned.manifest.cells) == 2 and name not in sys.modules, words
     assert planned.manifest.cells[1].config.norm["mine"]["gain"] is True
 
 

@@ -44,7 +44,8 @@ class Copy:
         told = {"command": command, "cwd": str(cwd), "environment": {**environment}}
         (out, write_out), (err, write_err), (self.keeper, theirs) = os.pipe(), os.pipe(), socket.socketpair()
         given = [write_out, write_err, theirs.detach()]
-        other = not f"{environment['PYTHONPATH']}:".startswith(f"{ROOT}:") or any(cwd.glob("a[bn]*"))
+        ours = command[0].startswith(("ablate", "analysis"))
+        other = not ours or not f"{environment['PYTHONPATH']}:".startswith(f"{ROOT}:") or any(cwd.glob("a[bn]*"))
         socket.send_fds(server(*(() if other else OURS)), [json.dumps(told).encode()], given)
         for number in given:
             os.close(number)

@@ -20,7 +20,7 @@ from warm_python import run_warm
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import fork, launcher
 from ablate.execution.pool import Order, line
-from ablate.planning.checks.user_code import run_in_subprocess
+from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from analysis.figures.draw import style
 
 # Several command lines in one process, as the console script of an installation has one.
@@ -129,6 +129,8 @@ def test_a_process_that_is_no_copy_finds_the_same(inside: Path, monkeypatch: pyt
     find_here(["mine_too.part"])
     found = "(__import__('mine_too').NUMBER, __import__('importlib.util').util.find_spec('tabulate'))"
     assert run_in_subprocess(partial(eval, found)) == [7, None]
+    with pytest.raises(Failed, match="exit code 3"):
+        run_in_subprocess(partial(os._exit, 3))
 
 
 def test_a_job_of_another_launcher_finds_the_same(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:

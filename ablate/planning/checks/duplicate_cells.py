@@ -12,7 +12,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, VARIED, Config
 from ablate.data.build import build_task
 from ablate.formatting import show
-from ablate.planning.checks.user_code import RemoteTask, isolate_user_code
+from ablate.planning.checks.user_code import DescribedTask, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import numbers
@@ -155,7 +155,7 @@ def _rates(cell: Checked) -> str:
 
 def _contents(cell: Checked) -> str:
     """Hash of some of a cell's batches, its held-out examples, and the facts on its task that a model needs."""
-    task = build_task(cell.config) if isinstance(cell.task, RemoteTask) else cell.task
+    task = build_task(cell.config) if isinstance(cell.task, DescribedTask) else cell.task
     size, tokens = cell.config.train.batch_size, cell.config.eval.tokens
     last = cell.config.train.steps - 1
     parts = [task.batch(0, step, size) for step in sorted({0, 1, 2, last // 2, last})]

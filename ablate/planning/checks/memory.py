@@ -1,4 +1,4 @@
-"""Estimates the memory that training a cell needs, without computing anything, and checks that its device has it."""
+"""Estimates the memory that training a cell needs, without running its model, and checks that its device has it."""
 
 import math
 import os
@@ -16,11 +16,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ablate.config.components import own_of
 from ablate.config.errors import Problem
 from ablate.config.schema import BUILT, Config
 from ablate.data.task import Batch
-from ablate.model import cost
 from ablate.model.build import build_model, build_objective
 from ablate.model.dropout import Dropout
 from ablate.model.objective import terms_of
@@ -105,10 +103,9 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
     return sum(sizes), max([*sizes, logits.numel() * FLOAT, *(DRAWING * numbers // 2 for numbers in drawn)])
 
 
-def numbers_trained(config: Config, task: Any) -> tuple[int, int]:
+def numbers_trained(config: Config, task: Any, params: int) -> tuple[int, int]:
     """The number of trained parameters, which excludes frozen tables, and of numbers in the optimiser and the step."""
-    small = cost.estimate(config, task.vocab) < SMALL
-    with torch.random.fork_rng(devices=[]) if small else FakeTensorMode():
+    with torch.random.fork_rng(devices=[]) if params < SMALL else FakeTensorMode():
         model = build_model(config, task)
         trained = [p for p in model.parameters() if p.requires_grad]
         numbers = sum(p.numel() for p in trained)
@@ -174,9 +171,9 @@ def estimate(params: int, trained: int, moments: int, kept: int, largest: int, o
     return PROCESS[train.device] + HEAP[train.device] * (held + max(stepping, evaluating))
 
 
-def _counts(config: Config, task: Any, batch: int, device: str) -> dict[str, int]:
+def _counts(config: Config, task: Any, params: int, batch: int, device: str) -> dict[str, int]:
     kept, largest = kept_bytes(config, task, batch, device)
-    trained, moments = numbers_trained(config, task)
+    trained, moments = numbers_trained(config, task, params)
     return {"kept": kept, "largest": largest, "trained": trained, "moments": moments}
 
 
@@ -185,10 +182,10 @@ def needed(cell: Checked) -> float:
     config, task = cell.config, cell.task
     whole = config.as_json()
     parts = {key: whole[key] for key in (*BUILT, "model", "data")} | {"user": config.user}
-    parts |= {"optim": [config.optim._target_, own_of(config, "optim")], "step": whole["step"]}
+    parts |= {"optim": [config.optim._target_, config.own("optim")], "step": whole["step"]}
     batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
-    count = partial(_counts, config, task, batch, device)
+    count = partial(_counts, config, task, cell.budget.params, batch, device)
     try:
         found = cached("memory", depends, lambda: isolate_user_code(config, count))
     except Exception:  # a user's component that does not run on the meta device

@@ -98,7 +98,7 @@ def plain(value: Any) -> Any:
 
 
 def facts_of(task: Task, config: Config) -> dict[str, Any]:
-    """The facts on a task that `RemoteTask` needs, as plain data."""
+    """The facts on a task that `DescribedTask` needs, as plain data."""
     examples = config.train.steps * config.train.batch_size
     seen = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
@@ -107,7 +107,7 @@ def facts_of(task: Task, config: Config) -> dict[str, Any]:
     return found | {"inputs": blank, "seen": seen, "metric_facts": task.metric_facts()}
 
 
-class RemoteTask(Task):
+class DescribedTask(Task):
     """A user's task as its separate process described it, without examples."""
 
     def __init__(self, facts: dict[str, Any]):

@@ -33,7 +33,7 @@ from ablate.planning.checks.cache import cached
 from ablate.planning.checks.requirements import optimiser_problems, refuse_without_kernels, refuse_without_text
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.trial_step import with_passes
-from ablate.planning.checks.user_code import Failed, RemoteTask, facts_of, isolate_user_code, run_in_subprocess
+from ablate.planning.checks.user_code import DescribedTask, Failed, facts_of, isolate_user_code, run_in_subprocess
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
@@ -82,7 +82,7 @@ class Validator:
             return [Problem("", str(error))], None
         if problems := [Problem(*row) for row in plain["problems"]]:
             return problems, None
-        task = self._task(resolve_auto(config)) if built_in else RemoteTask(plain["task"])
+        task = self._task(resolve_auto(config)) if built_in else DescribedTask(plain["task"])
         checked = dataclasses.replace(typed(plain["config"]), user=config.user)
         return [], Checked(checked, task, parse(Budget, plain["budget"]))
 

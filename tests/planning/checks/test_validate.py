@@ -52,6 +52,7 @@ MISTAKES = {
     "train.parallel=0": ["train.parallel", "must be auto or an integer ≥ 1"],
     "train.device=tpu": ["train.device", "auto, cpu, cuda"],
     "study=" + "x" * 101: ["study", "up to 100 letters"],
+    "study=a/b": ["study", "cannot name a folder"],
     "study=verify": ["study", "'verify' is a command, so that ablate analyse would not take it for a study"],
     "reference={norm:rms}": ["reference", "norm is not compared here"],
     "norm=ln,ln": ["has a value twice; write each once"],
