@@ -25,7 +25,13 @@ PLACE = ("layer",)  # additionally for groups whose modules are part of each lay
 NESTED = ("attention",)  # additionally for cross-attention, which may wrap another attention
 WIRING = ("sublayers",)  # additionally for a residual style
 STEPPED = ("model", "optimiser", "grad_clip")  # for a training step
-MORE = {"data": ("kind",), "embedding": ("vocab",), "step": STEPPED, "residual": WIRING, "cross_attention": NESTED}
+ALSO_OFFERED = {
+    "data": ("kind",),
+    "embedding": ("vocab",),
+    "step": STEPPED,
+    "residual": WIRING,
+    "cross_attention": NESTED,
+}
 BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # arguments that subclasses must pass on to base classes
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
@@ -102,7 +108,7 @@ def _makes(function: Callable[..., Any], kind: type) -> bool:
 def offered_names(group: str) -> tuple[str, ...]:
     """The arguments that constructors of a group can request by name."""
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
-    return (*shape, *PLACE * (group in PLACED), *MORE.get(group, ()))
+    return (*shape, *PLACE * (group in PLACED), *ALSO_OFFERED.get(group, ()))
 
 
 def own_of(config: Config, section: str) -> dict[str, Any]:
