@@ -70,7 +70,7 @@ def test_kill_9_at_any_moment_loses_nothing_but_time(kills, small, tmp_path, unt
     wait_for(lambda: session_is_gone(last.pid), 30)
 
 
-STOPS = [("training", signal.SIGINT), pytest.param("start", signal.SIGTERM, marks=pytest.mark.slow)]
+STOPS = [("training", signal.SIGINT), ("start", signal.SIGTERM)]
 STOPS += [pytest.param("result", signal.SIGHUP, marks=pytest.mark.slow)]
 
 
