@@ -63,7 +63,7 @@ class RunState:
         self.result: Result | None = self._read_result()
         if again and self.result and self.result.status == "failed":
             self.result = None
-        self.pace = Pace() if self.result else read_pace(self.run.metrics_file)
+        self.pace = Pace(self.result.steps or 0) if self.result else read_pace(self.run.metrics_file)
         self.grew = -STALE
         if self.seen_metrics and not again:  # a file server's clock may be off; leases are not affected
             self.grew = time.monotonic() - abs(time.time() - self.seen_metrics[0] / 1e9)

@@ -27,8 +27,7 @@ def dry_run(plan: Plan) -> Outcome:
 
 
 def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
-    """A plan as text: a table of its cells, totals, the expected `time`, lines on training `vectors`, and the expected
-    noise."""
+    """A plan as text: a table of its cells, totals, the expected `time`, the cost of `vectors`, the expected noise."""
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(dict.fromkeys(task.title for task in plan.manifest.tasks.values()))
     test = sum(status == "untested" for status in plan.statuses.values())

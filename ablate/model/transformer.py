@@ -94,8 +94,7 @@ class Stack(nn.Module):
 
 
 class Decoder(Stack):
-    """Causal language model: logits of the next token at every position (Radford 2018).  tokens (B, T) -> logits (B, T,
-    vocab)."""
+    """Causal language model: logits of the next token (Radford 2018).  tokens (B, T) -> logits (B, T, vocab)."""
 
     kinds = ("lm",)
     stacks = ("decoder",)

@@ -29,8 +29,7 @@ def describe_cells(
     matched: Sequence[Matched | None] = (),
     step_seconds: Sequence[StepSeconds] = (),
 ) -> list[Cell]:
-    """The manifest's rows of cells, each compared with the cell at `at`.  `names` are those of folders, `labels` are
-    for people; `matched` and `step_seconds` are empty without a match."""
+    """The manifest's rows of cells, each compared with the cell at `at`; `matched` is empty without a match."""
     rows = []
     for i, cell in enumerate(checked):
         reference, remainder = checked[at[i]].budget, matched[i] if matched else None

@@ -49,8 +49,7 @@ def next_round(study: CheckedStudy) -> Plan:
 
 
 def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
-    """The plans of a command's rounds in order, each made when all runs of the one before have ended.  Raises
-    PlanError."""
+    """The plans of a command's rounds, each made when the runs of the one before have ended.  Raises PlanError."""
     settings = study.settings
     if problems := tuning_problems(study) + placebo_problems(study) + step_equivalents_problems(study):
         raise PlanError(problems)

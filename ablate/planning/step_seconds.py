@@ -35,8 +35,7 @@ COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics
 
 
 def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
-    """The study with its steps set by their seconds if `match=seconds`: from its manifest, else measured here.  Raises
-    PlanError."""
+    """The study with its steps set by their measured seconds, if `match=seconds`.  Raises PlanError."""
     if study.settings.match != "seconds":
         return study
     seconds = of_manifest(study)

@@ -86,8 +86,7 @@ def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: Sched
 
 
 def schedule_problems(config: Config) -> list[Problem]:
-    """Problems of a configuration's learning rates at the first, middle and last update after the warm-up.  Raises
-    BadComponent."""
+    """Problems of the learning rates at the first, middle and last update after the warm-up.  Raises BadComponent."""
     optim, steps = config.optim, config.train.steps
     first = min(optim.warmup, steps - 1)
     try:

@@ -28,8 +28,7 @@ def place_of(results: Path, name: str) -> Path:
 
 
 def read(results: Path, name: str | None) -> Study:
-    """The study called `name`, or the one whose tables are saved in the folder `name`; by default the newest.  Raises
-    `Refused`."""
+    """The study called `name`, or with tables in the folder `name`; by default the newest.  Raises `Refused`."""
     if name and is_saved(results, name):
         return read_saved(Path(name))
     chosen = choose_study(results, name)

@@ -20,8 +20,7 @@ AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells differ from t
 
 
 def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
-    """A manifest that holds cells with these levels, in the design of the study file or an inferred one.  Raises
-    `Refused`."""
+    """A manifest of cells with these levels, in the design of the study file or an inferred one.  Raises `Refused`."""
     described = request.described
     factors = _ordered(levels, described)
     reference = _reference(levels, factors, request)

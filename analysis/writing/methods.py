@@ -248,8 +248,7 @@ def configured(cells: Iterable[Cell], section: str, key: str) -> str:
 
 
 def _class(node: Any) -> str:
-    """The class of a component (RMSNorm), or those of a pattern with their order (Window and MHA (5window+mha)); "" if
-    unknown."""
+    """The class of a component (RMSNorm), or those of a pattern (Window and MHA (5window+mha)); "" if unknown."""
     if is_patterned(node):
         return f"{listed(map(_class, variants_of(node)))} ({spelled(node[LAYERS])})"
     target = node.get("_target_", "") if isinstance(node, dict) else getattr(node, "_target_", "")

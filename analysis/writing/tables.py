@@ -199,7 +199,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     }
     legend = "; ".join(text for name, text in notes.items() if name in known)
     unseen = "Collapses at most: the largest share of seeds that these leave open (95 %), and what it would move the "
-    unseen += "difference by, from the best cell's score to that of a guess; better and worse know nothing of it."
+    unseen += "difference by, from the best cell's score to that of a guess; better and worse do not account for it."
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
     return sheet_of("particulars", title, rows, [*[f"{legend}."] * bool(legend), unseen]) if rows else None
 

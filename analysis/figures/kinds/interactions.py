@@ -100,7 +100,8 @@ def _difference(
         least, most = evidence.interval(exact, evidence.ALPHA)
         return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
     least, most = evidence.interval(change, evidence.ALPHA)
-    return {"difference": change.mean, "half": (most - least) / 2}
+    too_few = len(groups) == 1 and change.n < evidence.PAIRS  # no verdict, as in the tables
+    return {"difference": change.mean, "half": math.nan if too_few else (most - least) / 2}
 
 
 def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:

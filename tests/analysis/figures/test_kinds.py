@@ -210,6 +210,13 @@ def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(
     assert len(figure.axes) == 3 and estimate["verdict"] in texts(figure)
 
 
+def test_two_seeds_decide_no_cell_of_a_map(tmp_path: Path) -> None:
+    table, _ = drawn("interactions", case(tmp_path, STEPS, seeds=range(2)))
+    corners = table[table["one"].notna()]
+    assert corners["half"].isna().all() and corners["difference"].notna().all()
+    assert "dotted: undecided, the interval holds zero or is missing" in table.attrs["caption"]
+
+
 def test_of_many_pairs_the_largest_interactions_are_shown(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS | {"position": ["rope", "none"]}, seeds=range(2))
     table, figure = drawn("interactions", given)
