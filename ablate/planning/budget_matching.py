@@ -157,7 +157,7 @@ def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: f
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
         message = f"{left_over(left)} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
-    return found
+    return found._replace(defaults=cell.defaults)
 
 
 def widen(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:

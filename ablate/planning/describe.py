@@ -2,17 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from ablate.config.components import defaults_of
-from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError
-from ablate.config.schema import VARIED, Config
+from ablate.config.schema import Config
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark, training_positions
 from ablate.planning.checks.duplicate_cells import refuse_equal
-from ablate.planning.checks.user_code import isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, describe_tasks
 from ablate.results.records import Cell, Matched, StepSeconds
@@ -60,18 +56,11 @@ def describe_cells(
                 ]
                 + seen_in_training(seen)
                 + remark(labels[i], remainder),
-                defaults=isolate_user_code(cell.config, partial(filled_in, cell.config)),
+                defaults=cell.defaults,
                 config=cell.config,
             )
         )
     return rows
-
-
-def filled_in(config: Config) -> dict[str, Any]:
-    """The constructor's defaults of arguments that no YAML sets, by dotted name."""
-    nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
-    found = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
-    return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
 
 
 def cells_of(

@@ -4,8 +4,9 @@ Each stage reads the result of the one before and raises PlanError with all mist
 runs of one round.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ablate.config.citations import papers
 from ablate.config.claims import applicable
@@ -34,25 +35,28 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     launcher = [word for word in words if is_hydras(word)]
     if problems := launcher_problems(launcher):
         raise PlanError(problems)
-    with one_thread():
-        return _next_plan(check_study([word for word in words if not is_hydras(word)], config_dir), launcher)
+    with _planning():
+        study = check_study([word for word in words if not is_hydras(word)], config_dir)
+        return dataclasses.replace(next_round(study), launcher=launcher)
 
 
 def plan_again(plan: Plan) -> Plan:
     """The next round of the same command, after some of a plan's runs have ended.  Raises PlanError."""
+    with _planning():
+        return dataclasses.replace(next_round(plan.requested or plan.study), launcher=plan.launcher)
+
+
+@contextlib.contextmanager
+def _planning() -> Iterator[None]:
     with one_thread():
-        return _next_plan(plan.requested or plan.study, plan.launcher)
-
-
-def _next_plan(study: CheckedStudy, launcher: list[str]) -> Plan:
-    try:
-        return dataclasses.replace(next_round(study), launcher=launcher)
-    except Failed as error:  # user code that has run before
-        raise PlanError([Problem("", str(error))]) from None
+        try:
+            yield
+        except Failed as error:  # user code that has run before
+            raise PlanError([Problem("", str(error))]) from None
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
-    """The study of a command line, with every cell composed and checked.  Raises PlanError."""
+    """The study of a command line, with every cell composed and checked.  Raises PlanError and Failed."""
     command = read_command(words, config_dir)
     try:
         composition = compose_cells(arrange(command))
@@ -60,8 +64,6 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         return with_step_seconds(with_kernels(study_of(composition, cells)))
     except PlanError as error:  # problems of keys that the study file sets name that file
         raise PlanError([command.request.placed(problem) for problem in error.problems]) from None
-    except Failed as error:  # user code that has run before
-        raise PlanError([Problem("", str(error))]) from None
 
 
 def check_cells(composition: Composition) -> Cells:

@@ -44,9 +44,9 @@ class Copy:
         told = {"command": command, "cwd": str(cwd), "environment": {**environment}}
         (out, write_out), (err, write_err), (self.keeper, theirs) = os.pipe(), os.pipe(), socket.socketpair()
         given = [write_out, write_err, theirs.detach()]
-        ours = command[0].startswith(("ablate", "analysis"))
-        other = not ours or not f"{environment['PYTHONPATH']}:".startswith(f"{ROOT}:") or any(cwd.glob("a[bn]*"))
-        socket.send_fds(server(*(() if other else OURS)), [json.dumps(told).encode()], given)
+        ours = command[0].startswith(("ablate", "analysis")) and not any(cwd.glob("a[bn]*"))
+        ours &= environment["PYTHONPATH"].split(os.pathsep)[0] == str(ROOT)
+        socket.send_fds(server(*(OURS if ours else ())), [json.dumps(told).encode()], given)
         for number in given:
             os.close(number)
         self.command, self.said, self.returncode = command, {out: b"", err: b""}, None

@@ -33,6 +33,7 @@ class Checked(NamedTuple):
     config: Config
     task: Any
     budget: Budget
+    defaults: dict[str, Any] = {}  # noqa: RUF012 (of constructors, by dotted name; never written to)
 
 
 class StandIn(Task):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import MISSING
 
-from ablate.config.components import argument_problems, offered_names, parameters_of, resolve
+from ablate.config.components import argument_problems, defaults_of, offered_names, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.files import read_plain
@@ -84,14 +84,14 @@ class Validator:
             return problems, None
         task = self._task(resolve_auto(config)) if built_in else DescribedTask(plain["task"])
         checked = dataclasses.replace(typed(plain["config"]), user=config.user)
-        return [], Checked(checked, task, parse(Budget, plain["budget"]))
+        return [], Checked(checked, task, parse(Budget, plain["budget"]), plain["defaults"])
 
     def _described(self, config: Config) -> dict[str, Any]:
         """What `_examine` finds, as plain data."""
         problems, checked = self._examine(config)
         if problems or checked is None:
             return {"problems": problems}
-        whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json()}
+        whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json(), "defaults": checked.defaults}
         return whole | {"problems": [], "task": facts_of(checked.task, checked.config)}
 
     def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
@@ -112,7 +112,7 @@ class Validator:
                 # Replaced by what they result in, so that cells that differ in these only are equal.
                 config = config.with_value("model.tie_embeddings", ties(config, task))
                 config = config.with_value("data.context", task.context)
-                checked = self.checked(config, task)
+                checked = self.checked(config, task)._replace(defaults=filled_in(config))
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except BadComponent as error:
                 found.append(Problem(error.key, first_line(error)))
@@ -178,6 +178,13 @@ class Validator:
             found = make() if is_foreign(config) else cached("budget", [parts, facts], make)
             self.budgets[key] = parse(Budget, found)
         return self.budgets[key]
+
+
+def filled_in(config: Config) -> dict[str, Any]:
+    """The constructor's defaults of arguments that no YAML sets, by dotted name."""
+    nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
+    found = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
+    return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
 
 
 def _own_problems(section: str, config: Config) -> list[Problem]:

@@ -100,8 +100,8 @@ def _difference(
         least, most = evidence.interval(exact, evidence.ALPHA)
         return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
     least, most = evidence.interval(change, evidence.ALPHA)
-    too_few = len(groups) == 1 and change.n < evidence.PAIRS  # no verdict, as in the tables
-    return {"difference": change.mean, "half": math.nan if too_few else (most - least) / 2}
+    undecided = evidence.too_few(change.n, paired=len(groups) == 1)
+    return {"difference": change.mean, "half": math.nan if undecided else (most - least) / 2}
 
 
 def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
