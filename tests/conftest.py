@@ -26,7 +26,13 @@ STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warm
 
 
 def pytest_collection_finish() -> None:
-    """Eight thousand tests and their libraries stay until the end: let the collector look at what tests make alone."""
+    """The tests and their libraries stay until the end: let the collector look at what tests make alone, and seldom."""
+    gc.freeze()
+    gc.set_threshold(700, 10, 100)
+
+
+def pytest_sessionfinish() -> None:
+    """All that is left is freed with the process: pytest would look for cycles in it, five times."""
     gc.freeze()
 
 

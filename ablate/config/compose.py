@@ -103,7 +103,8 @@ class Composer:
         self.made, self.sections, self.beyond, self.texts = cache.made, cache.sections, cache.beyond, cache.texts
 
     def __enter__(self) -> Composer:
-        ConfigStore.instance().store(name="schema", node=blank())  # `conf/config.yaml` refers to it
+        if "schema.yaml" not in ConfigStore.instance().repo:  # `conf/config.yaml` refers to it
+            ConfigStore.instance().store(name="schema", node=blank())
         GlobalHydra.instance().clear()
         initialize_config_dir(str(CONF), version_base="1.3")
         return self

@@ -7,6 +7,7 @@ The first workers of a sweep are such copies too, and the first commands that `a
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -18,9 +19,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,24 +32,24 @@ LIBRARIES = ["torch._dynamo", "hydra.main", "msgspec", "pandas", "pyarrow", "sci
 LIBRARIES += ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "pybtex.database", "rich.live"]
 LIBRARIES += ["hydra.experimental.callback", "hydra.core.override_parser.overrides_parser", "safetensors.torch"]
 OURS = ["ablate.api", "ablate.cli.preview", "ablate.cli.sweep", "ablate.execution.worker", "ablate.training.trainer"]
-OURS += ["analysis.cli.main"]
+OURS += ["analysis.cli.main", "ablate.execution.tracking.mirror", "wandb.sdk.launch.inputs.internal"]
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300.0  # seconds
 SIZE = 1 << 17  # bytes of a command and its environment
 SLOTS = 3  # copies that wait to be what a command starts
-LENT = ("ablate.execution.worker", "ablate.cli.main")
+LENT = ("ablate.execution.worker", "ablate.cli.main", "ablate.execution.tracking.mirror")
 
 
 class Copy:
     """`python -m *command` with nothing to read from, in a session of its own, as `subprocess.Popen` shows it."""
 
     def __init__(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]):
-        told = {"command": command, "cwd": str(cwd), "environment": {**environment}}
+        told: dict[str, Any] = {"command": command, "cwd": str(cwd), "environment": {**environment}}
         (out, write_out), (err, write_err), (self.keeper, theirs) = os.pipe(), os.pipe(), socket.socketpair()
         given = [write_out, write_err, theirs.detach()]
         ours = command[0].startswith(("ablate", "analysis")) and not any(cwd.glob("a[bn]*"))
-        ours &= environment["PYTHONPATH"].split(os.pathsep)[0] == str(ROOT)
-        socket.send_fds(server(*(OURS if ours else ())), [json.dumps(told).encode()], given)
+        told["ours"] = ours and environment["PYTHONPATH"].split(os.pathsep)[0] == str(ROOT)
+        socket.send_fds(server(), [json.dumps(told).encode()], given)
         for number in given:
             os.close(number)
         self.command, self.said, self.returncode = command, {out: b"", err: b""}, None
@@ -90,34 +93,79 @@ def run_warm(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) 
 
 
 @functools.cache
-def server(*modules: str) -> socket.socket:
-    """The channel to this session's process that is copied, having loaded these modules; it ends when the channel
-    does."""
-    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    number = theirs.fileno()
-    process = subprocess.Popen(
-        [sys.executable, "-P", __file__, str(number), *modules], pass_fds=[number], stdin=subprocess.DEVNULL
-    )
-    theirs.close()
-    atexit.register(lambda: (ours.close(), process.wait()))
-    return ours
+def server() -> socket.socket:
+    """The channel to the process that is copied, one for all workers of a session; it ends with its last channel."""
+    path = Path(tempfile.gettempdir(), f"ablate-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}")
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                listener.bind(str(path))
+                listener.listen()
+                words = [sys.executable, "-P", __file__, str(listener.fileno())]
+                process = subprocess.Popen(words, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL)
+                atexit.register(process.wait)
+        channel.connect(str(path))
+    atexit.register(channel.close)  # before it is waited for: the last that is registered comes first
+    return channel
 
 
-def serve(channel: socket.socket) -> None:
-    """Copy this process for one command after another, each with a keeper between."""
+def serve(listener: socket.socket) -> None:
+    """Copy this process, or its copy with our modules, for one command after another while anybody is connected."""
+    clients, ours = [listener.accept()[0]], None
     keepers: list[int] = []
-    while (received := socket.recv_fds(channel, SIZE, 3))[0]:
-        told, given = received[:2]
-        if not (pid := os.fork()):
-            keep(socket.socket(fileno=given.pop()), given, **json.loads(told))
-        keepers = [keeper for keeper in keepers if not os.waitpid(keeper, os.WNOHANG)[0]] + [pid]
-        for number in given:
-            os.close(number)
+    while clients:
+        for ready in select.select([listener, *clients], [], [])[0]:
+            if ready is listener:
+                clients.append(listener.accept()[0])
+            elif not (received := socket.recv_fds(ready, SIZE, 3))[0]:
+                clients.remove(ready)
+            elif json.loads(received[0])["ours"]:
+                if ours is None:
+                    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+                    if not os.fork():
+                        for number in received[1]:
+                            os.close(number)
+                        for each in (ours, listener, *clients):
+                            each.close()
+                        load_ours()
+                        keepers = []
+                        while (message := socket.recv_fds(theirs, SIZE, 3))[0]:
+                            keepers = copy(*message[:2], keepers)
+                        return
+                    theirs.close()
+                socket.send_fds(ours, [received[0]], received[1])
+                for number in received[1]:
+                    os.close(number)
+            else:
+                keepers = copy(*received[:2], keepers)
     for keeper in keepers:
         os.waitpid(keeper, 0)
+    for path in (listener.getsockname(), f"{listener.getsockname()}.lock"):
+        os.unlink(path)
 
 
-def keep(reply: socket.socket, streams: list[int], **told: Any) -> NoReturn:
+def copy(told: bytes, given: list[int], keepers: list[int]) -> list[int]:
+    """Have a copy of this process be a command, with a keeper between; the keepers of those that run."""
+    if not (pid := os.fork()):
+        keep(socket.socket(fileno=given.pop()), given, **json.loads(told))
+    for number in given:
+        os.close(number)
+    return [keeper for keeper in keepers if not os.waitpid(keeper, os.WNOHANG)[0]] + [pid]
+
+
+def load_ours() -> None:
+    """Load our modules, and do what every command does first with files of ours that no test changes."""
+    sys.path.insert(0, str(ROOT))
+    for name in OURS:
+        importlib.import_module(name)
+    compose_a_cell()
+    sys.path.remove(str(ROOT))
+    gc.freeze()
+
+
+def keep(reply: socket.socket, streams: list[int], ours: bool, **told: Any) -> NoReturn:
     """Be the parent of a command, which tells its number itself; tell how it ended."""
     if not (pid := os.fork()):
         os.setsid()
@@ -217,23 +265,23 @@ def wait_to_begin() -> tuple[int, socket.socket]:
 
 
 def compose_a_cell() -> None:
-    """What every command does first, for those files of ours that no test changes: compose, and hash the code."""
+    """Compose, hash the code, and list the libraries whose names no user's package may have."""
+    from ablate.config import targets
     from ablate.config.compose import Composer
     from ablate.config.groups import read_groups
     from ablate.results.run_key import code_of
 
+    targets.dependencies()
     with Composer(read_groups()) as composer:
         for norm in ("ln", "rms"):
             code_of(composer.compose([f"norm={norm}", "data=text"]).config)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
-    for name in [*LIBRARIES, *sys.argv[2:]]:
+    for name in LIBRARIES:
         importlib.import_module(name)
-    if sys.argv[2:]:
-        compose_a_cell()
-    sys.path.remove(str(ROOT))
+    for left in weakref.finalize._registry.values():
+        left.atexit = False  # those of the libraries free what ends with the process, in a tenth of a second
     gc.freeze()  # or every copy would copy what its collector looks at
     os.set_inheritable(int(sys.argv[1]), False)
     serve(socket.socket(fileno=int(sys.argv[1])))
