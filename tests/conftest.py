@@ -60,7 +60,7 @@ def composed_once() -> Iterator[None]:
     def begin_with_kept(self: Composer, groups: Any, *more: Any) -> None:
         begin(self, groups, *more)
         for name, found in kept.items():  # what a folder of a test's own adds stays its own
-            setattr(self, name, {**found} if groups.folder else found)
+            getattr(self, name).update(found) if groups.folder else setattr(self, name, found)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Composer, "__init__", begin_with_kept)

@@ -10,7 +10,7 @@ from ablate.config.factors import arrange
 from ablate.planning.plan import PlanError
 from ablate.results.study import load_study
 
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]
 SIZES = ["model.dim=16,32", "model.layers=1,2"]
 ZIP = [*SIZES, "zip=[model.layers,model.dim]"]

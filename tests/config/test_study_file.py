@@ -13,16 +13,15 @@ from one_run import carry_out, here, write_plan
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
 from ablate.config.command import read_command, value_text
-from ablate.config.compose import Composer
 from ablate.config.factors import arrange
-from ablate.config.groups import experiments, groups, read_groups
+from ablate.config.groups import experiments, groups
 from ablate.planning.composition import compose_cells
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 GATED = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]}
 BASE: dict[str, Any] = {
@@ -40,13 +39,6 @@ BASE: dict[str, Any] = {
     "claims": {"gated": GATED},
     "tiers": {"tall": {"model.layers": 2, "seeds": 3}, "other": {"factors": {"ffn": ["relu", "reglu"]}}},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def reference_composed(composed_once: None) -> None:
-    """The reference model is composed before any folder of a test's own, of which each would compose it again."""
-    with Composer(read_groups()) as composer:
-        composer.compose([])
 
 
 class Folder:

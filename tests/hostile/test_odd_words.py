@@ -38,7 +38,7 @@ def test_a_range_is_counted_before_it_is_written_out(key: str) -> None:
     assert len(parse([f"{key}=range(1,4)"], groups).swept.get(key, [1, 2, 3])) == 3
 
 
-def test_a_value_that_a_key_refers_to_is_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_a_key_refers_to_is_of_its_kind(monkeypatch: pytest.MonkeyPatch, untried: None) -> None:
     """It was a text wherever it came from the environment, and a traceback."""
     monkeypatch.setenv("COUNT", "many")
     for key, kind in (("placebo_seeds", "a whole number"), ("step_equivalents", "true or false")):
@@ -109,6 +109,7 @@ def test_a_mistake_in_several_studies_is_said_once(monkeypatch: pytest.MonkeyPat
     assert err.count("more") == 3 and result.code == 1
 
 
+@pytest.mark.usefixtures("untried", "uncounted")
 def test_a_plan_of_many_cells_is_short(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the last rows, how many lie between; what is noted of many cells alike, once."""
     monkeypatch.setattr(preview, "MOST", 5)
