@@ -75,9 +75,9 @@ def tag(folder: Path) -> str:
 
 def edit_yaml(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a YAML file that a run has written."""
-    content = yaml.safe_load(file.read_text())
+    content = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     change(content)
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    file.write_text(yaml.dump(content, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False))
 
 
 def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -1,10 +1,10 @@
 """The current folder, somebody's repository or results, executes nothing; what `user=` names is found there."""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ from warm_python import run_warm
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import fork, launcher
 from ablate.execution.pool import Order, line
-from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from analysis.figures.draw import style
 
 # Several command lines in one process, as the console script of an installation has one.
@@ -43,6 +42,8 @@ tensorflow tensorrt torch2trt torchcomms torchdistx tree triton tvm uarray uharf
 random types typing sitecustomize usercustomize ablate analysis wandb yaml
 """
 TINY = latest(*SHAPE, *STEPS, "data.context=48", "data=copy", "seeds=1", "train.parallel=1")
+SAYS = "import os\nfrom importlib import util\ndef says(channel):\n    "
+SAYS += "channel.sendall(f\"{util.find_spec('tabulate')}\\n\".encode())\n    os._exit(3)\n"
 NORM = """
     import importlib.util, torch
 
@@ -118,7 +119,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(sys, name, [*getattr(sys, name)])
     monkeypatch.setenv("PYTHONSAFEPATH", "")
     monkeypatch.chdir(folder)
-    (folder / "mine_too.py").write_text("NUMBER = 7")
+    (folder / "mine_too.py").write_text(SAYS)
     return folder
 
 
@@ -127,10 +128,9 @@ def test_a_process_that_is_no_copy_finds_the_same(inside: Path, monkeypatch: pyt
     monkeypatch.setattr(fork, "FORKS", False)
     monkeypatch.delattr(os, "fork")
     find_here(["mine_too.part"])
-    found = "(__import__('mine_too').NUMBER, __import__('importlib.util').util.find_spec('tabulate'))"
-    assert run_in_subprocess(partial(eval, found)) == [7, None]
-    with pytest.raises(Failed, match="exit code 3"):
-        run_in_subprocess(partial(os._exit, 3))
+    child = fork.start(importlib.import_module("mine_too").says)
+    assert child.receive(60) == "None" and child.end(60) == 3
+    del sys.modules["mine_too"]
 
 
 def test_a_job_of_another_launcher_finds_the_same(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ def pipe_at(file: Path) -> None:
     os.mkfifo(file)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_pipe_in_place_of_a_runs_file_keeps_nobody_waiting(place: Path, folders: list[Path], tried: Tried) -> None:
     """In each run of some of what it wrote, and of one file that holds it."""
     for folder, names in zip(folders, (("result.json", "lock"), ("metrics.jsonl", "lease.json")), strict=True):

@@ -51,7 +51,7 @@ def test_targets_in_a_results_folder_run_nothing(place: Path, folders: list[Path
 
 
 def test_no_command_runs_what_a_configuration_names(
-    place: Path, results: Path, folders: list[Path], tried: Tried
+    place: Path, results: Path, folders: list[Path], tried: Tried, undrawn: None
 ) -> None:
     shots = [targets(place)[attack] for attack in ("package", "walk")]
 

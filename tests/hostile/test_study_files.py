@@ -172,10 +172,8 @@ def test_a_variant_takes_nothing_from_where_none_lie(place: Path, theirs: Path) 
 # Files of variants that set a key of a study, and the key.
 OF_STUDIES = {
     "norm": (GLOBAL + "keep: none", "keep"),
-    "ffn": (GLOBAL + "reuse: any", "reuse"),
     "scale": (GLOBAL + "results_dir: elsewhere", "results_dir"),
     "track": (GLOBAL + "study: other", "study"),
-    "data": (GLOBAL + "tune: {key: optim.lr}", "tune"),
     "position": (GLOBAL + f"user: [{PACKAGE}]", "user"),
     "residual": ("defaults: [{/preset@_global_: inner}]", "seeds"),
     "preset": ("# @package track\nproject: theirs", "track"),
