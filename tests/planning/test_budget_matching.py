@@ -7,14 +7,24 @@ import pytest
 import torch
 
 from ablate.data.build import build_task
+from ablate.model import cost
 from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
+from ablate.planning.checks import cache
+from ablate.planning.checks.user_code import Place
 from ablate.planning.plan import Plan
 from ablate.results.records import Cell, Matched
 
 pytestmark = pytest.mark.usefixtures("untried")
+
+
+@pytest.fixture
+def sized(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Plans that count no FLOPs, where widths are matched by parameters alone."""
+    monkeypatch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
 
 
 def by_label(planned: Plan) -> dict[str, Cell]:
@@ -55,7 +65,9 @@ def brute_force(cell: Cell, how: str, target: float) -> int:
     # A cost equal to the reference's, a learnable number more, three matrices, experts, and FLOPs.
     [*(("params", name, 16) for name in ("gelu", "swish", "swiglu", "moe")), ("flops", "swiglu", 24)],
 )
-def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> None:
+def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int, request) -> None:
+    if how == "params":
+        request.getfixturevalue("sized")
     planned = plan(f"match={how}", f"ffn=mlp,{ffn}", f"model.dim={dim}", "data.context=7")
     cells = by_label(planned)
     reference, cell = cells["mlp"], cells[ffn]
@@ -70,7 +82,7 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
     assert reference.matched.difference == 0
 
 
-def test_position_tables_count_and_embeddings_do_not(plan) -> None:
+def test_position_tables_count_and_embeddings_do_not(plan, sized) -> None:
     cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
     assert cell.config.ffn["hidden"] > 64, "the table's parameters went into the FFN"
     tied = plan("match=params", "ffn=mlp,swiglu", "model.tie_embeddings=false")
@@ -86,7 +98,7 @@ def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
     assert two.value - head == pytest.approx(2 * (one.value - head))
 
 
-def test_every_stratum_has_its_own_reference(plan) -> None:
+def test_every_stratum_has_its_own_reference(plan, sized) -> None:
     planned = plan("match=params", "ffn=mlp,swiglu", "model.dim=16,32", "optim.lr=1e-3,3e-3", "seeds=1")
     cells = planned.manifest.cells
     assert sum(cell.reference for cell in cells) == 4
@@ -153,7 +165,8 @@ def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(plan, refused
     assert plan(*asked, "match=flops_total", config_dir=faulty).manifest.cells[1].matched
 
 
-def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(plan, faulty) -> None:
+def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(plan, faulty, sized, monkeypatch) -> None:
+    monkeypatch.setattr(Place, "own", True)  # or each width would be counted in a process of its own
     found = plan("user=[mistakes_of_mine]", "ffn=mlp,rounded", "match=params", config_dir=faulty)
     cell = by_label(found)["rounded"]
     assert cell.config.ffn["hidden"] == 72, "of 48 and 72, for 64"

@@ -106,7 +106,5 @@ def test_each_variant_of_a_pattern_is_matched_as_wide_as_in_all_layers(plan: Any
     assert f"mlp 256, swiglu {swiglu.config.ffn['hidden']}" in preview(found)
     rest = plan("ffn=mlp,none+mlp+swiglu", "match=params", "model.dim=64", "model.layers=3").manifest.cells[1]
     widths = [rest.config.ffn[name]["hidden"] for name in ("mlp", "swiglu")]  # layers without an FFN are made up for
-    assert (
-        widths == [pytest.approx(1.5 * 256, rel=0.02), pytest.approx(256, rel=0.03)]
-        and abs(rest.matched.difference) < 0.01
-    )
+    assert widths == [pytest.approx(1.5 * 256, rel=0.02), pytest.approx(256, rel=0.03)]
+    assert abs(rest.matched.difference) < 0.01

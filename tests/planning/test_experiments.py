@@ -13,9 +13,11 @@ from omegaconf import OmegaConf
 
 from ablate import api
 from ablate.config.groups import experiments, figures
+from ablate.config.schema import Config
 from ablate.config.typed_json import plain
 from ablate.planning import kernels
 from ablate.planning import plan as plan_
+from ablate.planning.checks import validate
 from ablate.planning.kernels import Kernels
 from ablate.planning.plan import Plan
 from ablate.results.run import Run
@@ -45,13 +47,18 @@ def planned(tmp_path_factory: pytest.TempPathFactory, uncounted: object) -> Iter
     """Plans a study file in a tier, once, but for what is measured on this machine.
 
     All are planned at one layer where depth is no factor, without their FLOPs, since they match parameters alone; only
-    files without results are tried out on small models.
+    files without results are tried out on small models, with all of their seeds.
     """
-    folder = tmp_path_factory.mktemp("experiments")
+    folder, tasks, build = tmp_path_factory.mktemp("experiments"), dict[str, Any](), validate.build_task
+
+    def task(config: Config) -> Any:
+        key = str([config.data, config.model._target_])
+        return tasks.get(key) or tasks.setdefault(key, build(config))
 
     @functools.cache
     def plan(name: str, tier: str | None) -> Plan:
-        words = [f"+experiment={name}", f"results_dir={folder}", "dry_run=true", *[f"tier={tier}"] * bool(tier)]
+        words = [f"+experiment={name}", f"results_dir={folder}", "dry_run=true"]
+        words += [f"tier={tier}"] * bool(tier) + ["seeds=1"] * (bool(tier) or (RESULTS / name).exists())
         words += ["model.layers=1"] * ("model.layers" not in factors_of(name, tier))
         words += [f"{key}={','.join(map(str, levels))}" for key, levels in cut_factors(name, tier).items()]
         if tier is None and not (RESULTS / name).exists():
@@ -61,6 +68,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory, uncounted: object) -> Iter
             return api.plan(words)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validate, "build_task", task)
         patch.setattr(kernels, "chosen_for", lambda row, cell: Kernels())
         yield plan
     assert not list(folder.iterdir()), "something was written"

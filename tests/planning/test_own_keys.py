@@ -37,7 +37,7 @@ class Root(Schedule):
         return (warmup / (step + 1)) ** self.power if self.power < 9 else float("nan")
 """
 
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
 @pytest.fixture
@@ -72,17 +72,11 @@ def test_own_keys_are_set_swept_built_and_part_of_the_runs_key(own: Any) -> None
     assert len(set(swept.todo)) == 4 and set(plain.todo) < set(swept.todo)
 
 
-@pytest.mark.parametrize(
-    "mistakes",
-    [
-        {
-            "model.perid=2": "did you mean model.period?",
-            "schedule.powr=1": "did you mean schedule.power?",
-            "model.period=2.5": "is not of type int",
-        },
-        {"schedule.power=10": "gives a learning rate of nan at step 2"},
-    ],
-)
+MISSPELT = {"model.perid=2": "mean model.period?", "schedule.powr=1": "mean schedule.power?"}
+MISSHAPEN = {"schedule.power=10": "gives a learning rate of nan at step 2"}
+
+
+@pytest.mark.parametrize("mistakes", [MISSPELT | {"model.period=2.5": "is not of type int"}, MISSHAPEN])
 def test_misspelt_and_misshapen_ones_are_a_line_each(own: Any, mistakes: dict[str, str]) -> None:
     with pytest.raises(PlanError) as error:
         own("model=mine", "optim=mine", "schedule=mine", *mistakes)

@@ -30,19 +30,12 @@ def parameters(config: Config, task, kind: str | None, seed: int = 3) -> dict[st
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
-PARTS = {
-    "ffn": (".ffn.",),
-    "attention": (".attention.", ".cross_attention."),
-    "position": ("position.",),
-    "norm": (),  # nothing of it is drawn
-    "init": ("",),
-}
-
-
+PARTS = {"ffn": (".ffn.",), "attention": (".attention.", ".cross_attention."), "position": ("position.",)}
+PARTS |= {"norm": (), "init": ("",)}  # nothing of a norm is drawn
 SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "dry_run=true"]
 
 
-@pytest.mark.parametrize("form", [["position=learned"], ["position=t5", "model=encoder_decoder", "data=dates"]])
+@pytest.mark.parametrize("form", [["position=learned"], ["position=t5", "model=encoder_decoder", "data=copy"]])
 def test_a_placebo_draws_only_the_named_component_anew(form):
     config = plan_study((*SHAPE, *form)).manifest.cells[0].config
     task = build_task(config)

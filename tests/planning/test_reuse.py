@@ -53,7 +53,7 @@ def notes(planned: Plan) -> str:
 
 
 RMS = "ablate.model.norm.RMSNorm"  # which attention may use, too
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 SCALE = "ablate.model.norm.ScaleNorm"
 
 

@@ -9,7 +9,7 @@ from ablate.planning.plan import check_study, plan_study
 from ablate.results.records import Manifest
 
 ASKED = ("norm=ln,rms", "scale=tiny")
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
 def planned(folder: Path, *words: str, config_dir: str | None = None) -> Manifest:

@@ -27,7 +27,7 @@ from ablate.results.manifest import read_manifest
 from ablate.results.study import load_study
 
 RATES = {0.001: 0.3, 0.01: 0.1}  # slopes by learning rate
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
 def noise(*key: int) -> float:
@@ -199,10 +199,8 @@ def compared(tmp_path, slope: float, difference: float, spread: float = 0.002, b
     tasks = {"f0": TASK | {"metrics": {"accuracy": "max"}}} if sign < 0 else {"f0": TASK}
     steps = {"train.steps": [STEPS, STEPS * 4 // 5, STEPS * 5 // 4]}
     fabricate(tmp_path, steps, seeds, score, study="x", tasks=tasks, exchange_of="s")
-    batches = more.pop("batches", lambda _: "b0")
-    name = fabricate(
-        tmp_path, {"ffn": ["mlp", "swiglu"]}, range(6), score, study="s", exchange="x", tasks=tasks, batches=batches
-    )
+    own = {"study": "s", "exchange": "x", "tasks": tasks, "batches": more.pop("batches", lambda _: "b0")}
+    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(6), score, **own)
     return evidence.effects(load_study(tmp_path, name)).iloc[0]
 
 

@@ -26,7 +26,7 @@ MATCH = "match=seconds"
 MINE = ["ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"]
 Steps = Callable[..., list[str]]
 
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ablate.results.study import load_study
 from analysis.stats import tables
 
 TIMED = "timing=isolated"
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
 def test_the_cells_of_a_seed_are_trained_in_turn_and_every_other_seed_backwards(plan: Any) -> None:
@@ -84,7 +84,6 @@ def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_p
     done = capsys.readouterr()
     assert "seconds of a training step" in done.out and "not compared" not in done.out
     assert done.err.count("timing=isolated: one run at a time") == 1
-    assert sweep_here(*words, TIMED) == 0 and "seconds of a training step" in capsys.readouterr().out
     results = tmp_path / "results"
     loaded = [load_study(results, file.parent.name) for file in results.glob("studies/*/manifest.json")]
     shared, timed = sorted(loaded, key=lambda study: study.manifest.timing or "")

@@ -13,7 +13,7 @@ from ablate.results.records import Manifest
 from ablate.results.study import load_study
 
 EACH = [*TUNE, "tune.per_seed=true"]
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 OWN = {0: 1e-3, 1: 3e-3, 2: 3e-3, 3: 1e-2, 4: 3e-3, 5: 1e-3}  # where the loss is lowest for tuning seeds of each
 
 
@@ -48,9 +48,8 @@ def test_each_seed_is_tuned_on_seeds_of_its_own(plan: Any, capsys: Any) -> None:
     out = capsys.readouterr().out
     assert "each at its own learning rate" not in out
     assert "tuned anew for each seed: lrs 3e-3, 1e-3, 0.01" in out
-    assert (
-        "optim.lr=1e-3 (1), 3e-3 (2), 0.01 (1)" in out and "at each common optim.lr, validation split, 8 tuning" in out
-    )
+    assert "optim.lr=1e-3 (1), 3e-3 (2), 0.01 (1)" in out
+    assert "at each common optim.lr, validation split, 8 tuning" in out
 
 
 def test_units_train_the_value_of_their_seed_and_readers_take_them_for_the_planned_runs(plan: Any) -> None:
@@ -73,7 +72,6 @@ def test_more_seeds_are_tuned_for_and_nothing_is_trained_twice(plan: Any) -> Non
     assert chosen(done[-1].manifest)["rms"] == [OWN[seed] for seed in range(3)]
     before = {(run.cell, run.seed): run for run in done[-1].manifest.runs}
     assert first + trained == 36 + 6
-    assert rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)[2] == 0
     _, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", "seeds=5", score=score)
     after = {(run.cell, run.seed): run for run in done[-1].manifest.runs}
     assert trained == 24 + 4 and before.items() <= after.items()
