@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT, run_module
-from fake_studies import fabricate
+from fake_studies import draw_effects_alone, fabricate
 
 from ablate.cli import main as subcommands
 from ablate.cli.catalogue import SHOWN, pages
@@ -216,12 +216,15 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> No
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert notebook["nbformat"] == 4 and len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     assert not any(cell["outputs"] for cell in code), "what it shows comes from a run"
-    (tmp_path / "ablate_notebook.py").write_text(KERNEL)
-    done = run_module("ablate_notebook", str(NOTEBOOK), cwd=tmp_path)
+    kernel, folder = tmp_path / "kernel", tmp_path / "folder"
+    kernel.mkdir()
+    (kernel / "ablate_notebook.py").write_text(KERNEL)
+    draw_effects_alone(folder / "results", "first_steps")
+    done = run_module("ablate_notebook", str(NOTEBOOK), cwd=folder, PYTHONPATH=str(kernel))
     assert done.returncode == 0, done.stderr
     said, _, shown = done.stdout.partition("SHOWN ")
     assert "did you mean rms?" in said and "did you mean ffn?" in said
     kinds = [[*kinds] for kinds, _ in json.loads(shown)]
     assert kinds.count(["_repr_html_"]) == 5 and kinds.count(["_repr_png_"]) == 2
-    assert (tmp_path / "results" / "figures" / "first_steps" / "report.html").exists()
-    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 24
+    assert (folder / "results" / "figures" / "first_steps" / "report.html").exists()
+    assert len(list(folder.glob("results/runs/*/*/result.json"))) == 24

@@ -229,7 +229,7 @@ def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, m
     )
     (tmp_path / "conf" / "optim" / "mine.yaml").write_text(settings)
     pattern = ["norm=ln,rms+mine", "+norm.gain=true", "model.layers=2"]
-    for words in (["norm=ln,mine", "hold=all"], ["optim=sgd,mine"], pattern):
+    for words in (["norm=ln,mine", "hold=all", "optim=mine"], pattern):
         planned = plan(*words, f"user=[{name}]", config_dir=str(tmp_path / "conf"))
         assert len(planned.manifest.cells) == 2 and name not in sys.modules, words
     assert planned.manifest.cells[1].config.norm["mine"]["gain"] is True

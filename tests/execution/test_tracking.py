@@ -18,9 +18,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import read_terminal, run_module
+from conftest import importing, read_terminal, run_module
 from crashing_norm import wait_for
 from fake_studies import a_cell, whole
+from warm_python import Copy
 
 from ablate.cli.sync import main
 from ablate.config.schema import STUDY_KEYS, VARIED
@@ -100,10 +101,6 @@ def shown(capfd: pytest.CaptureFixture[str], results: Path, *arguments: str, cod
     """What `ablate sync` prints, in this process."""
     assert main(["--results-dir", str(results), *arguments]) == code
     return capfd.readouterr()
-
-
-def sync_command(results: Path) -> list[str]:
-    return [sys.executable, "-m", "ablate", "sync", "--results-dir", str(results)]
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
@@ -267,8 +264,7 @@ def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path: P
     for path in paths:
         end(tmp_path, path)
     log(tmp_path, paths[0], range(4000))
-    pipe = subprocess.PIPE
-    syncing = subprocess.Popen(sync_command(tmp_path), stdout=pipe, stderr=pipe, text=True)
+    syncing = Copy(["ablate", "sync", "--results-dir", str(tmp_path)], Path.cwd(), importing())
     written = (tmp_path / "wandb").glob
     wait_for(lambda: any(file.stat().st_size > 30_000 for file in written("*run-*/run-*.wandb")))
     for pid, parent in parents():
@@ -284,7 +280,7 @@ def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
     child, terminal = pty.fork()
     if child == 0:
         os.environ["WANDB_MODE"] = "online"
-        os.execv(sys.executable, sync_command(tmp_path))
+        os.execv(sys.executable, [sys.executable, "-m", "ablate", "sync", "--results-dir", str(tmp_path)])
     shown = read_terminal(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
     assert "offline" in shown and "W&B account" not in shown and "not reached" in shown and len(folders(tmp_path)) == 1

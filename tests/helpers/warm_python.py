@@ -36,7 +36,7 @@ OURS += ["analysis.cli.main", "ablate.execution.tracking.mirror", "wandb.sdk.lau
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300.0  # seconds
 SIZE = 1 << 17  # bytes of a command and its environment
-SLOTS = 3  # copies that wait to be what a command starts
+SLOTS = 4  # copies that wait to be what a command starts
 LENT = ("ablate.execution.worker", "ablate.cli.main", "ablate.execution.tracking.mirror")
 
 

@@ -140,7 +140,7 @@ MANY = ["-m", "norm=ln,bn", "train.steps=400", "train.eval_every=100", "train.ch
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_killed_worker_takes_only_its_run_with_it_and_a_stopped_one_none(number, small, tmp_path):
-    process = start(*small, *MANY, "seeds=1", "train.parallel=2", cwd=tmp_path)
+    process = start(*small, *MANY, "seeds=1", "train.parallel=2", "train.steps=150", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
     os.kill(workers(process.pid)[0], number)
     out, err = process.communicate(timeout=240)
@@ -163,17 +163,17 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
     with open(tmp_path / "mine" / "norms.py", "a") as file:
         file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
-    few = [*MANY, "seeds=1", "train.parallel=1", "train.steps=150", "train.checkpoint_seconds=1000"]
+    few = [*MANY, "seeds=1", "train.parallel=1", "train.steps=100", "train.checkpoint_seconds=1000"]
     both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     for path in tmp_path.glob("results/runs/*/*/metrics.jsonl"):
         steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
-        assert steps == sorted(set(steps)) and steps[-1] == 150
+        assert steps == sorted(set(steps)) and steps[-1] == 100
     results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
     assert len(results) == 2 and all(result["resumed"] == 0 for result in results)
     norms = 3  # of a model of one layer: before attention, before the FFN, before the head
-    assert (tmp_path / "mine" / "count").stat().st_size == 2 * 150 * norms
+    assert (tmp_path / "mine" / "count").stat().st_size == 2 * 100 * norms
 
 
 def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):

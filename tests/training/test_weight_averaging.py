@@ -19,7 +19,7 @@ from ablate.training.divergence import Diverged
 from ablate.training.scoring import score
 from ablate.training.trainer import Trainer
 
-LONG = ["train.steps=20", "train.eval_every=10", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
+LONG = ["train.steps=10", "train.eval_every=5", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
 PARTS = ["norm=bn", "position=learned", "model.dropout=0.1"]
 
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("untried")
 @pytest.fixture(autouse=True)
 def half(monkeypatch):
     """A horizon that bites in a few steps."""
-    monkeypatch.setattr(weight_averaging, "HORIZON", 0.2)
+    monkeypatch.setattr(weight_averaging, "HORIZON", 0.4)
 
 
 def planned(small: list[str], *overrides: str):
@@ -48,10 +48,10 @@ def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
     live, own = run.model.state_dict(), run.average.model.state_dict()
     assert all(torch.equal(live[name], own[name]) for name in live), "before training there is nothing to average"
     expected: dict[str, torch.Tensor] = {}
-    for step in range(20):
+    for step in range(10):
         run.update(step)
         now = {name: tensor.double().clone() for name, tensor in run.model.state_dict().items()}
-        share = 1 / min(0.2 * 20, 1 + (step + 1) / 2) if step else 1.0
+        share = 1 / min(0.4 * 10, 1 + (step + 1) / 2) if step else 1.0
         expected = {name: (1 - share) * expected.get(name, now[name]) + share * now[name] for name in now}
     own = run.average.model.state_dict()
     counts = [name for name in own if not own[name].is_floating_point()]
@@ -67,7 +67,7 @@ def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
 def runs(text, tmp_path_factory):
     """The same run without an average, with one, and with diagnostics beside it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weight_averaging, "HORIZON", 0.2)
+        patch.setattr(weight_averaging, "HORIZON", 0.4)
         patch.setattr("ablate.planning.plan.try_out", lambda *_: [])
         common = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "model.tie_embeddings=true", "eval.lengths=[8]"]
         kinds = {"none": ["train.average=none"], "ema": ["train.average=ema"]}
@@ -96,7 +96,7 @@ def test_what_is_kept_is_what_was_scored(kind, runs):
 
 
 def test_a_stopped_run_continues_to_the_same_numbers(runs, small):
-    whole, stops = runs["ema"], (11, 5)
+    whole, stops = runs["ema"], (6, 2)
     words = ["train.average=ema", "model.tie_embeddings=true", "eval.lengths=[8]"]
     run = trained_anew(planned(small, *words), *stops)
     assert run.result().resumed == len(stops)
