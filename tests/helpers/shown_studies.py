@@ -189,19 +189,14 @@ def many(folder: Path) -> str:
     factors = {"ffn": [f"v{i}" for i in range(13)], "norm": ["ln", "rms"]}
     edits = {"order": {"norm": ["rms", "ln"], "ffn": ["v4", "v1"]}}
     (folder / "figures.yaml").write_text(json.dumps(edits))
-    return fabricate(folder, factors, range(5), far_off, margin=margin)
+    return fabricate(folder, factors, range(5), far_off, margin=margin, every=400)
 
 
 TWO = {"lm": TASK, "mqar": ACCURACY}
 # What is drawn for one column of two, too, and of which studies the figures are drawn that every study has.
-NARROW = {
-    "exchange": {"claims", "effects", "proxy", "curves"},
-    "placebos": {"placebos", "main_effects", "interactions", "pareto", "seeds"},
-    "lengths": {"sensitivity", "extrapolation"},
-    "solved": {"solved"},
-}
+NARROW = {"exchange": {"claims", "proxy"}, "placebos": {"placebos", "interactions"}, "lengths": {"sensitivity"}}
 BASIC = {
-    "curves": {"exchange", "none ended", "one tuning seed", "two tasks"},
+    "curves": {"none ended", "one tuning seed", "two tasks"},
     "seeds": {"solved", "unpaired", "two tasks", "many"},
     "effects": {"exchange", "many", "skewed", "alone", "none ended"},
     "interactions": {"exchange", "fraction"},
@@ -215,7 +210,7 @@ SHOWN: dict[str, Callable[[Path], str]] = {
     "tuning": with_tuning,
     "lengths": with_lengths,
     "solved": solved,
-    "looks": lambda at: fabricate(at, {"ffn": FFN}, range(8), sequential=AUTO, status=lost_or_done),
+    "looks": lambda at: fabricate(at, {"ffn": FFN}, range(8), status=lost_or_done, every=400, sequential=AUTO),
     "many": many,
     "skewed": lambda at: fabricate(at, {"norm": ["ln", "rms"]}, range(14), skewed),
     "one tuning seed": lambda at: fabricate(at, RATES, [10**6], tunes="other"),
@@ -223,10 +218,12 @@ SHOWN: dict[str, Callable[[Path], str]] = {
     "none ended": lambda at: fabricate(
         at, THREE, range(2), design="cumulative", status=lambda v, s: "diverged" if s else "failed"
     ),
-    "fraction": lambda at: fabricate(at, THREE | {"init": ["gpt2", "xavier"]}, range(5), design="fractional"),
+    "fraction": lambda at: fabricate(
+        at, THREE | {"init": ["gpt2", "xavier"]}, range(5), design="fractional", every=400
+    ),
     "one at a time": lambda at: fabricate(at, {"ffn": FFN, "norm": ["ln", "bn"]}, range(5), design="one_at_a_time"),
     "unpaired": lambda at: fabricate(
-        at, GRID | {"model.dim": [32, 64]}, range(6), status=lost, batches=lambda v: v["norm"]
+        at, GRID | {"model.dim": [32, 64]}, range(6), status=lost, every=400, batches=lambda v: v["norm"]
     ),
     "two tasks": lambda at: fabricate(
         at, GRID | {"data": [*TWO]}, range(5), two_tasks, tasks=TWO, task=lambda v: v["data"]
