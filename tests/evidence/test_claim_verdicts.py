@@ -300,7 +300,7 @@ def test_a_claim_of_one_cell_against_many_takes_the_deal():
     assert "6 of 8 runs diverged against 2 of 24" in found.sentence
 
 
-LOOK = {"seeds": range(5), "sequential": {"looks": [5, 8], "at": 5, "max": 8}}
+LOOK = {"seeds": range(5), "sequential": {"looks": [5, 8, 12, 20], "at": 5, "max": 20}}
 
 
 def test_looks_decide_over_registered_claims_alone(monkeypatch):
@@ -314,7 +314,7 @@ def test_looks_decide_over_registered_claims_alone(monkeypatch):
     gated, same = entry({"less": SIDES}), {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 1e-4}
     study, done, said = at_look({"gated": gated, "late": entry(same, False)})
     assert done and said.startswith("seeds=auto: decided at 5 seeds;")
-    level = evidence.nominal((5, 8), 0.05)
+    level = evidence.nominal((5, 8, 12, 20), 0.05)
     gain = scores_of(study, ffn=["swiglu"]) - scores_of(study, ffn=["mlp", "gelu"])
     expected = stats.ttest_1samp(gain, 0).confidence_interval(1 - level)
     assert row(evidence.claims(study), "gated").low == pytest.approx(expected.low)
@@ -330,7 +330,7 @@ def test_looks_decide_over_registered_claims_alone(monkeypatch):
 def test_p_of_other_statistics_pay_for_every_look():
     claim = {"often": entry({"diverges_more": [{"ffn": "mlp"}, {"ffn": "swiglu"}]})}
     study = made(claim, status=lambda levels, seed: "diverged" if levels["ffn"] == "mlp" else "done", **LOOK)
-    assert row(evidence.claims(study), "often").p == pytest.approx(2 * 2 / 2**5)
+    assert row(evidence.claims(study), "often").p == pytest.approx(4 * 2 / 2**5)
 
 
 HALVES = ("equivalent", "not_greater", "not_less")

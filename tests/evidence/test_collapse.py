@@ -160,8 +160,9 @@ def test_bounds_hold_at_all_looks_together() -> None:
     """A share of collapses above its bound at any look of seeds=auto, whoever stops when."""
     level = nominal(LOOKS, 0.05)
     worst, limits = 0.0, {n: np.array([bound(k, n, level) for k in range(n + 1)]) for n in LOOKS}
+    drawn = np.random.default_rng(6).random((10_000, LOOKS[-1]))
     for q in np.linspace(0.02, 0.6, 30):
-        counts = (np.random.default_rng(6).random((10_000, LOOKS[-1])) < q).cumsum(1)
+        counts = (drawn < q).cumsum(1)
         missed = np.zeros(len(counts), dtype=bool)
         for n in LOOKS:
             missed |= limits[n][counts[:, n - 1]] < q

@@ -155,7 +155,7 @@ def test_looks_are_cut_at_the_most_seeds_and_one_spends_the_level_itself() -> No
 
 @pytest.mark.parametrize(
     ("alpha", "looks", "critical"),  # Pocock's constants for a known variance: Jennison & Turnbull 2000, table 2.1
-    [(0.01, 2, 2.772), (0.05, 4, 2.361)],
+    [(0.01, 2, 2.772), (0.05, 2, 2.178)],
 )
 def test_many_seeds_come_to_the_published_constants(alpha: float, looks: int, critical: float) -> None:
     found = nominal(tuple(10**6 * k for k in range(1, looks + 1)), alpha)
@@ -172,9 +172,9 @@ def test_levels_against_paths_drawn_one_by_one(looks: tuple[int, ...]) -> None:
         assert np.mean(least <= nominal(looks, alpha)) == pytest.approx(alpha, abs=3 * error + 0.01 * alpha)
 
 
-@pytest.mark.parametrize("looks", [LOOKS, (5, 8)])
+@pytest.mark.parametrize("looks", [LOOKS, (2, 3, 20)])
 def test_a_level_and_its_p_are_each_others_inverse(looks: tuple[int, ...]) -> None:
-    p = np.geomspace(1e-14, 1, 400)
+    p = np.geomspace(1e-14, 1, 100)
     chances = np.array([overall(looks, each) for each in p])
     assert (np.diff(chances) > 0).all() and chances[-1] == pytest.approx(1)
     assert (chances <= len(looks) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 from conftest import ROOT
-from fake_studies import fabricate, plain_score
+from fake_studies import fabricate, plain_score, study_of
 from PIL import Image
 from shown_studies import claim
 
@@ -193,8 +193,7 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path, capsys: Capture
 def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_path: Path) -> None:
     factors = {f"optim.f{i}": list(range(9)) for i in range(6)}
     large = lambda levels, seed: plain_score(levels, seed) + 0.9 * (levels["optim.f5"] == 8)  # noqa: E731
-    name = fabricate(tmp_path, factors, range(5), large, design="one_at_a_time", every=400)
-    case = case_of(load_study(tmp_path, name), tmp_path)
+    case = case_of(study_of(factors, range(3), large, design="one_at_a_time"), tmp_path)
     table = figures.tables(case, figures.Edits(figures=["effects"]))["effects"]
     page = figures.page_of(case.study.manifest, figures.edits(case))
     drawn = figures.KINDS["effects"].draw(table, page)
