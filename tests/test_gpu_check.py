@@ -57,7 +57,7 @@ def check(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     before, _, after = (ROOT / "benchmarks" / "gpu.py").read_text().partition("PARTS = [\n")
     (copied / "gpu.py").write_text(f"{before}PARTS = [{parts}]\n{after.partition(']' + chr(10))[2]}")
     command = [sys.executable, str(copied / "gpu.py"), "--out", str(tmp_path / "out")]
-    return lambda *arguments: subprocess.run([*command, *arguments], capture_output=True, text=True)
+    return lambda *arguments: subprocess.run([*command, *arguments], cwd=copied, capture_output=True, text=True)
 
 
 def test_parts_that_fail_end_no_other(check, tmp_path):
