@@ -36,6 +36,7 @@ from analysis.case import case_of
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 SEED = 1
+VALIDATOR = Validator()  # one, which keeps the tasks that it built
 TINY = ["model.layers=2", "model.dim=32", "model.heads=4", "train.batch_size=4", "train.steps=3", "train.eval_every=3"]
 TINY += ["train.log_every=1", "optim.warmup=1", "eval.tokens=128", "eval.val_share=1", "track=none"]
 NARROW: dict[str, dict[str, Any]] = {"window": {"window": 4}}  # the default is wider than these contexts
@@ -115,7 +116,7 @@ def resolved(words: list[str], **sections: Any) -> Config:
     for name, section in sections.items():
         composed = composed.with_value(name, section)
     with patch.object(Validator, "_budget", return_value=SimpleNamespace(hidden=None)):
-        [checked], problems = Validator().validate([composed])
+        [checked], problems = VALIDATOR.validate([composed])
     assert not problems
     return checked.config
 
@@ -152,7 +153,8 @@ def choosing(config: Config, group: str, chosen: dict[str, Any]) -> Config:
 def trained(config: Config, folder: Path) -> dict[str, list[str]]:
     """What a run logs in training and at its end, to the last bit."""
     (folder / "runs" / "a" / "b").mkdir(parents=True)
-    trainer = Trainer(Run(folder, "a/b"), config, SEED)
+    with patch("ablate.training.trainer.build_task", VALIDATOR._task):  # a task has no state
+        trainer = Trainer(Run(folder, "a/b"), config, SEED)
     unmeasured = SimpleNamespace(metrics={})  # of the validation split, of which nothing is recorded but diagnostics
     quick = patch("ablate.training.trainer.measure", return_value=unmeasured)
     with contextlib.nullcontext() if config.train.diagnostics else quick:
@@ -166,9 +168,11 @@ def trained(config: Config, folder: Path) -> dict[str, list[str]]:
 
 
 def components(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, dict[str, list[str]]]:
-    """The numbers of every tiny run, by name."""
-    numbered = enumerate(configurations(grammar(folder)))
-    return {name: trained_as(dtype, config, folder / str(number)) for number, (name, config) in numbered}
+    """The numbers of every tiny run, by name; equal configurations, as of a group's reference, train once."""
+    named = dict(configurations(grammar(folder)))
+    distinct = {str(config): config for config in named.values()}
+    found = {key: trained_as(dtype, config, folder / str(i)) for i, (key, config) in enumerate(distinct.items())}
+    return {name: found[str(config)] for name, config in named.items()}
 
 
 def components_float64(folder: Path) -> dict[str, dict[str, list[str]]]:
