@@ -27,7 +27,7 @@ def test_the_wheel_puts_variants_and_studies_where_the_package_looks_for_them() 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
-    pytest.importorskip("hatchling", reason="no hatchling: pip install 'ablate[wheel]'")
+    pytest.importorskip("hatchling", reason="no hatchling: pip install -e '.[wheel]'")
     folder = tmp_path_factory.mktemp("wheel")
     done(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), folder=ROOT)
     (file,) = folder.glob("*.whl")

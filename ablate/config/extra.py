@@ -29,7 +29,7 @@ def installed(module: str, need: str, group: str) -> None:
 
 def _lacking(module: str, need: str, group: str) -> str:
     top = module.partition(".")[0]
-    return f"{need} needs {NAMES.get(top, top)}, which is not installed; write pip install 'ablate[{group}]'"
+    return f"{need} needs {NAMES.get(top, top)}, which is not installed; in the checkout: pip install -e '.[{group}]'"
 
 
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default hosts of older and newer versions

@@ -46,7 +46,7 @@ def unread(words: Sequence[str], error: Exception) -> Problem:
     for word in words:
         key, _, name = word.partition("=")
         if key == "hydra/launcher" and name in EXTRAS.keys() - {*there}:
-            return Problem(word, f"is not installed; run pip install 'ablate[{EXTRAS[name]}]'")
+            return Problem(word, f"is not installed; in the checkout: pip install -e '.[{EXTRAS[name]}]'")
         if key == "hydra/launcher" and name not in there:
             return Problem(word, f"no such launcher; {instead(name, [*there, *EXTRAS])}")
     return Problem(" ".join(words), f"Hydra cannot read this ({first_line(error)})")

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _export(given: argparse.Namespace) -> Outcome:
     if importlib.util.find_spec("pyarrow") is None:
-        raise Refused("curves.parquet needs pyarrow, which is missing: pip install 'ablate[export]'")
+        raise Refused("curves.parquet needs pyarrow, which is missing; in the checkout: pip install -e '.[export]'")
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ def ours(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
 def test_a_launcher_gives_equal_numbers(launcher: str, text: Path, ours: dict[str, Any], tmp_path: Path) -> None:
     names = ("hydra_plugins", f"hydra_plugins.{PLUGINS[launcher]}")  # without its parent a module cannot be asked for
     if not all(map(importlib.util.find_spec, names)):
-        pytest.skip(f"no hydra/launcher={launcher}: pip install 'ablate[{EXTRAS[launcher]}]'")
+        pytest.skip(f"no hydra/launcher={launcher}: pip install -e '.[{EXTRAS[launcher]}]'")
     assert swept(text, tmp_path, f"hydra/launcher={launcher}") == ours
 
 

@@ -39,7 +39,7 @@ def test_nothing_is_written_without_what_parquet_needs(tmp_path, capsys, monkeyp
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert export(tmp_path) == 2 and not (tmp_path / "figures").exists()
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "pip install 'ablate[export]'" in said
+    assert said.count("\n") == 1 and "pip install -e '.[export]'" in said
 
 
 def test_a_study_without_curves_and_one_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

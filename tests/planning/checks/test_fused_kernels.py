@@ -27,7 +27,7 @@ def test_what_they_need_is_told(refused: Any, there: None) -> None:
 
 def test_a_library_that_is_lacking_is_named(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(requirements.MODULES, "fla", ("no_such_library",))
-    assert "pip install 'ablate[fla]'" in refused("attention=mamba2", *FLA, *GPU)[0]
+    assert "pip install -e '.[fla]'" in refused("attention=mamba2", *FLA, *GPU)[0]
 
 
 def test_kernels_are_no_duplicate_of_the_plain_form(plan: Any, there: None) -> None:
