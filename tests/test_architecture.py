@@ -226,7 +226,7 @@ def test_every_dependency_is_pinned_and_no_package_of_a_users():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     wanted = [*project["dependencies"], *(name for group in extras for name in group)]
-    names = {re.split(r"[\[<>=]", each)[0] for each in wanted} - {"ablate"}
+    names = {re.split(r"[\[<>=]", each)[0] for each in wanted} - {project["name"]}
     assert names == set(NEEDED), "ablate.config.targets.NEEDED is what pyproject.toml names"
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert {name.lower() for name in names} <= pinned, "constraints.txt has a version of each"

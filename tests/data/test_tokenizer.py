@@ -157,7 +157,7 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(extra_module.importlib, "import_module", missing)
-    with pytest.raises(ValueError, match=r"^data\.tokenizer=bpe needs tokenizers.*pip install 'ablate\[data\]'$"):
+    with pytest.raises(ValueError, match=r"^data\.tokenizer=bpe needs tokenizers.*pip install -e '\.\[data\]'$"):
         bpe(library())
     with pytest.raises(ValueError, match=r"^data=digits needs scikit-learn, which is not installed"):
         extra("sklearn.datasets", "data=digits")

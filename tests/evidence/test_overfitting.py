@@ -77,13 +77,13 @@ def test_a_validation_loss_ends_no_run_unless_it_is_no_number(small: list[str], 
 
 def test_the_first_training_loss_survives_a_checkpoint(small: list[str], tmp_path: Path) -> None:
     run = trainer(small, tmp_path)
-    stops = iter([False] * 12 + [True])
+    stops = iter([False] * 6 + [True])
     with pytest.raises(Interrupted):
         run.train(lambda: next(stops))
     first = run.progress.first_loss
     assert first == pytest.approx(run.run.metrics()[0][0]["val/loss"], rel=0.1)
     again = trainer(small, tmp_path)
-    assert again.progress.step == 12 and again.progress.first_loss == first
+    assert again.progress.step == 6 and again.progress.first_loss == first
 
 
 def test_a_real_run_whose_training_loss_climbs_diverges(plan: Any, untried: None) -> None:
