@@ -115,7 +115,7 @@ def serve(listener: socket.socket) -> None:
     """Copy this process, or its copy with our modules, for one command after another while anybody is connected."""
     clients, ours = [listener.accept()[0]], None
     keepers: list[int] = []
-    while clients:
+    while clients or not closed(listener):
         for ready in select.select([listener, *clients], [], [])[0]:
             if ready is listener:
                 clients.append(listener.accept()[0])
@@ -142,8 +142,18 @@ def serve(listener: socket.socket) -> None:
                 keepers = copy(*received[:2], keepers)
     for keeper in keepers:
         os.waitpid(keeper, 0)
-    for path in (listener.getsockname(), f"{listener.getsockname()}.lock"):
-        os.unlink(path)
+
+
+def closed(listener: socket.socket) -> bool:
+    """Whether nobody connects any more: whoever comes later starts another server."""
+    path = listener.getsockname()
+    with open(f"{path}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if select.select([listener], [], [], 0)[0]:
+            return False
+        for each in (path, f"{path}.lock"):
+            os.unlink(each)
+        return True
 
 
 def copy(told: bytes, given: list[int], keepers: list[int]) -> list[int]:
