@@ -6,9 +6,6 @@ PIP = --quiet --disable-pip-version-check --no-compile
 
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
-# glibc returns memory of a freed tensor to the system and asks for it again: 4 % of the tests' time.
-export MALLOC_MMAP_THRESHOLD_ = 1073741824
-export MALLOC_TRIM_THRESHOLD_ = 2147483648
 
 .PHONY: sweep studies test test-all check catalogue figures records gpu gpu-pack clean
 
@@ -19,6 +16,10 @@ sweep: $(VENV)/.ready
 # Every study of experiments/, or what is missing of it: make studies STUDIES="batch_norm tier=gpu"
 studies: $(VENV)/.ready
 	$(BIN)/python -m ablate studies $(STUDIES)
+
+# glibc returns the memory of a freed tensor to the system and asks for it again: a few percent of the tests' time.
+test test-all: export MALLOC_MMAP_THRESHOLD_ = 1073741824
+test test-all: export MALLOC_TRIM_THRESHOLD_ = 2147483648
 
 # A file's tests stay on one worker: what its fixtures make is made once.
 test: $(VENV)/.ready

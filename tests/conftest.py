@@ -60,7 +60,10 @@ def composed_once() -> Iterator[None]:
     def begin_with_kept(self: Composer, groups: Any, *more: Any) -> None:
         begin(self, groups, *more)
         for name, found in kept.items():  # what a folder of a test's own adds stays its own
-            getattr(self, name).update(found) if groups.folder else setattr(self, name, found)
+            if groups.folder:
+                getattr(self, name).update(found)
+            else:
+                setattr(self, name, found)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Composer, "__init__", begin_with_kept)
@@ -161,13 +164,20 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
 def uncounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
     """Plans that count no FLOPs, a quarter of what they cost, and keep what they find in a cache of their own."""
     from ablate.model import cost
+
+    real = cost.forward_flops
+    with pytest.MonkeyPatch.context() as patch:
+        count_no_flops(patch, tmp_path_factory.mktemp("uncounted"))
+        yield real
+
+
+def count_no_flops(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have plans count no FLOPs, and keep what they find in a folder's cache."""
+    from ablate.model import cost
     from ablate.planning.checks import cache
 
-    folder, real = tmp_path_factory.mktemp("uncounted"), cost.forward_flops
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
-        patch.setattr(cache, "cache_folder", lambda: folder)
-        yield real
+    patch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
+    patch.setattr(cache, "cache_folder", lambda: folder)
 
 
 @pytest.fixture

@@ -43,12 +43,10 @@ def first_line(message: object) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Type and first line of an error: "KeyError: 'norm'"; of a BadComponent, which says all, the latter."""
-    return (
-        first_line(error)
-        if isinstance(error, BadComponent)
-        else f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
-    )
+    """Type and first line of an error: "KeyError: 'norm'"; the first line alone of a BadComponent."""
+    if isinstance(error, BadComponent):
+        return first_line(error)
+    return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
 
 
 def whole_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+INSTALL = "in the checkout: pip install -e '.[{}]'"  # the distribution is not published
 NAMES = {"sklearn": "scikit-learn", "fla": "fla-core"}  # names on PyPI that differ from the module's
 
 
@@ -29,7 +30,7 @@ def installed(module: str, need: str, group: str) -> None:
 
 def _lacking(module: str, need: str, group: str) -> str:
     top = module.partition(".")[0]
-    return f"{need} needs {NAMES.get(top, top)}, which is not installed; in the checkout: pip install -e '.[{group}]'"
+    return f"{need} needs {NAMES.get(top, top)}, which is not installed; {INSTALL.format(group)}"
 
 
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default hosts of older and newer versions

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import Problem, first_line, whole_line
+from ablate.config.extra import INSTALL
 from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.local import run_alone
@@ -46,7 +47,7 @@ def unread(words: Sequence[str], error: Exception) -> Problem:
     for word in words:
         key, _, name = word.partition("=")
         if key == "hydra/launcher" and name in EXTRAS.keys() - {*there}:
-            return Problem(word, f"is not installed; in the checkout: pip install -e '.[{EXTRAS[name]}]'")
+            return Problem(word, f"is not installed; {INSTALL.format(EXTRAS[name])}")
         if key == "hydra/launcher" and name not in there:
             return Problem(word, f"no such launcher; {instead(name, [*there, *EXTRAS])}")
     return Problem(" ".join(words), f"Hydra cannot read this ({first_line(error)})")

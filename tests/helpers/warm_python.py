@@ -122,19 +122,7 @@ def serve(listener: socket.socket) -> None:
             elif not (received := socket.recv_fds(ready, SIZE, 3))[0]:
                 clients.remove(ready)
             elif json.loads(received[0])["ours"]:
-                if ours is None:
-                    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-                    if not os.fork():
-                        for number in received[1]:
-                            os.close(number)
-                        for each in (ours, listener, *clients):
-                            each.close()
-                        load_ours()
-                        keepers = []
-                        while (message := socket.recv_fds(theirs, SIZE, 3))[0]:
-                            keepers = copy(*message[:2], keepers)
-                        return
-                    theirs.close()
+                ours = ours or start_ours([listener, *clients], received[1])
                 socket.send_fds(ours, [received[0]], received[1])
                 for number in received[1]:
                     os.close(number)
@@ -165,14 +153,27 @@ def copy(told: bytes, given: list[int], keepers: list[int]) -> list[int]:
     return [keeper for keeper in keepers if not os.waitpid(keeper, os.WNOHANG)[0]] + [pid]
 
 
-def load_ours() -> None:
-    """Load our modules, and do what every command does first with files of ours that no test changes."""
+def start_ours(channels: list[socket.socket], given: list[int]) -> socket.socket:
+    """The channel to a copy that has loaded our modules, too, and done what every command does first with files of ours
+    that no test changes; it closes what it inherits and is the server's."""
+    near, far = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    if os.fork():
+        far.close()
+        return near
+    for each in (near, *channels):
+        each.close()
+    for number in given:
+        os.close(number)
     sys.path.insert(0, str(ROOT))
     for name in OURS:
         importlib.import_module(name)
     compose_a_cell()
     sys.path.remove(str(ROOT))
     gc.freeze()
+    keepers: list[int] = []
+    while (received := socket.recv_fds(far, SIZE, 3))[0]:
+        keepers = copy(*received[:2], keepers)
+    os._exit(0)
 
 
 def keep(reply: socket.socket, streams: list[int], ours: bool, **told: Any) -> NoReturn:

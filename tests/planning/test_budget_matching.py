@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import count_no_flops
 
 from ablate.data.build import build_task
-from ablate.model import cost
 from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
-from ablate.planning.checks import cache
 from ablate.planning.checks.user_code import Place
 from ablate.planning.plan import Plan
 from ablate.results.records import Cell, Matched
@@ -23,8 +22,7 @@ pytestmark = pytest.mark.usefixtures("untried")
 @pytest.fixture
 def sized(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """Plans that count no FLOPs, where widths are matched by parameters alone."""
-    monkeypatch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
-    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
+    count_no_flops(monkeypatch, tmp_path / "cache")
 
 
 def by_label(planned: Plan) -> dict[str, Cell]:

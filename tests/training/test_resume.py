@@ -135,12 +135,12 @@ def test_a_full_disk_is_one_line_and_no_failure_of_the_run(planned, undisturbed,
     assert train(planned)[0] == "done" and (rows_of(run), run.result().final) == undisturbed
 
 
-MANY = ["-m", "norm=ln,bn", "train.steps=400", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
+MANY = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=1"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_killed_worker_takes_only_its_run_with_it_and_a_stopped_one_none(number, small, tmp_path):
-    process = start(*small, *MANY, "seeds=1", "train.parallel=2", "train.steps=150", cwd=tmp_path)
+    process = start(*small, *MANY, "train.parallel=2", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
     os.kill(workers(process.pid)[0], number)
     out, err = process.communicate(timeout=240)
@@ -163,7 +163,7 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
     with open(tmp_path / "mine" / "norms.py", "a") as file:
         file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
-    few = [*MANY, "seeds=1", "train.parallel=1", "train.steps=100", "train.checkpoint_seconds=1000"]
+    few = [*MANY, "train.parallel=1", "train.steps=100", "train.checkpoint_seconds=1000"]
     both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs

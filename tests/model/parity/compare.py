@@ -14,7 +14,6 @@ from unittest.mock import patch
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
-from test_components import component
 from test_presets import preset_as_words
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -54,13 +53,8 @@ class Outcome(NamedTuple):
 def build(composer: Composer, family: Family, *overrides: str) -> nn.Module:
     """Our model in float64, through Hydra, from the preset on disk."""
     overrides = (*family.overrides, *overrides)
-    chosen = {group: name for group, _, name in (text.partition("=") for text in overrides) if "." not in group}
-    if any("+" in name for name in chosen.values()):  # to choose several is left to Hydra
-        preset = [f"+preset={family.preset}"]
-    else:  # another variant keeps what it has of the preset's settings, as test_presets.py asks of Hydra
-        own = {(group, key) for group, name in chosen.items() for key in component(group, name)}
-        given = {word: tuple(word.lstrip("+").partition("=")[0].split(".")) for word in preset_as_words(family.preset)}
-        preset = [word for word, key in given.items() if key[0] not in chosen or key in own]
+    of_keys = all("." in text.partition("=")[0] for text in overrides)  # to choose a variant is left to Hydra
+    preset = preset_as_words(family.preset) if of_keys else [f"+preset={family.preset}"]
     config = composer.compose([*preset, *SIZES, *overrides]).config
     return build_model(over_layers(config)[0], Blank(VOCAB, CONTEXT, family.kind)).double().eval()
 
