@@ -159,10 +159,18 @@ def estimate_of(values: Sequence[np.ndarray], together: bool) -> Estimate:
 def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
     """The weighted sum of these cells' values (seeds, cells) within each seed that has them all."""
     complete = values[~np.isnan(values).any(axis=1)]
-    sums = complete @ np.array(list(weights.values()))
-    # Rounding must not remain between equal cells: 1e-16 in every seed would count as a significant difference.
-    size = np.abs(complete).max(initial=0.0) or 1.0
-    return np.asarray(np.round(sums / size, 12) * size)
+    size = _size(complete)
+    return _rounded(complete @ np.array(list(weights.values())), size) * size
+
+
+def _size(values: np.ndarray) -> float:
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+
+
+def _rounded(differences: np.ndarray, size: float) -> np.ndarray:
+    """In units of `size`, without the rounding error that remains between equal cells: 1e-16 in every seed would count
+    as a significant difference, and its sign as that of a lower or higher score."""
+    return np.asarray(np.round(differences / size, 12))
 
 
 def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
@@ -191,21 +199,22 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
     """Columns that compare the two sides: d_z, correlation over seeds, P(better), counts of lower and higher pairs."""
     sides = map(contrast.side, (1, -1))
     up, down = (found.of(side, ranked=True) @ np.array(list(side.values())) for side in sides)
+    known, other_known = ~np.isnan(up), ~np.isnan(down)
     if together:
-        seeds = ~np.isnan(up) & ~np.isnan(down)
-        one, other = up[seeds], down[seeds]
-        pairs, ended = (one, other), np.isfinite(one) & np.isfinite(other)
-    else:
-        one, other = up[~np.isnan(up)], down[~np.isnan(down)]
-        pairs, ended = tuple(grid.ravel() for grid in np.meshgrid(one, other)), slice(0)
+        known = other_known = known & other_known
+    one, other = up[known], down[other_known]
+    ended = np.isfinite(one) & np.isfinite(other) if together else slice(0)
+    with np.errstate(invalid="ignore"):  # two diverged runs tie
+        grid = np.nan_to_num(np.sign(_rounded(one[:, None] - other, _size(found.of(contrast.weights)))))
+    pairs = np.diagonal(grid) if together else grid
+    lower, higher = int((pairs < 0).sum()), int((pairs > 0).sum())
     sign = -1 if found.lower[next(iter(contrast.weights))] else 1
-    lower, higher = int((pairs[0] < pairs[1]).sum()), int((pairs[0] > pairs[1]).sum())
     return {
         "d_z": estimate.mean / estimate.sd if together and estimate.sd else math.nan,
         "correlation": correlated(one[ended], other[ended]),
         # An interaction does not compare one kind of runs with another.
-        "superiority": math.nan if contrast.kind in CROSSED else superiority(sign * one, sign * other),
+        "superiority": math.nan if contrast.kind in CROSSED else superiority(sign * grid),
         "lower": lower,
         "higher": higher,
-        "tied": len(pairs[0]) - lower - higher,
+        "tied": pairs.size - lower - higher,
     }

@@ -136,13 +136,10 @@ def correlated(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def superiority(better: np.ndarray, than: np.ndarray) -> float:
-    """P(A > B) + P(A = B)/2 over all pairs of a value of each side: Mann & Whitney's U over n·m (1947).  NaN where a
-    side has fewer than three values: with one seed it is always 0 or 1."""
-    if min(len(better), len(than)) < FEW:
-        return math.nan
-    one, other = better[:, None], than[None, :]
-    return float(np.mean((one > other) + 0.5 * (one == other)))
+def superiority(signs: np.ndarray) -> float:
+    """P(A > B) + P(A = B)/2 from the sign of A − B for each value of A (rows) and B (columns): Mann & Whitney's U over
+    n·m (1947).  NaN where a side has fewer than three values: with one seed it is always 0 or 1."""
+    return math.nan if min(signs.shape) < FEW else float(np.mean((signs + 1) / 2))
 
 
 def power(d: float, n: int, alpha: float) -> float:

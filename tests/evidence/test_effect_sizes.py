@@ -74,6 +74,12 @@ def test_superiority_ranks_diverged_runs_last_and_ties_count_half() -> None:
     assert math.isnan(of(study_of(GRID), "norm × ffn").superiority), "no runs of one kind with another's"
 
 
+def test_sides_that_differ_by_rounding_alone_are_tied() -> None:
+    losses = {("rms", "swiglu"): 0.1, ("ln", "mlp"): 0.2, ("rms", "mlp"): 0.3, ("ln", "swiglu"): 0.0}  # 0.1 + 0.2 > 0.3
+    found = of(study_of(GRID, range(5), lambda levels, seed: losses[levels["norm"], levels["ffn"]]), "norm × ffn")
+    assert (found.mean, found.lower, found.higher, found.tied) == (0, 0, 0, 5)
+
+
 @pytest.mark.parametrize("batches", [lambda levels: "b0", str])
 def test_two_seeds_say_nothing_of_how_often_a_level_is_better(batches: Any) -> None:
     for n in (2, 3):
