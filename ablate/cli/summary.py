@@ -14,7 +14,6 @@ from ablate.evidence.effects import STEP
 from ablate.formatting import columns
 from ablate.results import naming
 from ablate.results.manifest import newer
-from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows, planned_cells
 
@@ -58,7 +57,7 @@ def _scope(study: Study) -> str:
     configs = [cell.config for cell in planned_cells(manifest)]
     steps = [str(config.train.steps) for config in configs]
     rates = [formatting.scientific(config.optim.lr) for config in configs]
-    passes = [formatting.passes(_passes(manifest, cell)) for cell in manifest.cells]
+    passes = [formatting.passes(manifest.passes(cell)) for cell in manifest.cells]
     tuning = manifest.tuning
     how = "tuned" if tuning and tuning.key == "optim.lr" else "untuned"
     how += " anew for each seed:" * bool(tuning and tuning.per_seed)
@@ -67,11 +66,6 @@ def _scope(study: Study) -> str:
     seen = f"{_range(steps)} steps ({_range(passes)})"
     matched = naming.matched(manifest)
     return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)
-
-
-def _passes(manifest: Manifest, cell: Cell) -> float | None:
-    steps, tokens = cell.config.train.steps, manifest.tasks[cell.task].train_tokens
-    return None if tokens is None else float(steps * (cell.tokens_per_step or 0) / tokens)
 
 
 def _range(values: list[str]) -> str:

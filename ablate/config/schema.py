@@ -10,7 +10,6 @@ from typing import Any
 MISSING: Any = "???"  # as in OmegaConf, which reading results does not import
 NAMED = ("norm", "ffn", "residual", "position", "attention", "init")  # groups in the name of every run's folder
 COMPONENTS = (*NAMED, "cross_attention", "embedding")
-TRAINING = ("objective", "schedule", "step")  # groups that determine training, besides the optimiser
 BUILT = (*COMPONENTS, "objective", "parametrization", "step")  # groups that determine the model and a training step
 VARIED = (*BUILT, "schedule")  # all groups of components that a study can compare
 PLACED = ("norm", "ffn", "residual", "attention", "cross_attention")  # groups whose modules are part of each layer

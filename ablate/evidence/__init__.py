@@ -16,7 +16,6 @@ from ablate.evidence.claims.sentences import Replication, claim_lines, replicati
 from ablate.evidence.collapse import unseen_line
 from ablate.evidence.confounds import also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
-from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.effects import Noise, effects, headline, noise, speed, too_few
 from ablate.evidence.equivalence import margin_line, margin_of, margin_words
 from ablate.evidence.family import ALPHA, described, families, registered

@@ -16,17 +16,12 @@ CHOSEN |= {how: {"train.steps", "optim.warmup"} for how in BY_STEPS}
 NAMED = 3  # settings that a line lists
 
 
-def also(manifest: Manifest, contrast: Contrast) -> list[str]:
-    """The settings, other than its factors, in which the sides of a contrast differ: "bias true → false".
+def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str]]:
+    """The settings, other than its factors, in which the sides of each contrast differ: "bias true → false".
 
     Only settings that both sides have count.  Those of the factor's group are listed without the group's name, and not
     at all if its variants are one class with other arguments.  Interactions have none: their sides have all levels.
     """
-    return also_of_each(manifest, [contrast])[0]
-
-
-def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str]]:
-    """`also` for several contrasts; the settings of each cell are read once, because that is slow."""
     settings = {}
     for cell in manifest.cells:
         config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}

@@ -2,81 +2,38 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import pandas
 
-from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.estimates import groups
-from ablate.evidence.family import ALPHA, worded
-from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
-from ablate.formatting import CROSSED
 from ablate.results.study import Study
 
-COUNTS = [f"{name}{side}" for side in ("", "_reference") for name in ("diverged", "ended", "low", "high")]
-TESTED = ["n", "paired", "p", "p_holm", "p_bh", "family", "verdict"]
+
+class Divergence(NamedTuple):
+    """How often the runs of two sides diverged: for each side the diverged runs and those that ended (done or
+    diverged); the seeds whose runs all ended, of the side with fewer if unpaired; the exact two-sided p."""
+
+    counts: list[tuple[int, int]]
+    n: int
+    paired: bool
+    p: float
 
 
-def divergence(study: Study) -> pandas.DataFrame:
-    """A row per contrast with a diverged run on either side: counts, Wilson intervals, an exact p, and a verdict.
-
-    `verdict` says whether the level's side diverges more or less often, or is undecided.  Main effects and steps are
-    the family, tested by Holm's p; cells against the reference are exploratory ("looks more"), by Benjamini &
-    Hochberg's.  Interactions and trends have no row: they do not compare one kind of runs with another.
-    """
-    found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _diverged_runs(study)
-    rows = [
-        contrast.names
-        | divergence_of(study, [*contrast.side(1)], [*contrast.side(-1)], lost)
-        | {"family": contrast.kind != "cell"}
-        for contrast in found
-    ]
-    table = pandas.DataFrame(rows, columns=[*NAMES, *COUNTS, *TESTED])
-    family = table["family"].to_numpy(bool)
-    p = table["p"].to_numpy(float)
-    table["p_holm"], table["p_bh"] = np.full((2, len(table)), math.nan)
-    table.loc[family, "p_holm"] = holm(p[family], ALPHA)  # including contrasts without a diverged run
-    table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
-    more = table["diverged"] * table["ended_reference"] > table["diverged_reference"] * table["ended"]
-    clear = table["p_holm"].where(family, table["p_bh"]) <= ALPHA
-    words = np.where(clear, np.where(more, "more", "less"), "undecided")
-    table["verdict"] = [worded(str(word), bool(each)) for word, each in zip(words, family, strict=True)]
-    seen = table["diverged"].astype(int) + table["diverged_reference"].astype(int) > 0
-    return table[seen].reset_index(drop=True)
-
-
-def _diverged_runs(study: Study) -> pandas.DataFrame:
-    """Whether a run diverged: a row per seed, a column per cell; NaN unless its status is done or diverged."""
+def divergence_of(study: Study, level: Sequence[str], reference: Sequence[str]) -> Divergence:
+    """The divergence of two sides, given as ids of cells."""
     ended = study.runs[study.runs["status"].isin(["done", "diverged"])]
-    table = (
-        ended[["seed", "cell"]]
-        .assign(lost=ended["status"] == "diverged")
-        .pivot(index="seed", columns="cell", values="lost")
-    )
-    return table.reindex(columns=[cell.id for cell in study.manifest.cells]).astype(float)
-
-
-def divergence_of(
-    study: Study, level: Sequence[str], reference: Sequence[str], lost: pandas.DataFrame | None = None
-) -> dict[str, Any]:
-    """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.  n is
-    the number of seeds whose runs are all done or diverged; unpaired, that of the side with fewer."""
-    lost = _diverged_runs(study) if lost is None else lost
-    level, reference = list(level), list(reference)
-    sides = [lost[level], lost[reference]]
+    ended = ended[["seed", "cell"]].assign(lost=(ended["status"] == "diverged").astype(float))
+    table = ended.pivot(index="seed", columns="cell", values="lost")
+    sides = [table.reindex(columns=side) for side in (level, reference)]
     counts = [(int(side.sum().sum()), int(side.notna().sum().sum())) for side in sides]
     weights = {cell: 1 / len(level) for cell in level} | {cell: -1 / len(reference) for cell in reference}
     paired = groups(study.manifest, weights)[1]
     sums = [side.sum(axis=1, skipna=False) for side in sides]
     both = sums[0].notna() & sums[1].notna()
     one, other = (side[both if paired else side.notna()].to_numpy(int) for side in sums)
-    n, p = min(len(one), len(other)), exact_p(one, other, (len(level), len(reference)), paired)
-    row: dict[str, Any] = {}
-    for suffix, (count, of) in zip(("", "_reference"), counts, strict=True):
-        low, high = wilson(count, of)
-        row |= {f"{name}{suffix}": value for name, value in zip(COUNTS, (count, of, low, high), strict=False)}
-    return row | {"n": n, "paired": paired, "p": p}
+    p = exact_p(one, other, (len(level), len(reference)), paired)
+    return Divergence(counts, min(len(one), len(other)), paired, p)
 
 
 def exact_p(one: np.ndarray, other: np.ndarray, cells: tuple[int, int], paired: bool) -> float:

@@ -254,6 +254,11 @@ class Manifest(Record):
     effects: MarginEntry | None = optional(default=None)  # "all": effects get verdicts in addition to registered claims
     margin: MarginEntry | None = None
 
+    def passes(self, cell: Cell) -> float | None:
+        """How often a cell sees the training data; None if the data never repeat."""
+        tokens = self.tasks[cell.task].train_tokens
+        return None if tokens is None else float(cell.config.train.steps * (cell.tokens_per_step or 0) / tokens)
+
     def beside(self) -> dict[str, str]:
         """The studies that accompany this one, by role (`placebos`, `exchange`)."""
         named = {"placebos": self.placebos, "exchange": self.exchange}

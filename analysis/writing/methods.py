@@ -3,7 +3,6 @@
 `templates/methods.txt` holds the sentences, one per line; this module provides their values and conditions.
 """
 
-import math
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -48,7 +47,7 @@ def methods(case: Case) -> list[str]:
             "tokens": ranged(
                 [f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]
             ),
-            "passes": ranged(list(dict.fromkeys(formatting.passes(_passes(manifest, cell)) for cell in cells))),
+            "passes": ranged(list(dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in cells))),
             "ways": [text for text, every in ways.items() if every],
             "optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in cells}))),
             "optimiser_settings": zip(("betas", "weight decay", "gradients clipped at norm"), others, strict=True),
@@ -136,12 +135,6 @@ def _shared(manifest: Manifest, cells: list[Cell], part: str) -> bool:
     nodes = [getattr(cell.config, part) for cell in cells]
     bare = [{k: v for k, v in node.items() if k not in own} if isinstance(node, dict) else node for node in nodes]
     return all(node == bare[0] for node in bare)
-
-
-def _passes(manifest: Manifest, cell: Cell) -> float | None:
-    """How often a cell sees the training data; None if the data never repeat."""
-    tokens = manifest.tasks[cell.task].train_tokens
-    return None if tokens is None else float(cell.config.train.steps * (cell.tokens_per_step or math.nan) / tokens)
 
 
 def _seeds(case: Case) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 from fake_studies import TASK, Levels, study_of, with_manifest
 from scipy import stats
@@ -16,7 +15,7 @@ from ablate.cli.summary import summary
 from ablate.config.claim_relations import Claim
 from ablate.config.claims import metric_problems
 from ablate.config.typed_json import parse
-from ablate.evidence.divergence import hypergeometric_p, permutation_p, sign_flip_p
+from ablate.evidence.divergence import Divergence, divergence_of, hypergeometric_p, permutation_p, sign_flip_p
 from ablate.evidence.scores import scores
 from ablate.evidence.solved import counted, exact_interval, exact_p
 from ablate.results.records import TaskFacts
@@ -56,28 +55,22 @@ def test_exact_tests_of_several_runs_are_over_all_choices() -> None:
     assert all(map(math.isnan, (permutation_p([], [1]), permutation_p([1], []))))
 
 
+def sides(study: Study, level: str, reference: str) -> Divergence:
+    """The divergence of the cells whose labels have these words."""
+    cells = study.manifest.cells
+    return divergence_of(study, *([cell.id for cell in cells if word in cell.label] for word in (level, reference)))
+
+
 def test_a_variant_that_diverges_more_is_found_and_counted() -> None:
     lost = {(f"none+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(7)}
-    table = evidence.divergence(made(lost | {("ln+mlp", 0)}, 8))
-    assert table.index.equals(pandas.RangeIndex(len(table))), "contrasts without a diverged run leave no gap"
-    table = table.set_index("label")
-    found = table.loc["norm: none − ln"]
-    assert (found["diverged"], found["ended"], found["diverged_reference"], found["ended_reference"]) == (14, 16, 1, 16)
-    assert (found["low"], found["high"]) == pytest.approx(evidence.wilson(14, 16))
-    # Differences: one seed of 2 − 1, six of 2, one of 0; only all signs alike come as far.
-    assert found["p"] == pytest.approx(2 / 2**7) and found["p_holm"] == pytest.approx(2 * 2 / 2**7)
-    assert found["verdict"] == "more" and found["paired"] and found["n"] == 8
-    assert table.loc["ffn: swiglu − mlp", "verdict"] == "undecided"
-    assert not table["kind"].eq("interaction").any()
-    assert "ln + swiglu against ln + mlp" in table.index  # the reference lost one
-    none = evidence.divergence(made(set(), 3))
-    assert none.empty and {"p", "p_holm", "verdict", "diverged_reference"} <= set(none)
+    found = sides(made(lost | {("ln+mlp", 0)}, 8), "none", "ln")
+    assert found.counts == [(14, 16), (1, 16)] and found.paired and found.n == 8
+    assert found.p == pytest.approx(2 / 2**7), "one seed of 2 − 1, six of 2, one of 0: only all signs alike come as far"
 
 
 def test_other_batches_are_no_pairs() -> None:
     factors, lost = {"train.batch_size": [16, 32]}, {("32", seed) for seed in range(6)}
-    table = evidence.divergence(made(lost, 6, factors=factors, batches=str))
-    (found,) = table.itertuples()
+    found = sides(made(lost, 6, factors=factors, batches=str), "32", "16")
     assert not found.paired and found.p == pytest.approx(stats.fisher_exact([[6, 0], [0, 6]]).pvalue)
 
 
@@ -86,9 +79,8 @@ def test_runs_that_did_not_end_are_in_no_count() -> None:
     cells = {cell.label: cell.id for cell in study.manifest.cells}
     out = study.runs["cell"].eq(cells["ln + mlp"]) & study.runs["seed"].isin([0, 1])
     study.runs.loc[out, "status"] = "missing"
-    found = evidence.divergence_of(study, [cells["none + mlp"]], [cells["ln + mlp"]])
-    assert (found["diverged"], found["ended"], found["ended_reference"], found["n"]) == (5, 6, 4, 4)
-    assert found["p"] == pytest.approx(2 / 2**3)
+    found = sides(study, "none + mlp", "ln + mlp")
+    assert (found.counts, found.n) == ([(5, 6), (0, 4)], 4) and found.p == pytest.approx(2 / 2**3)
 
 
 def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survivors() -> None:

@@ -215,8 +215,8 @@ def way(metric: str) -> str:
 def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
     sides = [list(side) for side in weighed(claim, study.manifest.cells)]
-    found = SimpleNamespace(**divergence_of(study, *sides))
-    n, counts = found.n, [(found.diverged, found.ended), (found.diverged_reference, found.ended_reference)]
+    found = divergence_of(study, *sides)
+    n, counts = found.n, found.counts
     looks = planned_looks(study.manifest)
     shares = [count / ended if ended else math.nan for count, ended in counts]
     reason = too_few(n, found.paired) or "no run diverged on either side" * (not any(shares))
