@@ -10,26 +10,44 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}  # W₂ · f(W₁ x)
-# W₂ · (f(V x) ⊙ W₁ x)
-GATED: dict[str, Callable[[Tensor], Tensor]] = {"reglu": F.relu, "geglu": F.gelu, "swiglu": F.silu}
-Expert = Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu"]
+Expert = Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu", "clamped"]
+
+
+def product(f: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
+    """f(gate) ⊙ up."""
+    return f(gate) * up
+
+
+def clamped(gate: Tensor, up: Tensor) -> Tensor:
+    """g · σ(1.702 g) ⊙ (u + 1), where g is the gate up to 7, u the other between −7 and 7 (gpt-oss 2025)."""
+    gate, up = gate.clamp(max=7), up.clamp(-7, 7)
+    return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+
+
+# W₂ · g(V x, W₁ x)
+GATED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"reglu": functools.partial(product, F.relu)}
+GATED |= {"geglu": functools.partial(product, F.gelu), "swiglu": functools.partial(product, F.silu), "clamped": clamped}
 
 
 class Experts(nn.Module):
-    """FFNs without biases with stacked matrices (n, in, out): each group of rows passes one of them."""
+    """FFNs with stacked matrices (n, in, out): each group of rows passes one of them."""
 
-    def __init__(self, count: int, dim: int, hidden: int, expert: Expert):
+    def __init__(self, count: int, dim: int, hidden: int, expert: Expert, bias: bool = False):
         super().__init__()
         register_operators()
-        self.activation = (FORMS | GATED)[expert]
+        self.activation: Callable[..., Tensor] = (FORMS | GATED)[expert]
         self.gate = matrices(count, dim, hidden, "in") if expert in GATED else None
         self.up = matrices(count, dim, hidden, "in")
         self.down = matrices(count, hidden, dim, "out")
+        self.gate_bias = biases(count, hidden, dim) if bias and expert in GATED else None
+        self.up_bias = biases(count, hidden, dim) if bias else None
+        self.down_bias = biases(count, dim, hidden) if bias else None
 
     def forward(self, x: Tensor, ends: Tensor) -> Tensor:  # (N, C), ends of the groups of rows (n,) -> (N, C)
-        up = grouped(x, self.up, ends)
-        inner = self.activation(up) if self.gate is None else self.activation(grouped(x, self.gate, ends)) * up
-        return grouped(inner, self.down, ends)
+        inner = [grouped(x, self.up, ends, self.up_bias)]
+        if self.gate is not None:
+            inner = [grouped(x, self.gate, ends, self.gate_bias), *inner]
+        return grouped(self.activation(*inner), self.down, ends, self.down_bias)
 
 
 def matrices(count: int, rows: int, columns: int, role: str) -> nn.Parameter:
@@ -39,13 +57,24 @@ def matrices(count: int, rows: int, columns: int, role: str) -> nn.Parameter:
     return made
 
 
-def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Multiply groups of rows of x, ending at `ends`, by their matrices: (N, in), (n, in, out) -> (N, out)."""
+def biases(count: int, features: int, fan_in: int) -> nn.Parameter:
+    """A parameter of `count` biases, as one vector (count · features,), so that it has no weight decay."""
+    made = nn.Parameter(torch.zeros(count * features))
+    made.role, made.fan_in = "bias", fan_in
+    return made
+
+
+def grouped(x: Tensor, weight: Tensor, ends: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Multiply groups of rows of x, ending at `ends`, by their matrices: (N, in), (n, in, out) -> (N, out).  Each group
+    has its own bias, all in one vector (n · out,)."""
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
     made: Tensor = torch.ops.ablate.grouped_product(x, weight, ends)
-    return made
+    if bias is None:
+        return made
+    group = (torch.arange(len(x), device=x.device)[:, None] >= ends).sum(-1)  # of each row
+    return made + F.embedding(group, bias.view(len(weight), -1)).to(made.dtype)
 
 
 @functools.cache

@@ -1,12 +1,13 @@
 """Position-wise feed-forward networks: (B, T, C) -> (B, T, C).  Variants of a family differ only in `activation`."""
 
+import math
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.ranges import at_least, at_most
+from ablate.config.ranges import above, at_least, at_most
 from ablate.model.experts import GATED, Expert, Experts
 from ablate.model.init import tag
 
@@ -139,11 +140,21 @@ class MoE(nn.Module):
     """y = Σ_{i ∈ top} g_i · E_i(x) + S(x), p = softmax(R x), top the `top_k` largest p_i; no tokens are dropped.
 
     g_i = p_i / Σ_{j ∈ top} p_j with `renormalised` gates (Jiang 2024, arXiv 2401.04088), p_i with `plain` ones (Fedus
-    2021, arXiv 2101.03961).  S are `shared` experts for all tokens, computed in parallel (Dai 2024, arXiv 2401.06066).
+    2021, arXiv 2101.03961); with `inputs` the gates multiply what experts read, E_i(p_i x) (Llama 4 2025).  S are
+    `shared` experts for all tokens, computed in parallel (Dai 2024, arXiv 2401.06066).
     Training adds `balance` · n · Σ_i f_i · P_i over n experts, where f_i is the share of real tokens' choices that are
-    i, and P_i the mean p_i over real tokens (Fedus 2021).  It is `balance` if experts are used equally.
+    i, and P_i the mean p_i / Σ_j p_j over real tokens (Fedus 2021).  It is `balance` if experts are used equally.
 
-    By default the experts that a token passes are together as wide as one dense FFN.
+    By default the experts that a token passes are together as wide as one dense FFN.  None of these by default:
+
+    scores       sigmoid: p = σ(R x) (DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437)
+    groups, top_groups  experts form this many equal groups, and a token chooses among the experts of the `top_groups`
+                 with the largest sums of their two largest p_i (DeepSeek-V3)
+    scale        a factor of all gates (DeepSeek-V3: 2.5)
+    correction   load: top is chosen by p_i + b_i; b_i, initially 0, is trained by the gradient f_i − 1/n alone, so that
+                 it falls while i is chosen too often (Wang 2024, arXiv 2408.15664, who take steps of a fixed size)
+    shared_gate  sigmoid: σ(w x) · S(x) in place of S(x) (Qwen2-MoE; Yang 2024, arXiv 2407.10671)
+    bias         whether router and experts have biases (gpt-oss 2025)
     """
 
     auxiliary = ("balance",)
@@ -158,8 +169,16 @@ class MoE(nn.Module):
         experts: int,
         top_k: int,
         shared: int,
-        gates: Literal["renormalised", "plain"],
+        gates: Literal["renormalised", "plain", "inputs"],
         balance: float,
+        *,
+        scores: Literal["sigmoid"] | None = None,
+        groups: int | None = None,
+        top_groups: int | None = None,
+        scale: float | None = None,
+        correction: Literal["load"] | None = None,
+        shared_gate: Literal["sigmoid"] | None = None,
+        bias: bool | None = None,
     ):
         super().__init__()
         self.top_k = at_most("ffn.top_k", at_least("ffn.top_k", top_k, 1), experts)
@@ -169,44 +188,81 @@ class MoE(nn.Module):
         self.hidden = width(dim, hidden, mult * (2 / 3 if expert in GATED else 1) / passed, multiple_of)
         self.active = passed / (experts + shared)
         self.coefficient, self.gates = at_least("ffn.balance", balance, 0), gates
-        self.router = tag(nn.Linear(dim, experts, bias=False), "in")
-        self.experts = Experts(experts, dim, self.hidden, expert)
-        self.shared = Experts(1, dim, shared * self.hidden, expert) if shared else None
+        self.sigmoid, self.scale = scores == "sigmoid", None if scale is None else above("ffn.scale", scale, 0)
+        self.groups, self.top_groups = grouping(experts, top_k, groups, top_groups)
+        if shared_gate and not shared:
+            raise ValueError("ffn.shared_gate is for shared experts; write ffn.shared=1, or leave it out")
+        self.router = tag(nn.Linear(dim, experts, bias is True), "in")
+        self.correction = None if correction is None else nn.Parameter(torch.zeros(experts))
+        self.experts = Experts(experts, dim, self.hidden, expert, bias is True)
+        self.shared = Experts(1, dim, shared * self.hidden, expert, bias is True) if shared else None
+        self.shared_gate = None if shared_gate is None else tag(nn.Linear(dim, 1, bias=False), "in")
 
     def stated_flops(self, batch: int, length: int) -> float:
         """None besides its matrix products: sorting tokens by expert has no multiplications or additions."""
         return 0.0
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, C)
-        p = self.scores(x).softmax(-1)
-        gates, chosen = p.topk(self.top_k, -1)  # (B, T, k)
+        scores = self.scores(x)
+        p = scores.sigmoid() if self.sigmoid else scores.softmax(-1)
+        chosen = self.preferred(p).topk(self.top_k, -1)[1]  # (B, T, k)
+        gates = p.gather(-1, chosen)
         if self.gates == "renormalised":
             gates = gates / gates.sum(-1, keepdim=True)
+        gates = gates if self.scale is None else gates * self.scale
         picked = chosen[..., None] == torch.arange(p.shape[-1], device=x.device)  # (B, T, k, n)
-        if self.training and self.coefficient:
-            self.balance = self.coefficient * balance(p, picked, mask)
-        rows = x[..., None, :].expand(*chosen.shape, -1).reshape(-1, x.shape[-1])  # a row per token and choice
-        order = chosen.reshape(-1).argsort(stable=True)
+        if self.training and (self.coefficient or self.correction is not None):
+            self.balance = self.lost(p, picked, mask)
+        rows = x[..., None, :].expand(*chosen.shape, -1)  # a row per token and choice
+        if self.gates == "inputs":
+            rows, gates = rows * gates[..., None].to(x.dtype), torch.ones_like(gates)
+        rows, order = rows.reshape(-1, x.shape[-1]), chosen.reshape(-1).argsort(stable=True)
         found = self.experts(rows[order], picked.reshape(-1, p.shape[-1]).sum(0).cumsum(0))
         y = (found[order.argsort()].view(*chosen.shape, -1) * gates[..., None].to(found.dtype)).sum(-2)
         if self.shared is None:
             return y
         flat = x.reshape(-1, x.shape[-1])
-        return y + self.shared(flat, torch.full((1,), len(flat), device=x.device)).view(x.shape)
+        always = self.shared(flat, torch.full((1,), len(flat), device=x.device)).view(x.shape)
+        return y + (always if self.shared_gate is None else torch.sigmoid(self.shared_gate(x)) * always)
 
     def scores(self, x: Tensor) -> Tensor:
         """R x, (B, T, C) -> (B, T, n), in at least float32 even under autocast: in bf16 experts would tie."""
-        dtype = torch.promote_types(x.dtype, torch.float32)
+        dtype, bias = torch.promote_types(x.dtype, torch.float32), self.router.bias
         with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):  # autocast does not know the meta device
-            return F.linear(x.to(dtype), self.router.weight.to(dtype))
+            return F.linear(x.to(dtype), self.router.weight.to(dtype), None if bias is None else bias.to(dtype))
+
+    def preferred(self, p: Tensor) -> Tensor:
+        """What experts are chosen by: (B, T, n) -> (B, T, n), −∞ outside of the chosen groups."""
+        p = p.detach() if self.correction is None else p.detach() + self.correction.detach()
+        if self.groups == 1:
+            return p
+        grouped = p.unflatten(-1, (self.groups, -1))
+        best = grouped.topk(min(2, grouped.shape[-1]), -1)[0].sum(-1).topk(self.top_groups, -1)[1]
+        among = (best[..., None] == torch.arange(self.groups, device=p.device)).any(-2)  # (B, T, groups)
+        return grouped.masked_fill(~among[..., None], -math.inf).flatten(-2)
+
+    def lost(self, p: Tensor, picked: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, n), (B, T, k, n), (B, T) -> ()
+        """`balance` · n · Σ_i f_i · P_i over the real tokens, plus 0 with the correction's gradient."""
+        real = torch.ones_like(p[..., :1]) if mask is None else mask[..., None].to(p.dtype)
+        count = real.sum().clamp(min=1)
+        load = (picked.sum(-2) * real).flatten(0, -2).sum(0) / (count * picked.shape[-2])
+        shares = p / p.sum(-1, keepdim=True) if self.sigmoid else p
+        found = self.coefficient * (p.shape[-1] * (load * (shares * real).flatten(0, -2).sum(0) / count).sum())
+        if self.correction is None:
+            return found
+        return found + ((self.correction - self.correction.detach()) * (load - 1 / len(load))).sum()
 
 
-def balance(p: Tensor, picked: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, n), (B, T, k, n), (B, T) -> ()
-    """n · Σ_i f_i · P_i over the real tokens; usually at least 1."""
-    real = torch.ones_like(p[..., :1]) if mask is None else mask[..., None].to(p.dtype)
-    count = real.sum().clamp(min=1)
-    share = (picked.sum(-2) * real).flatten(0, -2).sum(0) / (count * picked.shape[-2])
-    return p.shape[-1] * (share * (p * real).flatten(0, -2).sum(0) / count).sum()
+def grouping(experts: int, top_k: int, groups: int | None, top_groups: int | None) -> tuple[int, int]:
+    """The number of groups of experts, and of those that a token chooses from; by default one.  Raises ValueError."""
+    if (groups is None) != (top_groups is None):
+        raise ValueError("ffn.groups and ffn.top_groups need each other; write both, or neither")
+    if groups is None or top_groups is None:
+        return 1, 1
+    if experts % at_least("ffn.groups", groups, 1):
+        raise ValueError(f"ffn.groups={groups} must divide ffn.experts={experts}")
+    at_most("ffn.top_groups", at_least("ffn.top_groups", top_groups, 1), groups)
+    return groups, at_least("ffn.top_groups", top_groups, math.ceil(top_k * groups / experts))
 
 
 def none() -> nn.Module | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from empty_task import Blank
 from test_ffn import gelu, relu, silu, some
 from test_variants import CONTEXT, VOCAB, configuration, jitter, read, some_tokens
@@ -94,6 +95,20 @@ def configured(**changed: Any) -> Config:
     return configuration({"ffn": "moe"}).with_value("ffn", read("ffn", "moe") | changed)
 
 
+def test_the_correction_is_trained_by_the_loads_of_real_tokens_alone_and_moves_the_selection() -> None:
+    ffn, x, mask = made(correction="load", scores="sigmoid", balance=0.0), some(2, 7, DIM, seed=9), torch.ones(2, 7)
+    mask[0, 4:] = 0
+    scores = (ffn.scores(x).sigmoid() + ffn.correction).detach()
+    share = F.one_hot(scores.topk(2)[1], 4)[mask.bool()].sum((0, 1)) / (2 * 11)
+    y = ffn(x, mask)
+    assert ffn.balance.item() == 0
+    (y.sum() + ffn.balance).backward()
+    torch.testing.assert_close(ffn.correction.grad, share.double() - 0.25)
+    with torch.no_grad():
+        ffn.correction += torch.tensor([9.0, 0, 0, 9])
+    assert {*ffn.preferred(ffn.scores(x).sigmoid()).topk(2)[1].unique().tolist()} == {0, 3}
+
+
 def test_padding_reaches_no_balance_of_a_model() -> None:
     """Through the residual style, which hands the mask to an FFN that asks for it."""
     config = configuration({"ffn": "moe", "model": "encoder"})
@@ -164,6 +179,11 @@ def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
     [
         *(({"top_k": 5}, "ffn.top_k"), ({"top_k": 0}, "ffn.top_k"), ({"top_k": 1}, "ffn.gates=renormalised")),
         *(({"shared": -1}, "ffn.shared"), ({"balance": -1.0}, "ffn.balance"), ({"expert": "tanh"}, "ffn.expert|tanh")),
+        *(
+            ({"groups": 3, "top_groups": 1}, "must divide ffn.experts=4"),
+            ({"groups": 2}, "ffn.top_groups need each other"),
+        ),
+        *(({"groups": 4, "top_groups": 1}, "ffn.top_groups must be ≥ 2"), ({"shared_gate": "sigmoid"}, "ffn.shared=1")),
     ],
 )
 def test_what_cannot_be_is_refused(changed: dict[str, Any], says: str) -> None:

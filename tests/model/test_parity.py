@@ -9,13 +9,14 @@ from parity.compare import CONTEXT, calculated, errors, expected
 from parity.decoders import DECODERS
 from parity.encoders import ENCODERS
 from parity.local_layers import LOCAL_LAYERS
+from parity.mixtures import MIXTURES
 from parity.more_decoders import MORE_DECODERS
 
 from ablate.config.compose import Composer
 from ablate.config.groups import groups, read_groups
 from ablate.config.schema import LAYERS
 
-FAMILIES = DECODERS | MORE_DECODERS | LOCAL_LAYERS | ENCODERS
+FAMILIES = DECODERS | MORE_DECODERS | LOCAL_LAYERS | ENCODERS | MIXTURES
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,9 @@ def test_logits_and_gradients_are_the_references(name, composer):
     assert not {tensor: error for tensor, error in found.items() if not error <= family.tolerance}
 
 
-PAIRS = (("tanh", "none"), ("separate", "shared"), ("head", "all"), ("ln", "rms"))
+PAIRS = (("tanh", "none"), ("separate", "shared"), ("head", "all"), ("ln", "rms"), ("renormalised", "plain"))
 OTHER = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
+OTHER |= {"swiglu": "geglu", "clamped": "swiglu"} | dict.fromkeys(("sigmoid", "load", "learned"), "null")
 
 
 def changed(key: str, value: Any) -> Any:
@@ -57,7 +59,7 @@ def mutants() -> Iterator[tuple[str, str]]:
             body = OmegaConf.to_container(OmegaConf.load(groups()["preset"][name]))
             for group in body.keys() - {"defaults", "init"}:
                 for key, value in body[group].items():
-                    if value is not None and key not in ("share", LAYERS) and (group, key) not in seen:
+                    if value is not None and key not in ("share", "balance", LAYERS) and (group, key) not in seen:
                         seen.add((group, key))
                         yield name, f"{group}.{key}={changed(key, value)}"
     yield from (("gemma2", "attention=gqa+window"), ("gemma3", "attention.window=6"), ("olmo2", "residual=pre"))
