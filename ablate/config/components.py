@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent
-from ablate.config.schema import COMPONENTS, PLACED, Config
+from ablate.config.schema import COMPONENTS, IN_LAYERS, PLACED, Config
 from ablate.config.targets import OWN_PACKAGES, BadTarget, allowed, is_sink, locate, within
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, available to every component
@@ -44,7 +44,7 @@ KINDS |= {"objective": "ablate.model.objective.Objective", "schedule": "ablate.t
 KINDS |= {"step": "ablate.training.step.Step"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
-FUNCTIONS = (*PLACED, "position", "optim")  # groups whose targets may be functions
+FUNCTIONS = (*PLACED, "optim")  # groups whose targets may be functions
 
 
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ def _makes(function: Callable[..., Any], kind: type) -> bool:
 def offered_names(group: str) -> tuple[str, ...]:
     """The arguments that constructors of a group can request by name."""
     shape = SHAPE if group in (*COMPONENTS, "model") else ()
-    return (*shape, *PLACE * (group in PLACED), *ALSO_OFFERED.get(group, ()))
+    return (*shape, *PLACE * (group in IN_LAYERS), *ALSO_OFFERED.get(group, ()))
 
 
 def own_of(config: Config, section: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ class Attention(nn.Module):
     out: nn.Module
     scale: float
     window: int | None = None  # number of positions of its own sequence that a query sees; None: all
+    chunk: int | None = None  # a query sees its own chunk of so many positions of its sequence; None: all
     soft_cap: float | None = None  # c in c · tanh(scores / c)
     sink: Tensor | None  # (H,), the score of an additional key with value 0 that all queries see
 
@@ -45,7 +46,7 @@ class Attention(nn.Module):
         """The attention output per head: (B, H, T, D)."""
         query, key, value = self.project(x, x if memory is None else memory, places)
         return attend(
-            query,
+            places.heated(query),
             key,
             value,
             causal,
@@ -57,6 +58,7 @@ class Attention(nn.Module):
             slopes=places.slopes,
             soft_cap=self.soft_cap,
             sink=self.sink,
+            chunk=self.chunk if memory is None else None,
         )
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,29 +87,30 @@ def attend(
     slopes: Tensor | None = None,  # (H,), for the bias −slope · |t − s|
     soft_cap: float | None = None,
     sink: Tensor | None = None,  # (H,)
+    chunk: int | None = None,
 ) -> Tensor:  # (B, H, T, D)
     """softmax(Q Kᵀ · scale + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
 
-    `scale` is 1 / √D by default.  With a window a query sees the keys less than `window` positions away.  With a soft
-    cap c the scores before any bias are c · tanh(Q Kᵀ · scale / c).  A sink is the score, after caps and biases, of an
-    additional key with value 0 that all queries see.
+    `scale` is 1 / √D by default.  With a window a query sees the keys less than `window` positions away, with a chunk
+    those with the same ⌊position / `chunk`⌋.  With a soft cap c the scores before any bias are c · tanh(Q Kᵀ · scale /
+    c).  A sink is the score, after caps and biases, of an additional key with value 0 that all queries see.
     The fused kernel is not used for training with dropout, since it accepts no dropout mask from outside.  Nor is it
     with a bias on the CPU: that kernel has no gradient for the bias, and under vmap torch uses it silently.  Nor for
     short sequences on the CPU, in bf16 or compiled: see `few_scores`.
 
-    On a GPU, windows, slopes, caps and sinks go to FlexAttention if it has a kernel: see `takes_rules`.  The rest uses
-    scaled_dot_product_attention with a (T, S) mask or an (H, T, S) bias: eager and padded inputs, and trained biases
-    such as T5's, whose gradients FlexAttention would add in random order.  That function supports neither caps nor
-    sinks, which then use explicit products.
+    On a GPU, windows, chunks, slopes, caps and sinks go to FlexAttention if it has a kernel: see `takes_rules`.  The
+    rest uses scaled_dot_product_attention with a (T, S) mask or an (H, T, S) bias: eager and padded inputs, and trained
+    biases such as T5's, whose gradients FlexAttention would add in random order.  That function supports neither caps
+    nor sinks, which then use explicit products.
     """
     dropped = dropout is not None and dropout.p > 0 and dropout.training
     beyond = soft_cap is not None or sink is not None  # not supported by the fused kernel
-    rules = slopes is not None or ((window is not None or beyond) and bias is None)
+    rules = slopes is not None or ((window is not None or chunk is not None or beyond) and bias is None)
     if rules and not dropped and mask is None and takes_rules(query):
-        return attend_flex(query, key, value, causal, slopes, scale, window, soft_cap, sink)
+        return attend_flex(query, key, value, causal, slopes, scale, window, soft_cap, sink, chunk)
     if dropped or beyond or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
-        return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window, soft_cap, sink)
-    return attend_fused(query, key, value, causal, bias, mask, scale, window)
+        return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window, soft_cap, sink, chunk)
+    return attend_fused(query, key, value, causal, bias, mask, scale, window, chunk)
 
 
 def few_scores(query: Tensor, key: Tensor) -> bool:
@@ -135,6 +138,7 @@ def attend_explicit(
     window: int | None = None,
     soft_cap: float | None = None,
     sink: Tensor | None = None,
+    chunk: int | None = None,
 ) -> Tensor:
     """`attend` with explicit products and a softmax in at least float32."""
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -143,7 +147,7 @@ def attend_explicit(
         scores = soft_cap * torch.tanh(scores / soft_cap)
     if bias is not None:
         scores = scores + bias
-    seen = visible(query, key, causal, mask, window)
+    seen = visible(query, key, causal, mask, window, chunk)
     if seen is not None:
         scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
     shares = shares_of(scores, sink).to(value.dtype)
@@ -184,11 +188,12 @@ def attend_fused(
     mask: Tensor | None = None,
     scale: float | None = None,
     window: int | None = None,
+    chunk: int | None = None,
 ) -> Tensor:
     """`attend` through scaled_dot_product_attention, which accepts no dropout mask."""
-    if bias is None and mask is None and window is None:
+    if bias is None and mask is None and window is None and chunk is None:
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
-    seen = visible(query, key, causal, mask, window)
+    seen = visible(query, key, causal, mask, window, chunk)
     # Kernels need a bias of the same dtype.  In bf16 ALiBi's is rounded, by less than queries and keys themselves are.
     bias = None if bias is None else bias.to(query.dtype)
     if bias is not None and seen is not None:
@@ -206,6 +211,7 @@ def attend_flex(
     window: int | None = None,
     soft_cap: float | None = None,
     sink: Tensor | None = None,
+    chunk: int | None = None,
 ) -> Tensor:
     """`attend` through FlexAttention (Dong 2024, arXiv 2412.05496), which skips blocks that no query sees.
 
@@ -215,14 +221,15 @@ def attend_flex(
 
     def seen(batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
         near = t - s if causal else (t - s).abs()
-        return near >= 0 if window is None else (near >= 0) & (near < window)
+        found = near >= 0 if window is None else (near >= 0) & (near < window)
+        return found if chunk is None else found & (t // chunk == s // chunk)
 
     def changed(score: Tensor, batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
         score = score if soft_cap is None else soft_cap * torch.tanh(score / soft_cap)
         return score if slopes is None else score - slopes[head] * (t - s).abs()
 
     sizes = query.shape[-2], key.shape[-2]
-    blocks = create_block_mask(seen, None, None, *sizes, device=query.device) if causal or window else None
+    blocks = create_block_mask(seen, None, None, *sizes, device=query.device) if causal or window or chunk else None
     given = query.to(value.dtype), key.to(value.dtype), value  # autocast does not cast normalised queries and keys
     rule = None if slopes is None and soft_cap is None else changed
     if sink is None:
@@ -232,12 +239,18 @@ def attend_flex(
     return found * torch.sigmoid(log_sum - sink[:, None])[..., None].to(found.dtype)
 
 
-def visible(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None, window: int | None) -> Tensor | None:
+def visible(
+    query: Tensor, key: Tensor, causal: bool, mask: Tensor | None, window: int | None, chunk: int | None = None
+) -> Tensor | None:
     """True where a query may see a key, broadcastable to (B, H, T, S); None if every query sees every key."""
     seen = None if mask is None else mask[:, None, None, :].bool()
-    if causal or window is not None:
+    if causal or window is not None or chunk is not None:
         near = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
-        near = near.tril(0 if causal else window - 1)  # type: ignore[operator]  # a window is given where not causal
+        if causal or window is not None:
+            near = near.tril(0 if causal else window - 1)  # type: ignore[operator]  # a window is given where not causal
         near = near if window is None else near.triu(1 - window)
+        if chunk is not None:
+            of_query, of_key = (torch.arange(x.shape[-2], device=x.device) // chunk for x in (query, key))
+            near = near & (of_query[:, None] == of_key)
         seen = near if seen is None else near & seen
     return seen

@@ -27,6 +27,7 @@ class GQA(Attention):
     over, eps  of that norm: over the features of each `head`, or of `all` heads (OLMo 2); 1e-6
     gain       whether that norm has a gain (nanochat: no)
     window     a query sees the positions of its own sequence less than so many away (Beltagy 2020, arXiv 2004.05150)
+    chunk      a query sees its own chunk of so many positions of its own sequence (Llama 4 2025)
     gate       σ(W_gate x) ⊙ attention output, before W_out: per `feature` or per `head` (Qiu 2025, 2505.06708)
     sink       an additional key with value 0; its score is `learned`, one number per head, initially 0 (gpt-oss 2025),
                or `zero`: softmax off by one (Miller 2023)
@@ -52,6 +53,7 @@ class GQA(Attention):
         eps: float | None = None,
         gain: bool | None = None,
         window: int | None = None,
+        chunk: int | None = None,
         gate: Literal["feature", "head"] | None = None,
         sink: Literal["learned", "zero"] | None = None,
         soft_cap: float | None = None,
@@ -76,8 +78,9 @@ class GQA(Attention):
         gate = gate or self.gated
         gates = heads * (head_dim if gate == "feature" else 1)
         self.gate = None if gate is None else tag(nn.Linear(dim, gates, bias), "in")
-        if window is not None:
-            self.window = at_least("attention.window", window, 1)
+        self.window = None if window is None else at_least("attention.window", window, 1)
+        self.chunk = None if chunk is None else at_least("attention.chunk", chunk, 1)
+        if window or chunk:
             self.note = "its FLOPs are counted over all pairs, as they are computed here"
         self.soft_cap = None if soft_cap is None else above("attention.soft_cap", soft_cap, 0)
         self.value_residual, self.shares = value_residual, None
@@ -191,6 +194,11 @@ class QKNorm(GQA):
 class Window(GQA):
     """Sliding window: a query sees the last `window` positions, its own included (Beltagy 2020, arXiv 2004.05150).
     Without causality it sees as many on either side.  Cross-attention has no window."""
+
+
+class Chunked(GQA):
+    """Attention within chunks: query t sees the positions s with ⌊s / `chunk`⌋ = ⌊t / `chunk`⌋, causal ones up to its
+    own (Llama 4 2025).  Cross-attention has no chunks."""
 
 
 class Gated(GQA):

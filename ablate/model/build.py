@@ -16,6 +16,7 @@ from ablate.model.embedding import Embedding, check_tied
 from ablate.model.objective import OFFERED, Objective, requested
 from ablate.model.parametrization import Parametrization
 from ablate.model.placebo import initialise_as
+from ablate.model.position import OverLayers
 from ablate.model.residual import Sublayers, mixes_values
 from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
@@ -111,10 +112,10 @@ def bare_model(config: Config, task: Any) -> nn.Module:
         source = across(layer) if cross else None
         return at(layer, make["residual"])(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
 
-    position = bind("position", config.position, table, user)
+    positions = each_layer(config, "position", table)
     make_table = bind("embedding", config.embedding, given | {"vocab": whole.vocab}, user)
     beside = partial(norm, of="embed_norm")
-    parts = Parts(block, partial(block, cross=True), norm, position, beside, embedding)
+    parts = Parts(block, partial(block, cross=True), norm, partial(encoding, positions), beside, embedding)
     form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
@@ -158,6 +159,12 @@ def build_objective(config: Config) -> Objective:
 def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
     """The constructors of a group's variant, one per layer."""
     return layer_of(getattr(config, group), lambda node: bind(group, node, given, config.user), config.model.layers)
+
+
+def encoding(make: list[partial[Any]]) -> nn.Module:
+    """The position encoding of a stack, from the constructors for each layer."""
+    kinds = list(dict.fromkeys(make))  # layers of one variant have the same constructor
+    return kinds[0]() if len(kinds) == 1 else OverLayers([kind() for kind in kinds], [kinds.index(own) for own in make])
 
 
 def follows(cross: partial[Any]) -> bool:

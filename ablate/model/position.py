@@ -3,11 +3,13 @@ keys, and on attention scores.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ablate.config.errors import BadComponent
 from ablate.config.ranges import above, at_least
 from ablate.model.init import embedding
 
@@ -16,7 +18,7 @@ Rotation = tuple[Tensor, Tensor]  # cosines and signed sines (T, R) for the firs
 
 
 class Places(NamedTuple):
-    """Position information for self-attention, computed once per forward pass for all layers."""
+    """Position information for self-attention, computed once per forward pass for all layers with the same encoding."""
 
     rotation: Rotation | None = None  # of queries, and of keys unless one of the next two applies
     bias: Tensor | None = None  # added to the scores, broadcast to (B, H, T, T)
@@ -25,12 +27,17 @@ class Places(NamedTuple):
     local: Rotation | None = None  # of queries and keys in layers with a window, if it differs
     factor: float | None = None  # multiplies scores without `local`, before caps and biases; None is 1
     values: Tensor | None = None  # (B, H, S, D) of the first layer, for layers that mix them into their own
+    temperature: Tensor | None = None  # (T,), multiplies the scores of each query, before caps and biases; None is 1
 
     def rotations(self, window: int | None = None) -> tuple[Rotation | None, Rotation | None]:
         """The rotations of queries and of keys in a layer with this window."""
         if window is not None and self.local is not None:
             return self.local, self.local
         return self.rotation, self.rotation if self.key_rotation is None else self.key_rotation
+
+    def heated(self, query: Tensor) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
+        """Queries times their temperature."""
+        return query if self.temperature is None else query * self.temperature[:, None].to(query.dtype)
 
     def scale(self, scale: float, window: int | None = None) -> float:
         """The scale of scores in a layer with this window, given the layer's own scale."""
@@ -59,6 +66,39 @@ def angles(length: int, dim: int, base: float, like: Tensor, first: int = 0) -> 
     dtype = torch.promote_types(like.dtype, torch.float32)
     frequency = base ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
     return torch.outer(torch.arange(first, first + length, device=like.device, dtype=dtype), frequency)
+
+
+class OverLayers(Position):
+    """Another position encoding in each layer: `of` is the number of each layer's encoding among `parts`."""
+
+    def __init__(self, parts: Sequence[nn.Module], of: Sequence[int]):
+        super().__init__()
+        for part in parts:
+            if getattr(type(part), "embed", None) is not Position.embed:
+                problem = f"{type(part).__name__} acts on the embeddings, before all layers"
+                raise BadComponent("position", f"{problem}; in a pattern write encodings that act in attention")
+            for name, child in part.named_children():  # a table has the name, and so the draws, that it has alone
+                setattr(self, name, child)
+        self.parts, self.of = nn.ModuleList(parts), list(of)
+
+    def each(self, x: Tensor, causal: bool) -> list[Places]:
+        """The position information for each layer's attention over the stream (B, T, C)."""
+        found = [part.places(x, causal) for part in self.parts]
+        return [found[i] for i in self.of]
+
+
+class Temperature(Position):
+    """No position encoding, but query t's scores × 1 + `share` · ln(1 + ⌊(t + 1) / `span`⌋) (Llama 4 2025; after
+    Nakanishi 2025, arXiv 2501.19399): over many keys a softmax would become flat."""
+
+    def __init__(self, share: float, span: int):
+        super().__init__()
+        self.share, self.span = at_least("position.share", share, 0), at_least("position.span", span, 1)
+
+    def places(self, x: Tensor, causal: bool) -> Places:  # temperature: (T,)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        t = torch.arange(1, x.shape[-2] + 1, device=x.device, dtype=dtype)
+        return Places(temperature=1 + self.share * (t / self.span).floor().log1p())
 
 
 class Sinusoidal(Position):

@@ -12,7 +12,7 @@ from ablate.config.errors import BadComponent
 from ablate.model.dropout import Dropout
 from ablate.model.init import tag
 from ablate.model.norm import running_norms
-from ablate.model.position import Position
+from ablate.model.position import OverLayers, Places
 from ablate.model.residual import Block, Stream, connect_values
 from ablate.model.shape import ModelShape
 
@@ -27,7 +27,7 @@ class Parts(NamedTuple):
     block: Callable[[int], Block]
     cross_block: Callable[[int], Block]
     norm: Callable[[], nn.Module]
-    position: Callable[[], Position]
+    position: Callable[[], nn.Module]
     embed_norm: Callable[[], nn.Module]
     embedding: Callable[[], nn.Module]
 
@@ -49,10 +49,10 @@ class Stack(nn.Module):
             share_parameters(one, other)
         self.blocks, self.later = nn.ModuleList(blocks), nn.ModuleList(later)
         self.keeps_hidden, self.hidden_states = False, list[Tensor]()  # the stream after each block, for an objective
-        if getattr(self.position, "local_base", None) and not any(
-            getattr(block.attention, "window", None) for block in blocks
-        ):
-            self.position.note = "its local_base has no effect: no layer has a window"
+        windows = any(getattr(block.attention, "window", None) for block in blocks)
+        for part in () if windows else self.position.modules():
+            if getattr(part, "local_base", None):
+                part.note = "its local_base has no effect: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
             raise ValueError(
@@ -71,21 +71,27 @@ class Stack(nn.Module):
         x = self.position.embed(x)
         x = self.dropout(x if self.embed_norm is None else self.embed_norm(x, mask=mask))
         x = x if self.widen is None else self.widen(x)
-        places = self.position.places(x, causal)
-        given = (places, causal, mask, memory, memory_mask)
+        *places, ending = self.places(x, causal)
+        given = (causal, mask, memory, memory_mask)
         stream = self.blocks[0].enter(x)
         states: list[Tensor] = []
-        for block in self.blocks[:-1]:
-            stream = block(stream, *given)
+        for block, own in zip(self.blocks[:-1], places, strict=True):
+            stream = block(stream, own, *given)
             if self.keeps_hidden and self.training:
                 states.append(block.leave(stream))
         if self.later and self.training:
-            self.later_states = [self.ended(block, block(stream, *given), mask) for block in self.later]
+            self.later_states = [self.ended(block, block(stream, ending, *given), mask) for block in self.later]
         last = self.blocks[-1]
-        stream = last(stream, *given)
+        stream = last(stream, ending, *given)
         if self.keeps_hidden and self.training:
             self.hidden_states = [*states, last.leave(stream)]
         return self.ended(last, stream, mask)
+
+    def places(self, x: Tensor, causal: bool) -> list[Places]:
+        """The position information for each layer's attention over the stream (B, T, C)."""
+        if isinstance(self.position, OverLayers):
+            return self.position.each(x, causal)
+        return [self.position.places(x, causal)] * len(self.blocks)
 
     def ended(self, block: Block, stream: Stream, mask: Tensor | None) -> Tensor:  # (B, T, C)
         """The output of a last block, normalised if the stack ends in a norm."""
@@ -138,7 +144,7 @@ class Encoder(Stack):
             raise ValueError(
                 "norm=instance sets the mean over positions, which a classifier uses, to 0; choose another"
             )
-        refuse_one_way("position", [self.position])
+        refuse_one_way("position", self.position.modules())
         refuse_one_way("attention", self.modules())
         self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
         self.embed = parts.embedding() if ids else tag(nn.Linear(shape.features, shape.table_dim), "in")
@@ -197,7 +203,7 @@ class EncoderDecoder(nn.Module):
         self.source_embed = None if shape.share_embeddings else parts.embedding()
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
-        refuse_one_way("position", [self.encoder.position])
+        refuse_one_way("position", self.encoder.position.modules())
         if name := one_way(block.cross_attention for block in self.decoder.blocks):
             raise ValueError(f"{name} cannot attend to a source; add cross_attention=mha")
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)

@@ -104,7 +104,8 @@ def largest_logit(
     places, window = places or Places(), getattr(attention, "window", None)
     query, key, _ = attention.project(x, x if memory is None else memory, places)
     scale = places.scale(attention.scale, window)
-    logits = (query.float() @ key.float().transpose(-2, -1) * scale).abs()  # (B, H, T, S)
-    seen = visible(query, key, causal and memory is None, mask, window if memory is None else None)
+    logits = (places.heated(query).float() @ key.float().transpose(-2, -1) * scale).abs()  # (B, H, T, S)
+    near = (window, getattr(attention, "chunk", None)) if memory is None else (None, None)
+    seen = visible(query, key, causal and memory is None, mask, *near)
     logits = logits if seen is None else logits * seen
     return (logits if mask is None or memory is not None else logits * mask[:, None, :, None]).max()

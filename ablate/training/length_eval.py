@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ablate.config.components import resolve
+from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, Problem, first_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
@@ -31,8 +32,9 @@ def length_problems(config: Config, task: Task) -> list[Problem]:
             problem = f"{task.name} has no test examples of length {length} ({first_line(error)})"
             found.append(Problem("eval.lengths", problem))
             continue
-        position = resolve("position", config.position["_target_"], config.user)
-        if not getattr(position, "extrapolates", True) and task.span(length) > task.context:
+        each = [resolve("position", node["_target_"], config.user) for node in variants_of(config.position)]
+        position = next((one for one in each if not getattr(one, "extrapolates", True)), None)
+        if position is not None and task.span(length) > task.context:
             name = getattr(position, "__name__", "").lower()
             most = f"position={name} has {task.context} positions, and length {length} needs {task.span(length)}"
             found.append(Problem("eval.lengths", f"{most}; choose another position (rope, say) or shorter lengths"))

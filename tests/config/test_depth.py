@@ -60,7 +60,7 @@ def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, laye
         ("attention", "window...+mha...", "twice"),
         ("attention", "0window+mha", "from 1"),
         ("attention", "2window...+mha", "..."),
-        ("position", "rope+alibi", "norm, ffn, residual, attention"),
+        ("init", "gpt2+xavier", "norm, ffn, residual, attention"),
     ],
 )
 def test_what_is_no_pattern_says_why(group: str, text: str, told: str) -> None:

@@ -25,13 +25,14 @@ OPTIONS: dict[str, list[Any]] = {
     "kv_heads": [None, 2, 1],
     "qk_norm": [None, ("rms", "head"), ("rms", "all"), ("ln", "head"), ("ln", "all")],
     "window": [None, 1, 3],
+    "chunk": [None, 2, 4],
     "gate": [None, "feature", "head"],
     "sink": [None, "learned", "zero"],
     "soft_cap": [None, 0.5],
     "biases": ["", "query", "value out", "query key value", "query key value out"],
     "scale": [None, 0.7],
     "where": ["causal", "both ways", "across"],
-    "places": ["none", "turned", "biased", "turned biased"],
+    "places": ["none", "turned", "biased heated", "turned biased", "turned heated"],
     "mask": ["none", "right", "holes"],
 }
 
@@ -56,7 +57,7 @@ def made(row: dict[str, Any]) -> GQA:
     """Attention with a row's options, all of its numbers drawn."""
     kind, over = row["qk_norm"] or (None, None)
     biases = {f"{name}_bias": name in row["biases"] for name in ("query", "key", "value", "out")}
-    more = {name: row[name] for name in ("window", "gate", "sink", "soft_cap")}
+    more = {name: row[name] for name in ("window", "chunk", "gate", "sink", "soft_cap")}
     more |= {"qk_norm": kind, "over": over, "eps": EPS if kind else None}
     attention: GQA = randomised(GQA(SHAPE, row["kv_heads"], False, row["scale"], **biases, **more))
     return attention
@@ -101,7 +102,7 @@ def by_loops(a: Any, row: dict[str, Any], x: Tensor, source: Tensor, seen: Tenso
             g = h * (row["kv_heads"] or HEADS) // HEADS
             q, k, v = query[t, h * D : h * D + D], key[:, g * D : g * D + D], value[:, g * D : g * D + D]
             q, k = (turned(q, t), torch.stack([turned(each, s) for s, each in enumerate(k)])) if turns else (q, k)
-            scores = k @ q * (row["scale"] or 0.5)
+            scores = k @ q * (row["scale"] or 0.5) * (1 + t if "heated" in row["places"] else 1)
             scores = scores if row["soft_cap"] is None else row["soft_cap"] * torch.tanh(scores / row["soft_cap"])
             weights = (scores + (0 if bias is None else bias[h, t])).exp() * seen[t]
             extra = {None: 0.0, "zero": 1.0, "learned": a.sink[h].exp() if row["sink"] else 0}[row["sink"]]
@@ -122,10 +123,13 @@ def test_options_do_beside_any_other_what_they_do_alone(row: dict[str, Any]) -> 
     bias = some(HEADS, T, T, seed=8) if "biased" in row["places"] else None
     rotation = RoPE(D, 100.0).places(x, True).rotation if "turned" in row["places"] and not across else None
     with torch.no_grad():
-        got = attention(x, Places(rotation, bias), causal, mask, memory)
+        heat = 1 + t if "heated" in row["places"] else None
+        got = attention(x, Places(rotation, bias, temperature=heat), causal, mask, memory)
     near = torch.ones(T, T, dtype=torch.bool).tril(0 if causal else T)
     if row["window"] is not None and not across:
         near = near & ((t[:, None] - t).abs() < row["window"])
+    if row["chunk"] is not None and not across:
+        near = near & (t[:, None] // row["chunk"] == t // row["chunk"])
     for b in range(1, B):  # of masks the first row has none padded
         seen = near if mask is None else near & mask[b].bool()
         source, anything = x[b] if memory is None else memory[b], seen.any(-1)
@@ -157,6 +161,7 @@ def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"soft_cap": 0.0}, r"attention\.soft_cap must be > 0"), ({"window": 0}, r"attention\.window must be ≥ 1")]
+    + [({"chunk": 0}, r"attention\.chunk must be ≥ 1")]
     + [(options, r"attention\.qk_norm") for options in ({"over": "all"}, {"eps": 1e-6}, {"gain": False})],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:

@@ -39,7 +39,9 @@ def test_logits_and_gradients_are_the_references(name, composer):
 
 PAIRS = (("tanh", "none"), ("separate", "shared"), ("head", "all"), ("ln", "rms"), ("renormalised", "plain"))
 OTHER = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
-OTHER |= {"swiglu": "geglu", "clamped": "swiglu"} | dict.fromkeys(("sigmoid", "load", "learned"), "null")
+OTHER |= {"swiglu": "geglu", "clamped": "swiglu", "inputs": "plain"} | dict.fromkeys(
+    ("sigmoid", "load", "learned"), "null"
+)
 
 
 def changed(key: str, value: Any) -> Any:

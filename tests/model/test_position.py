@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from empty_task import some_shape
+from empty_task import Blank, some_shape
 from test_attend import some
-from test_variants import built, read, variants
+from test_variants import CONTEXT, VOCAB, built, configuration, read, variants
 from torch import Tensor
 
 from ablate.config.components import bind
+from ablate.config.schema import LAYERS
 from ablate.model.attention import MHA, MLA
-from ablate.model.build import offered
-from ablate.model.position import ALiBi, Learned, PartialRoPE, Position, RoPE, Sinusoidal, T5Bias, XPos, rotate
+from ablate.model.build import initialised_model, offered
+from ablate.model.position import ALiBi, Learned, PartialRoPE, Places, Position, RoPE, Sinusoidal, T5Bias, XPos, rotate
 
 OFFERED = offered(some_shape(16))
 
@@ -297,3 +298,23 @@ def test_a_cut_is_of_each_base_by_its_own_turns() -> None:
         cut, plain = places.rotations(window), RoPE(8, base, 24).places(some(1, 40, 4), True).rotation
         assert all(torch.equal(one[:, :turning], other[:, :turning]) for one, other in zip(cut[0], plain, strict=True))
         assert not angles_of(cut[0])[:, turning:].any()
+
+
+def over_layers(*names: str) -> dict[str, Any]:
+    """The settings of a position encoding for each layer."""
+    return {LAYERS: list(names)} | {name: read("position", name) for name in names}
+
+
+def test_each_layer_has_its_encoding_and_a_table_the_draws_that_it_has_alone() -> None:
+    config, task = configuration({"position": "t5"}), Blank(VOCAB, CONTEXT)
+    alone = dict(initialised_model(config, task, 0).named_parameters())
+    mixed = initialised_model(config.with_value("position", over_layers("none", "t5")), task, 0)
+    found = dict(mixed.named_parameters())
+    assert found.keys() == alone.keys() and all(torch.equal(alone[name], each) for name, each in found.items())
+    first, second = mixed.places(torch.zeros(1, CONTEXT, 16), True)  # type: ignore[operator]
+    assert first == Places() and second.bias is not None
+    with pytest.raises(ValueError, match="Learned acts on the embeddings"):
+        initialised_model(config.with_value("position", over_layers("rope", "learned")), task, 0)
+    with pytest.raises(ValueError, match="XPos reads from left to right"):
+        both_ways = configuration({"model": "encoder"}).with_value("position", over_layers("rope", "xpos"))
+        initialised_model(both_ways, Blank(VOCAB, CONTEXT, "mlm"), 0)

@@ -57,7 +57,7 @@ def test_code_and_key_hold_every_variant(plan: Any) -> None:
         ("ffn=[mlp,glu]", ["ffn=mlp,glu", "ffn=mlp+glu"]),
         ("residual=pre+post", ["residual", "PreNorm", "PostNorm"]),
         ("ffn=mlp+glu,mlp+glu+mlp+glu+mlp+glu", ["is the same cell as"]),
-        ("position=rope+alibi", ["position", "norm, ffn, residual, attention"]),
+        ("init=gpt2+xavier", ["init", "norm, ffn, residual, attention"]),
         ("attention=linear+gqa +attention.value_residual=identity", ["LinearAttention", "hands on none"]),
         ("residual=pre+hyper_connections", ["residual", "PreNorm has 1", "HyperConnections has 4"]),
         ("+attention.value_residual=identity model.layers=1", ["attention.value_residual", "model.layers=2"]),

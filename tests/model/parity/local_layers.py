@@ -1,11 +1,12 @@
-"""Models of `transformers` some of whose layers have a window, and nanochat's."""
+"""Models of `transformers` some of whose layers have a window or no rotary, and nanochat's."""
 
 from typing import Any
 
 import torch
 from parity.compare import DIM, HEADS, Family, Weights, renamed, split, table
-from parity.decoders import GATED, GROUPED, LLAMA, call, decoder, gemma2, made
+from parity.decoders import BEFORE, GATED, GROUPED, LLAMA, call, decoder, gemma2, llama, made, rope
 from parity.encoders import read
+from parity.more_decoders import cohere
 
 HEAD_DIM, SEEN = DIM // HEADS, 5  # positions that a layer with a window sees, its own among them
 
@@ -49,6 +50,7 @@ ENCODER = {
     "sparse_prediction": False,
 }
 ENCODER |= dict.fromkeys(("cls_token_id", "sep_token_id"))
+FOUR: Any = GROUPED | {"num_hidden_layers": 4}
 WINDOW = f"attention.window={SEEN}"
 
 MODERNBERT_MODEL = made("ModernBertForMaskedLM", "ModernBertConfig", **ENCODER)
@@ -58,5 +60,9 @@ LOCAL_LAYERS = {
     "gemma2": decoder("gemma2", "Gemma2", gemma2, WINDOW, **LOCAL),
     "gemma3": Family("gemma3", GEMMA3_MODEL, call, gemma2, overrides=(WINDOW, "model.layers=8")),
     "modernbert": Family("modernbert", MODERNBERT_MODEL, read, modernbert, "mlm", overrides=(WINDOW, "model.layers=5")),
+    "smollm3": decoder("smollm3", "SmolLM3", llama(BEFORE), "model.layers=4", **FOUR, **rope(2e6)),
+    "cohere2": decoder(
+        "cohere2", "Cohere2", cohere, WINDOW, "model.layers=4", **FOUR, **rope(1e4), sliding_window=SEEN
+    ),
     "nanochat": decoder("nanochat", "NanoChat", nanochat, intermediate_size=4 * DIM),
 }

@@ -46,13 +46,13 @@ def mapped(names: dict[str, str]) -> Callable[[Weights], Weights]:
     return lambda weights: renamed(weights, names)
 
 
-def paired(weights: Weights, turned: int, heads: int) -> Weights:
+def paired(weights: Weights, turned: int, head_dim: int) -> Weights:
     """Queries and keys of a reference that turns pairs (2i, 2i+1) of the first features of each head."""
     even, odd = torch.arange(0, turned, 2), torch.arange(1, turned, 2)
     found = {}
     for name, weight in weights.items():
         if name.endswith(("query.weight", "key.weight")):
-            rows = weight.unflatten(0, (heads, -1))
+            rows = weight.unflatten(0, (-1, head_dim))
             weight = torch.cat((rows[:, even], rows[:, odd], rows[:, turned:]), 1).flatten(0, 1)
         found[name] = weight
     return found
@@ -60,12 +60,12 @@ def paired(weights: Weights, turned: int, heads: int) -> Weights:
 
 def gptj(weights: Weights) -> Weights:
     """GPT-J, in two heads of 16 features."""
-    return paired(renamed(weights, GPTJ | HEAD), 4, 2)
+    return paired(renamed(weights, GPTJ | HEAD), 4, 16)
 
 
 def cohere(weights: Weights) -> Weights:
     """Command R's logits are scaled, which its last norm's gain can say as well."""
-    found = paired(llama({"input_layernorm": 0})(weights), HEAD_DIM, HEADS)
+    found = paired(llama({"input_layernorm": 0})(weights), HEAD_DIM, HEAD_DIM)
     return found | {"final_norm.weight": found["final_norm.weight"] / 16}
 
 
