@@ -200,23 +200,19 @@ def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: 
 
 
 def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
-    paths = make_study(tmp_path, seeds=1)
-    for path in paths:
+    """Killed in the middle of its second run, and of the mark of that run."""
+    for path in make_study(tmp_path, seeds=1):
         end(tmp_path, path)
-    log(tmp_path, paths[1], range(4000))  # long enough to be killed in the middle
-    mirror = start_mirror(tmp_path)
-    wait_for(lambda: len(folders(tmp_path)) > len(mirrored(tmp_path)) > 0)
-    mirror.send_signal(signal.SIGKILL)
-    mirror.communicate(timeout=120)
-    assert len(mirrored(tmp_path)) < len(paths)
-    with open(tmp_path / "studies" / STUDY / "mirror.jsonl", "a") as file:
-        file.write('{"path": "torn')
+    assert sync(tmp_path).returncode == 0
+    second = next(folder for folder in folders(tmp_path) if read_back(folder)["display_name"] == "rms/s0")
+    (half,) = second.glob("run-*.wandb")
+    os.truncate(half, half.stat().st_size // 2)
+    marks = tmp_path / "studies" / STUDY / "mirror.jsonl"
+    marks.write_text(marks.read_text().splitlines(keepends=True)[0] + '{"path": "torn')
     answer = sync(tmp_path)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    # A folder that the kill caught empty is none.
-    runs = [read_back(folder) for folder in folders(tmp_path) if list(folder.glob("run-*.wandb"))]
-    history = {run["display_name"]: len(run["history"]) for run in runs}
-    assert history == {"ln/s0": 5, "rms/s0": 4000}
+    assert (answer.returncode, answer.stderr) == (0, "") and "1 replayed now" in answer.stdout
+    runs = list(map(read_back, folders(tmp_path)))
+    assert {run["display_name"]: len(run["history"]) for run in runs} == {"ln/s0": 5, "rms/s0": 5}
     assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 2
 
 
@@ -356,13 +352,11 @@ def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, server: Path,
 
 def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, server: Path, capfd: Any) -> None:
     path = make_study(tmp_path)[0]
-    log(tmp_path, path, range(0, 30, 10))
-    mirror = start_mirror(tmp_path)
-    wait_for(lambda: ["log", 20] in events(server))
-    log(tmp_path, path, range(0, 20, 10))  # killed and continued from a checkpoint, so the file is shorter
-    log(tmp_path, path, range(0, 40, 10))
-    wait_for(lambda: ["log", 30] in events(server))
-    mirror.communicate(timeout=120)
+    mirror = Mirror(tmp_path, STUDY)
+    for steps in (30, 20, 40):  # killed and continued from a checkpoint, so the file is shorter for a while
+        log(tmp_path, path, range(0, steps, 10))
+        mirror.replay()
+    mirror.close()
     end(tmp_path, path)
     assert "wandb (online): 1 replayed now" in shown(capfd, tmp_path)[0]
     assert events(server) == [
@@ -379,11 +373,10 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
 def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path: Path, server: Path) -> None:
     path = make_study(tmp_path)[0]
     log(tmp_path, path, range(0, 30, 10))
-    mirror = start_mirror(tmp_path)
-    wait_for(lambda: ["log", 20] in events(server))
+    mirror = Mirror(tmp_path, STUDY)
+    mirror.replay()
     end(tmp_path, path, "diverged")
-    wait_for(lambda: ["finish", 2] in events(server))
-    mirror.communicate(timeout=120)
+    mirror.replay()
     later = events(server)[events(server).index(["log", 20]) + 1 :]
     tags = ["norm=ln", "optim.lr=0.001", "model=decoder", "diverged"]
     assert later == [["config", VERSIONS, "cpu x86_64"], ["tags", tags], ["log", 30], ["log", 40], ["finish", 2]]

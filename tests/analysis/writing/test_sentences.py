@@ -43,31 +43,6 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     assert [float(f".{digits}") for digits in shown.groups()] == pytest.approx(expected, abs=6e-5)
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"verdict": "equivalent", "margin": 0.01, "mean": 0.001, "low": -0.004, "high": 0.006},
-         "swiglu in place of mlp: equivalent within ±0.01, test loss +0.0010 [−0.0040, +0.0060] nats per byte ("),
-        ({"verdict": "equivalent among seeds that trained", "margin": 0.01, "mean": 0.001, "low": -0.004, "high": 0.006,
-          "note": "5 of 5 trained, failure rate < 46 %"},
-         "swiglu in place of mlp: equivalent within ±0.01 (5 of 5 trained, failure rate < 46 %), "
-         "test loss +0.0010 [−0.0040, +0.0060] nats per byte ("),
-        ({"verdict": "negligible", "margin": 0.02, "mean": 0.006, "low": 0.002, "high": 0.010},
-         "swiglu in place of mlp raises the test loss by 0.0060 [0.0020, 0.0100] nats per byte, averaged over norm, "
-         "a difference within ±0.02: negligible ("),
-        ({"verdict": "undecided", "mean": 0.06, "low": -0.04, "high": 0.16, "smallest": 0.09, "note": "",
-          "assumes": ""},
-         "swiglu in place of mlp: undecided, test loss +0.060 [−0.040, +0.160] nats per byte (3 seeds, Holm "
-         "p < 0.0001, a fresh study would find 0.090 four times in five;"),
-        ({"verdict": "withheld", "note": "2 diverged", "diverged": 2, "lower": 0, "higher": 2, "tied": 1},
-         "swiglu in place of mlp: withheld, 2 diverged; diverged ranked worst: lower 0, higher 2, tied 1 ("),
-    ],
-)  # fmt: skip
-def test_each_verdict_has_its_words(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
-    found = about(case(tmp_path), "ffn: swiglu − mlp", p_holm=1e-6, **changed)
-    assert found.startswith(said), found
-
-
 def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -> None:
     """Main effects are means over the other factor: they add up to what both changes do, whatever the interaction."""
     found = case(tmp_path, seeds=range(5))
@@ -107,11 +82,6 @@ def written(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any
     return study, folder
 
 
-def cell(page: str, name: str) -> list[str]:
-    line = next(line for line in page.splitlines() if line.startswith(f"| {name} |"))
-    return [part.strip() for part in line.strip("|").split("|")]
-
-
 def test_csv_keeps_every_digit(tmp_path: Path) -> None:
     study, folder = written(tmp_path)
     read = pandas.read_csv(folder / "effects.csv")
@@ -120,15 +90,6 @@ def test_csv_keeps_every_digit(tmp_path: Path) -> None:
     assert read["mean"].tolist() == expected["mean"].tolist() and read["low"].tolist() == expected["low"].tolist()
     assert pandas.read_csv(folder / "cells.csv")["sd"].tolist() == evidence.cells(study)["sd"].tolist()
     assert len(pandas.read_csv(folder / "runs.csv")) == 12
-
-
-def test_what_is_withheld_has_no_difference_in_any_table(tmp_path: Path) -> None:
-    claims = {"a": claim(less=[{"norm": "rms"}, {"norm": "ln"}])}
-    status = lambda v, s: "diverged" if v["norm"] == "rms" and not s else "done"  # noqa: E731
-    _, folder = written(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(6), status=status, claims=claims)
-    assert cell((folder / "effects.md").read_text(), "norm: rms − ln")[4] == "–"
-    assert cell((folder / "particulars.md").read_text(), "norm: rms − ln")[1:3] == ["–", "paired"]
-    assert cell((folder / "claims.md").read_text(), "a")[3:5] == ["–", "–"]
 
 
 def test_what_vectors_took_stands_beside_the_cells_that_have_any(tmp_path: Path) -> None:
@@ -193,18 +154,3 @@ def test_no_value_is_markup(tmp_path: Path, factors: dict[str, list[Any]]) -> No
     assert not re.search(r"<[a-z]|\]\(javascript|`|(?<![\w*])\*b\*|\b_i_\b", bare)
     for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
         assert len({re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}) == 1
-
-
-def test_a_trend_is_what_each_doubling_does_to_the_difference(tmp_path: Path) -> None:
-    def score(levels: dict[str, Any], seed: int) -> float:
-        post = levels["residual"] == "post"
-        noise = 0.001 * math.sin(10 * seed + 1000 * levels["optim.lr"] + 100 * post)
-        return 2 + noise - 0.03 * math.log2(levels["optim.lr"] / 1e-3) * post
-
-    rates = {"residual": ["pre", "post"], "optim.lr": [1e-3, 2e-3, 8e-3]}
-    found = case(tmp_path, rates, seeds=range(6), score=score)
-    shown = about(found, "residual × optim.lr: post, per doubling", mean=-0.03, low=-0.04, high=-0.02)
-    assert shown.startswith(
-        "trend of post in place of pre over optim.lr: the difference to the test loss is lower by 0.030 [0.020, 0.040] "
-        "nats per byte per doubling of optim.lr ("
-    )
