@@ -15,7 +15,7 @@ sweep: $(VENV)/.ready
 
 # Every study of experiments/, or what is missing of it: make studies STUDIES="batch_norm tier=gpu"
 studies: $(VENV)/.ready
-	$(BIN)/python -m ablate studies $(STUDIES)
+	$(BIN)/python benchmarks/train_studies.py $(STUDIES)
 
 # glibc returns the memory of a freed tensor to the system and asks for it again: a few percent of the tests' time.
 test test-all: export MALLOC_MMAP_THRESHOLD_ = 1073741824

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from ablate.results.run import Run
 OLD = 3600  # seconds after which a temporary file counts as a leftover
 CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
 DAMAGED = "files set aside as corrupt"
+STUDIES = "studies"
 WEIGHTS, ORPHANS = "weights of runs", "runs that no study refers to"
 CORPORA, VECTORS = "tokenised corpora", "trained vectors"
 CACHED = (CORPORA, VECTORS)
@@ -57,8 +58,9 @@ class Found(NamedTuple):
     untouched: list[str]
 
 
-def survey(results: Path) -> Found:
-    """Find everything that can be removed.  Raises Refused if the folder holds no results."""
+def survey(results: Path, without: Collection[str] = ()) -> Found:
+    """Find everything that can be removed, as if there were no studies `without`.  Raises Refused if the folder holds
+    no results."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
     cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]
@@ -69,7 +71,7 @@ def survey(results: Path) -> Found:
         raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
     now, runs = time.time(), [Run(results, f"{path.parent.name}/{path.name}") for path in folders]
     busy = {run.path for run in runs if in_use(run)}
-    manifests, untouched = _manifests(studies)
+    manifests, untouched = _manifests(study for study in studies if study.name not in without)
     used = {run.path for manifest in manifests.values() for run in manifest.runs}
     free = [run for run in runs if run.path not in busy]
     orphans = [run for run in free if run.path not in used]
@@ -90,6 +92,7 @@ def survey(results: Path) -> Found:
     items += [item for folder in manifests if not folder.is_symlink() for item in _leftovers(folder, now, None)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in orphans]
     left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
+    left += [folder for kind in ("studies", "figures") for folder in sorted(results.glob(f"{kind}/.*.tmp"))]
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
     links += [study for study in studies if study.is_symlink()]
     untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
@@ -175,6 +178,8 @@ def _remove(item: Item) -> bool:
         if not item.path.is_dir():
             item.path.unlink(missing_ok=True)
             return True
+        if item.kind == STUDIES:  # a folder without it is no study, whatever becomes of the rest
+            (item.path / "manifest.json").unlink(missing_ok=True)
         aside = item.path.with_name(f".{item.path.name}.tmp")  # so that readers see all of it or nothing
         item.path.rename(aside)
         shutil.rmtree(aside)
@@ -191,6 +196,7 @@ ON_REQUEST = {
     VECTORS: "--cache removes them: they are trained again when a run needs them",
 }
 NAMED = 3  # items of each kind that are listed
+UNSURE = "nothing was removed; add --yes to remove it"
 SIZES = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -215,27 +221,38 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     chosen = [item for item in chosen if item.path in whole or not whole.intersection(item.path.parents)]
     left = remove(chosen) if sure else []
     gone = [item for item in chosen if item not in left]
-    lines = [f"{results}: {'removed' if sure else 'would remove'} {human(gone) if gone else 'nothing'}"]
-    for kind in kinds:
-        if some := [item for item in gone if item.kind == kind]:
-            paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in some]
-            lines += [f"  {kind}: {len(some)}, {human(some)}", *(f"    {path}" for path in paths[:NAMED])]
-            lines += [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)
+    lines = listing(results, gone, kinds, sure)
     for kind, how in ON_REQUEST.items():
         some = [item for item in found.items if item.kind == kind and kind not in kinds]
         where = f" in {some[0].path.parent}" if some and kind in CACHED else ""
-        lines += [f"kept: {kind}{where}: {len(some)}, {human(some)}; {how}"] if some else []
+        lines += [f"kept: {kind}{where}: {len(some)}, {human(total(some))}; {how}"] if some else []
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
     lines += [f"untouched: {reason}" for reason in found.untouched]
-    print("\n".join(lines + ["nothing was removed; add --yes to remove it"] * bool(gone and not sure)))
+    print("\n".join(lines + [UNSURE] * bool(gone and not sure)))
     kept = [item for item in found.items if item.kind not in kinds]
     outcome = {"removed": gone if sure else [], "removable": [] if sure else gone, "not_removed": left, "kept": kept}
     return Outcome(1 if left else 0, {name: [item.as_json for item in items] for name, items in outcome.items()})
 
 
-def human(items: list[Item]) -> str:
-    """The total size of items as text: 612 bytes, 1.2 GB."""
-    size, unit = float(sum(item.size for item in items)), 0
+def listing(results: Path, items: list[Item], kinds: Iterable[str], sure: bool) -> list[str]:
+    """Lines on items that were removed, or would be: by kind their number, total size, and the first ones."""
+    lines = [f"{results}: {'removed' if sure else 'would remove'} {human(total(items)) if items else 'nothing'}"]
+    for kind in kinds:
+        if some := [item for item in items if item.kind == kind]:
+            paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in some]
+            lines += [f"  {kind}: {len(some)}, {human(total(some))}", *(f"    {path}" for path in paths[:NAMED])]
+            lines += [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)
+    return lines
+
+
+def total(items: Iterable[Item]) -> int:
+    """The size of items in bytes."""
+    return sum(item.size for item in items)
+
+
+def human(count: float) -> str:
+    """A number of bytes as text: 612 bytes, 1.2 GB."""
+    size, unit = count, 0
     while size >= 999.5 and unit < len(SIZES) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.1f} {SIZES[unit]}" if unit and size < 99.95 else f"{size:.0f} {SIZES[unit]}"

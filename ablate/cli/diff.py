@@ -18,7 +18,8 @@ from ablate.config.files import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import columns, flat, instead
-from ablate.results.manifest import choose_study, manifest_of, studies
+from ablate.results import naming
+from ablate.results.manifest import choose_study, manifest_of, readable, studies
 from ablate.results.records import Cell, Manifest, PlannedRun, Provenance, Result
 from ablate.results.run import Run
 from ablate.results.tables import as_planned, class_name
@@ -26,6 +27,8 @@ from ablate.results.tables import as_planned, class_name
 SIZES = ("params", "flops_per_token")
 ABSENT, UNKNOWN = "absent", "unknown"
 SHOWN = 8  # digits of a digest that are shown
+OF_STUDIES = ("design", "zip", "hold", "match", "tune", "margin", "tier")  # keys that change no numbers of a run
+NEAR = 3  # a study is like another one if at most so many keys differ
 
 
 class Side(NamedTuple):
@@ -100,6 +103,44 @@ def compare(first: Side, second: Side) -> list[Row]:
     return [*rows, *_results(first, second)]
 
 
+def study_differences(first: Manifest, second: Manifest) -> list[Row]:
+    """How two studies differ in settings: between cells with equal levels of their common factors, or between the first
+    cells if there are none; each key once."""
+    common, found = first.factors.keys() & second.factors.keys(), dict[str, Row]()
+    one, other = (
+        {str([cell.levels.get(factor) for factor in common]): cell for cell in reversed(each.cells)}
+        for each in (first, second)
+    )
+    alike = [(one[levels], other[levels]) for levels in one if levels in other]
+    for pair in alike or [(first.cells[0], second.cells[0])]:
+        for row in compare(*(_cell_side(Path(), cell, None) for cell in pair)):
+            matters = row.section != "without effect on numbers" or row.key.partition(".")[0] in OF_STUDIES
+            if matters and row.key != "seed":
+                found.setdefault(row.key, row._replace(section="size" if row.section == "size" else "settings"))
+    return list(found.values())
+
+
+def nearest(results: Path, manifest: Manifest) -> str:
+    """The study on disk with the factors of a new one and the fewest other settings: "like X but for optim.lr 0.001 →
+    0.003"; empty if the study is not new, or none is near."""
+    there, near = studies(results), list[tuple[int, str]]()
+    if manifest.study in there or naming.role(manifest):
+        return ""
+    for other in filter(None, (readable(results, name) for name in there)):
+        if other.factors == manifest.factors and not naming.role(other):
+            rows = [row for row in study_differences(other, manifest) if row.section == "settings"]
+            classes = {row.key.removesuffix("._target_"): row for row in rows if row.key.endswith("._target_")}
+            rows = [row for row in rows if row.key.partition(".")[0] not in classes] + [
+                row._replace(key=key, first=class_name(row.first), second=class_name(row.second))
+                for key, row in classes.items()
+            ]
+            words = [f"{row.key} {_value_text(row.first)} → {_value_text(row.second)}" for row in rows]
+            but = f" but for {formatting.listed(words)}" if words else " in all settings"
+            near.append((len(rows), f"like {other.study}{but}"))
+    least, text = min(near, default=(NEAR + 1, ""))
+    return text if least <= NEAR else ""
+
+
 def is_same_run(first: Side, second: Side) -> bool:
     """Whether both sides are the same run's folder."""
     return bool(first.run and second.run and first.run.folder.resolve() == second.run.folder.resolve())
@@ -121,7 +162,10 @@ def find(results: Path, text: str, study: str | None = None) -> Side:
         raise Refused(f"{text} can be {', '.join(several[:6])}{', …' * (len(several) > 6)}; write which")
     labels = [cell.label for cell in manifest.cells] if manifest else []
     where = f"no cell of {manifest.study} and " if manifest else ""
-    raise Refused(f"{text} is {where}no run in {results}: {instead(text, [*labels, *paths])}")
+    others = [name for name in studies(results) if (other := readable(results, name)) and any(_cells(other, text))]
+    having = f"it is a cell of {formatting.first_of(others, 4)}; write --study {others[0]}" if others else ""
+    choices = paths if "/" in text else labels or paths
+    raise Refused(f"{text} is {where}no run in {results}: {having or instead(text, choices)}")
 
 
 def show(first: Side, second: Side, rows: list[Row]) -> str:
@@ -135,12 +179,17 @@ def show(first: Side, second: Side, rows: list[Row]) -> str:
     elif "configuration" not in sections:
         head.append("the same configuration")
     notes = [f"code of {who}: unknown, there is no provenance.json" for who in _without_provenance(first, second)]
+    return "\n".join([*head, *describe(rows), *notes])
+
+
+def describe(rows: list[Row]) -> list[str]:
+    """Differences as aligned lines, below the names of their sections."""
     texts = [(row.key, _value_text(row.first), _value_text(row.second), row.change) for row in rows]
     lines, section = [], ""
     for row, line in zip(rows, columns(texts), strict=True):
         lines += [row.section] * (row.section != section) + [f"  {line}"]
         section = row.section
-    return "\n".join([*head, *lines, *notes])
+    return lines
 
 
 def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | None]]:

@@ -34,7 +34,7 @@ A comma makes a factor: every combination is trained with every seed, paired, an
   ablate +experiment=glu_variants          a study file: question, factors, claims
 
 commands (each has --help)
-  ablate studies [NAME ...]                study files trained one after another, and their tables written
+  ablate studies                           studies there are; also: rename OLD NEW, delete NAME, compare A B
   ablate analyse [STUDY]                   figures, tables and a report of the newest study
   ablate status [STUDY] [--watch]          what is done, running, left; and what is not compared
   ablate diff A B                          what differs between two cells or runs
@@ -67,7 +67,6 @@ ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "i
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies"}
-TRAINING = ("studies",)  # commands that only a signal ends early
 
 
 def main(*first: str) -> None:
@@ -80,8 +79,7 @@ def main(*first: str) -> None:
 
         complete(COMMANDS)
     if words and words[0] in COMMANDS:
-        end_with = exit_after_training if words[0] in TRAINING else exit_with
-        end_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
+        exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
     exit_after_training(lambda: command(words))
 
 

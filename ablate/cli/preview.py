@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ablate import evidence
+from ablate.cli.diff import nearest
 from ablate.config.depth import chosen_at
 from ablate.config.key_checks import CHOSEN
 from ablate.config.subcommands import Outcome
@@ -33,7 +34,8 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     test = sum(status == "untested" for status in plan.statuses.values())
     cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
     runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
-    where = f"study {plan.manifest.study} in {plan.folder}"
+    like = nearest(plan.results, plan.manifest)
+    where = f"study {plan.manifest.study} in {plan.folder}" + f", {like}" * bool(like)
     held = evidence.also_lines(plan.manifest)
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
     notes = naming.notes(cells)

@@ -19,12 +19,12 @@ from rich.live import Live
 from rich.text import Text
 
 from ablate.cli.monitor import HEARTBEAT, STATES, Runs, is_terminal, printable, runs_of, table
-from ablate.config.errors import Corrupt, Refused, first_line
+from ablate.config.errors import Refused, first_line
 from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import counted
 from ablate.formatting.streams import screen
-from ablate.results.manifest import choose_study, manifest_of, read_manifest, refusing, studies, study_folder
+from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder
 from ablate.results.records import Manifest
 from ablate.results.run import stamp
 
@@ -59,14 +59,6 @@ class Round(NamedTuple):
 def base_of(manifest: Manifest) -> str:
     """The study that a manifest is a round of, for example the one that it tunes; else itself."""
     return next(filter(None, (getattr(manifest, key) for key in ROUNDS)), manifest.study)
-
-
-def readable(results: Path, study: str) -> Manifest | None:
-    """A study's manifest, or None if it cannot be read."""
-    try:
-        return read_manifest(results, study)
-    except (Corrupt, OSError):
-        return None
 
 
 def rounds_of(results: Path, base: str) -> list[Round]:
@@ -145,18 +137,23 @@ def show_one(results: Path, name: str | None) -> list[RunProgress]:
 def show_all(results: Path, _: str | None) -> list[RunProgress]:
     """Print a line for each study, the newest last; returns the runs of all readable ones."""
     lines = []
+    for base, rounds in every(results):
+        print(f"{base}: {rounds if isinstance(rounds, Refused) else _line(rounds)}")
+        lines += [] if isinstance(rounds, Refused) else progress_of_runs(rounds)
+    return lines
+
+
+def every(results: Path) -> Iterator[tuple[str, list[Round] | Refused]]:
+    """Each study on disk with its rounds, or why they cannot be read; the newest last.  Raises Refused."""
     choose_study(results, None)
     newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
     manifests = {name: readable(results, name) for name in newest}
     bases = [base_of(manifest) if manifest else name for name, manifest in manifests.items()]
     for base in reversed(dict.fromkeys(reversed(bases))):
         try:
-            rounds = rounds_of(results, base)
-            print(f"{base}: {_line(rounds)}")
-            lines += progress_of_runs(rounds)
+            yield base, rounds_of(results, base)
         except Refused as error:
-            print(f"{base}: {error}")
-    return lines
+            yield base, error
 
 
 def progress_of_runs(rounds: list[Round]) -> list[RunProgress]:

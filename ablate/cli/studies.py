@@ -1,248 +1,254 @@
-"""Trains the study files of `experiments/` one after another, and writes the tables of complete studies.
+"""The studies in a results folder: lists, renames, deletes and compares them.
 
-    ablate studies [NAME ...] [tier=gpu] [KEY=VALUE ...] [--to FOLDER] [--config-dir DIR]
+    ablate studies                      the newest first
+    ablate studies rename OLD NEW       with its tuning, placebos, exchange runs and confirmations
+    ablate studies delete NAME ...      shows what would go, with the runs that no other study uses; --yes removes it
+    ablate studies compare A B          how their settings differ, and their effects side by side
 
-Without names: all studies whose tables are missing or were written for another version of the study file.
-Each runs as a separate command, `ablate +experiment=NAME KEY=VALUE ...`; after an interruption the same command
-continues.  A study that is refused or has failed runs does not stop the others.
-
-Exit codes: 0 all are complete; 1 some study was refused or has failed runs; 2 the command line was wrong; 130 Ctrl-C;
-143 SIGTERM.
+Exit codes: 0 done or shown; 1 something could not be removed; 2 refused, with a one-line message.
 """
 
-import contextlib
 import dataclasses
-import os
-import signal
-import subprocess
-import sys
-import threading
+import shlex
+import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any
 
-from ablate.cli.status import base_of, progress, readable, rounds_of, together
-from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
-from ablate.config.command import Command, key_of, read_command
-from ablate.config.errors import Corrupt, Refused, first_line
-from ablate.config.groups import by_value
-from ablate.config.overrides import parsed
-from ablate.config.subcommands import Outcome as Result
-from ablate.config.subcommands import PlainParser, conclude
-from ablate.execution.fork import program
-from ablate.execution.signals import Terminated
-from ablate.formatting import instead
-from ablate.planning.earlier_runs import register, registered_criterion, registered_margin
-from ablate.planning.runs import is_hydras
-from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
-from ablate.results.manifest import manifest_in, studies
+import pandas
+
+from ablate import evidence, formatting
+from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, human, in_use, listing, remove, size_of, survey, total
+from ablate.cli.diff import Row, describe, study_differences
+from ablate.cli.status import ROUNDS, Round, base_of, every, progress, together
+from ablate.config.command import quoted
+from ablate.config.errors import Refused
+from ablate.config.key_checks import wrong_name
+from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.formatting.streams import say
+from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder, write_manifest
 from ablate.results.records import Manifest
-from ablate.results.study import Study, load_study
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from ablate.results.tables import named_rows
 
-TABLES = Path("experiments") / "results"
-ENDINGS = {INTERRUPTED: KeyboardInterrupt, TERMINATED: Terminated}
-ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before its handlers were installed
-ENDED = ("done", "diverged")
-REFUSED = "refused: "
-READING = 5.0  # seconds to wait for a command's last messages
-
-
-class Request(NamedTuple):
-    """What all studies have in common: additional words, the user's folder, and the folder of tables."""
-
-    words: list[str]
-    config_dir: str | None
-    tables: Path
-
-    @property
-    def results(self) -> Path:
-        """The results folder of the commands."""
-        given = [word for word in self.words if key_of(word) == "results_dir"]
-        return Path(str(parsed(given[-1]).value()) if given else os.environ.get("ABLATE_RESULTS", "results"))
-
-    def command(self, name: str) -> list[str]:
-        """The arguments of the command that trains a study."""
-        folder = ["--config-dir", self.config_dir] if self.config_dir else []
-        return [*folder, f"+experiment={name}", *self.words]
-
-    def kept(self, name: str) -> Path | None:
-        """The folder of a study's complete tables, if they are for the current study file; else None."""
-        now = self.read(name).request.kept.get("asks")
-        if now is None:  # the file cannot be read, which its command reports
-            return None
-        for folder in sorted(file.parent for file in self.tables.glob(f"*/{MANIFEST}")):
-            with contextlib.suppress(OSError, Corrupt):
-                if manifest_in(folder / MANIFEST).asks == now and read_tables(folder).runs["status"].isin(ENDED).all():
-                    return folder
-        return None
-
-    def read(self, name: str) -> Command:
-        """Parse the command that trains a study."""
-        return read_command(
-            [f"+experiment={name}", *(word for word in self.words if not is_hydras(word))], self.config_dir
-        )
-
-    def study(self, name: str) -> str | None:
-        """The study on disk that this command last planned or began to tune, or None."""
-        typed = self.read(name).typed
-        known = filter(None, (readable(self.results, study) for study in studies(self.results)))
-        found = [manifest for manifest in known if manifest.command == typed]
-        return base_of(max(found, key=lambda manifest: manifest.updated)) if found else None
-
-
-class Outcome(NamedTuple):
-    """The outcome of a study in one line."""
-
-    message: str
-    complete: bool = False
+FIGURES = "figures"
+LEVELS = 4  # of each factor that the list names
+DAY = 86400.0  # seconds
+FACTS = ("factors", "seeds", "metric")
+ACTIONS = "rename OLD NEW, delete NAME ..., or compare A B"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train studies (default: all) and print the outcome of each; returns the exit code."""
-    parser = PlainParser("ablate studies", "Train study files, and write the tables of what is complete.")
-    usage = "study files (default: all without tables), and keys for each of them, such as tier=gpu or dry_run=true"
-    parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help=usage)
-    parser.add_argument(
-        "--to", default=TABLES, type=Path, metavar="FOLDER", help="of the tables (default: %(default)s)"
-    )
-    parser.add_argument("--config-dir", metavar="DIR", help="your own variants, and study files in its experiment/")
+    """List studies or act on them; returns the exit code."""
+    parser = Parser("ablate studies", "List the studies in the results folder, or rename, delete or compare them.")
+    parser.add_argument("words", nargs="*", metavar="ACTION", help=f"{ACTIONS}; without one, the list")
+    parser.add_argument("--yes", action="store_true", help="of delete: remove it; without this nothing is touched")
     given = parser.parse_intermixed_args(arguments)
-    names = [word for word in given.words if "=" not in word]
-    folder = given.config_dir and os.path.abspath(given.config_dir)
-    request = Request([word for word in given.words if word not in names], folder, given.to)
-    return conclude(parser.prog, given.json, lambda: begin(names, request))
+    if given.yes and given.words[:1] != ["delete"]:
+        parser.error("--yes goes with delete; leave it out")
+    return conclude(parser.prog, given.json, lambda: act(given.results_dir, given.words, given.yes))
 
 
-def begin(names: list[str], request: Request) -> Result:
-    """Train the named studies, or all without tables."""
-    ordered = in_order(names, read_command([], request.config_dir).groups.studies)
-    kept = {} if names else {name: folder for name in ordered if (folder := request.kept(name))}
-    return train_all(ordered, request, {name: Outcome(f"complete; tables in {kept[name]}", True) for name in kept})
+def act(results: Path, words: list[str], sure: bool) -> Outcome:
+    """Carry out the words of a command.  Raises Refused."""
+    match words:
+        case []:
+            return show_list(results)
+        case ["rename", old, new]:
+            return rename(results, old, new)
+        case ["delete", _, *_]:
+            return delete(results, words[1:], sure)
+        case ["compare", first, second]:
+            return compare(results, first, second)
+    hint = "a study file is trained by ablate +experiment=NAME"
+    raise Refused(f"{' '.join(words)}: write {ACTIONS}; {hint}")
 
 
-def in_order(names: list[str], known: Iterable[str]) -> list[str]:
-    """The studies to train: the named ones in their order, or all in the order of `by_value`.  Raises Refused."""
-    known = sorted(known)
+def show_list(results: Path) -> Outcome:
+    """Print a line for each study, the newest first."""
+    found, rows, wrong = (
+        list[dict[str, Any]](),
+        [("study", "factors", "cells × seeds", "state", "size", "age")],
+        list[str](),
+    )
+    sizes: dict[Path, int] = {}  # of runs, which several studies may share
+    for base, rounds in reversed([*every(results)]):
+        if isinstance(rounds, Refused):
+            wrong.append(f"{base}: {rounds}")
+            continue
+        one, state = listed(results, base, rounds, sizes), progress(together(rounds))
+        found.append(one)
+        age = _age(time.time() - (study_folder(results, rounds[-1].manifest.study) / "manifest.json").stat().st_mtime)
+        factors, shape = _factors(one["factors"], LEVELS), f"{one['cells']} × {one['seeds']}"
+        rows.append((base, factors, shape, state, human(one["bytes"]), age))
+    print("\n".join(formatting.columns(rows)))
+    for line in wrong:
+        say(line)
+    return Outcome(0, found, wrong)
+
+
+def listed(results: Path, base: str, rounds: list[Round], sizes: dict[Path, int]) -> dict[str, Any]:
+    """A study for the list; `bytes` counts all its runs, also shared ones, whose sizes are looked up and added."""
+    manifest, runs = rounds[-1].manifest, together(rounds)
+    folders = {run.run.folder for run in runs.runs}
+    sizes |= {folder: size_of(folder) for folder in folders if folder not in sizes}
+    own = total(item for one in rounds for item in _own(results, one.manifest.study))
+    found = {"study": base, "factors": manifest.factors, "cells": len(manifest.cells), "seeds": len(manifest.seeds)}
+    found["states"] = {state: len(those) for state, those in runs.by_state().items()}
+    return found | {"bytes": own + sum(sizes[folder] for folder in folders), "updated": manifest.updated}
+
+
+def rename(results: Path, old: str, new: str) -> Outcome:
+    """Rename a study and the studies named after it.  If this is interrupted, the same call continues: the new studies
+    are written first, the old ones are removed when all are there."""
+    known = _known(results)
+    names = {name: _renamed(name, old, new) for name in known if _root(known, name) == old}
+    members = sorted((name for name in names if name != names[name]), key=lambda name: name != old)
+    if not members:
+        manifest_of(results, choose_study(results, old))
+        raise Refused(f"{old} goes with {_root(known, old)}; rename that" if old != new else f"{old} is its name")
+    if wrong := wrong_name(new):
+        raise Refused(wrong)
+    _refuse_in_use(results, (known[name] for name in members))
+    renamed = {name: _with_names(known[name], old, new) for name in members}
+    there = studies(results)
+    if taken := [names[name] for name in members if names[name] in there and known.get(names[name]) != renamed[name]]:
+        raise Refused(f"there is a study {taken[0]} already; write another name, or delete it first")
+    for name in reversed(members):  # the study itself last
+        folder = study_folder(results, names[name])
+        folder.mkdir(exist_ok=True)
+        for file in study_folder(results, name).iterdir():
+            if file.is_file() and file.name not in ("manifest.json", "lock"):
+                shutil.copy2(file, folder)
+        write_manifest(results, renamed[name])
+        shutil.copystat(study_folder(results, name) / "manifest.json", folder / "manifest.json")  # its age stays
+        if (results / "figures" / name).is_dir() and not (results / "figures" / names[name]).exists():
+            (results / "figures" / name).rename(results / "figures" / names[name])
+    left = remove([Item(STUDIES, study_folder(results, name), 0) for name in members])
+    print(f"renamed {', '.join(f'{name} to {names[name]}' for name in members)}")
+    if any(cell.config.is_private for cell in known[members[0]].cells):
+        say("its runs are for the old name alone (reuse=none): to continue it would train them again")
+    for item in left:
+        say(f"not removed: {item.path}; the same command again removes it")
+    return Outcome(1 if left else 0, {"renamed": {name: names[name] for name in members}})
+
+
+def delete(results: Path, names: list[str], sure: bool) -> Outcome:
+    """Show what goes with these studies, and remove it if `sure`: runs first, the studies last, so that the same call
+    continues after an interruption."""
+    known = _known(results)
     for name in names:
-        if name not in known:
-            raise Refused(f"{name}: no such study file; {instead(name, known)}")
-    return list(dict.fromkeys(names)) or by_value(known)
+        manifest_of(results, choose_study(results, name))
+    beside = {other for name, each in known.items() if name not in names for other in each.beside().values()}
+    rounds = [name for name in known if base_of(known[name]) in names and name not in {*names, *beside}]
+    gone = [*rounds, *dict.fromkeys(names)]
+    _refuse_in_use(results, (known[name] for name in gone))
+    theirs = {run.path for name in gone for run in known[name].runs}
+    found = survey(results, without=gone)
+    runs = [item for item in found.items if item.kind == ORPHANS and item.run and item.run.path in theirs]
+    own = [item for name in gone for item in _own(results, name)]
+    left = (remove(runs) or remove(own)) if sure else []
+    done = [item for item in [*runs, *own] if not (sure and item.path.exists())]
+    lines = listing(results, done, (STUDIES, FIGURES, ORPHANS), sure)
+    lines += [f"not removed, in use or not writable: {item.path}" for item in left]
+    lines += [f"untouched: {reason}" for reason in found.untouched]
+    print("\n".join(lines + [UNSURE] * (not sure)))
+    outcome = {"removed": done if sure else [], "removable": [] if sure else done, "not_removed": left}
+    listed = {kind: [item.as_json for item in items] for kind, items in outcome.items()}
+    return Outcome(1 if left else 0, {"studies": gone} | listed)
 
 
-def train_all(names: list[str], request: Request, outcomes: dict[str, Outcome]) -> Result:
-    """Train the studies without an outcome until one is stopped, and print the outcome or progress of each."""
-    code, todo, known = DONE, [name for name in names if name not in outcomes], set[str]()
-    try:
-        for number, name in enumerate(todo, 1):
-            print(f"ablate studies: {name}, {number} of {len(todo)}", file=sys.stderr, flush=True)
-            outcomes[name] = outcome(name, request, *train(request.command(name), known))
-        code = DONE if all(each.complete for each in outcomes.values()) else FAILED
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except Terminated:
-        code = TERMINATED
-    for name in names:
-        if name not in outcomes:  # stopped before its end
-            study = request.study(name)
-            outcomes[name] = Outcome(progress(together(rounds_of(request.results, study))) if study else "not run")
-    lines: dict[str, list[str]] = {}
-    for name in names:  # a mistake in several studies is reported once
-        message = outcomes[name].message
-        lines.setdefault(message if message.startswith(REFUSED) else name, []).append(name)
-    for those in lines.values():
-        print(f"{', '.join(those)}: {outcomes[those[0]].message}", flush=True)
-    ends = [{"study": name, "complete": outcomes[name].complete, "message": outcomes[name].message} for name in names]
-    return Result(code, ends)
+def compare(results: Path, first: str, second: str) -> Outcome:
+    """Print how the settings of two studies differ, and their effects side by side."""
+    both = []
+    for name in (first, second):
+        with refusing(study_folder(results, choose_study(results, name))):
+            both.append(load_study(results, name, curves=False))
+    facts = [
+        (_factors(each.factors), formatting.ranged([str(seed) for seed in each.seeds]), evidence.endpoint(each))
+        for each in (study.manifest for study in both)
+    ]
+    rows = [Row("study", *fact) for fact in zip(FACTS, *facts, strict=True) if fact[1] != fact[2]]
+    rows += study_differences(both[0].manifest, both[1].manifest)
+    tables = [evidence.headline(evidence.effects(study)) for study in both]
+    effects = [{row.label: row for row in named_rows(table)} for table in tables]
+    places = formatting.decimals((pandas.concat(tables)["high"] - pandas.concat(tables)["low"]) / 2)
+    told, lines = [], list[tuple[str, ...]]()
+    for label in dict.fromkeys(label for each in effects for label in each):
+        one, other = found = [each.get(label) for each in effects]
+        told.append({"label": label, "a": _numbers(one), "b": _numbers(other)})
+        lines += [(label * (side == "A"), side, *_words(row, places)) for side, row in zip("AB", found, strict=True)]
+    shown = [f"A  {first}", f"B  {second}", *(describe(rows) or ["the same settings"])]
+    shown += ["effects, each study's simultaneous 95 % intervals", *(f"  {line}" for line in formatting.columns(lines))]
+    shown.append("no test of a difference: verdicts can differ where effects are equal")
+    print("\n".join(shown if lines else shown[:-2]))
+    return Outcome(0, {"a": first, "b": second, "differences": rows, "effects": told})
 
 
-def train(words: list[str], known: set[str]) -> tuple[int, str]:
-    """Run a command in a subprocess; returns its exit code and its last message.
-
-    Lines in `known`, for which earlier commands were refused, are not printed again; its own are added to them.
-    A signal is passed on and raised after the command has ended, also one that only the command received.
-    """
-    sys.stdout.flush()
-    messages = [""]
-    command = [*program("ablate.cli.main"), *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as process:
-        assert process.stderr
-
-        def pass_on(stream: IO[str]) -> None:
-            for line in stream:
-                message = line.removeprefix("ablate: ").rstrip()
-                if message == line.rstrip() or message not in known:
-                    print(line, end="", file=sys.stderr, flush=True)
-                messages.extend([message] * line.startswith("ablate: "))
-
-        reader = threading.Thread(target=pass_on, args=(process.stderr,), daemon=True)
-        reader.start()
-        try:
-            process.wait()
-        except (KeyboardInterrupt, Terminated) as stop:
-            process.send_signal(signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
-            process.wait()
-            raise
-        finally:
-            reader.join(READING)
-    if process.returncode in ENDINGS:
-        raise ENDINGS[process.returncode]
-    known.update(messages[1:] if process.returncode == WRONG else ())
-    return process.returncode, messages[-1]
+def _numbers(row: Any) -> dict[str, Any] | None:
+    return row and {key: getattr(row, key) for key in ("mean", "low", "high", "n", "verdict")}
 
 
-def outcome(name: str, request: Request, code: int, message: str) -> Outcome:
-    """The outcome of a study whose command has ended; writes the tables of a complete one."""
-    if code == WRONG:
-        return Outcome(f"{REFUSED}{message}")
-    study = request.study(name)
-    if code != DONE:
-        runs = together(rounds_of(request.results, study) if study else [])
-        if failed := runs.by_state().get("failed"):
-            message = f"{len(failed)} of {len(runs.runs)} runs, {failed[0].name}: {first_line(failed[0].error())}"
-        return Outcome(f"failed: {message or f'exit code {code}'}")
-    if study is None:
-        return Outcome("planned", True)
-    folder = request.tables / study
-    try:
-        write_tables(with_history(load_study(request.results, study), folder), folder)
-    except (OSError, Corrupt) as error:
-        return Outcome(f"complete, but its tables cannot be written ({error})")
-    return Outcome(f"complete; tables in {folder}", True)
+def _words(row: Any, places: int) -> tuple[str, str, str]:
+    """Span, seeds and verdict of an effect, as a summary shows them."""
+    if row is None:
+        return "not in this study", "", ""
+    span = "" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
+    return span, formatting.over(row), formatting.verdict(row)
 
 
-def with_history(study: Study, folder: Path) -> Study:
-    """A study to replace its tables in a folder: results that these had shown count as seen.  If only the time has
-    changed, the old time is kept, so that the files stay the same."""
-    beside = {role: with_history(other, folder / role) for role, other in study.beside.items()}
-    manifest = anywhere(study.manifest)
-    with contextlib.suppress(OSError, Corrupt):
-        known = manifest_in(folder / MANIFEST)
-        manifest = known_before(manifest, known)
-        if dataclasses.replace(manifest, updated=known.updated) == known:
-            manifest = known
-    return dataclasses.replace(study, manifest=manifest, beside=beside)
+def _known(results: Path) -> dict[str, Manifest]:
+    """The readable manifests in a results folder, by the name of their study."""
+    return {name: found for name in studies(results) if (found := readable(results, name))}
 
 
-def known_before(manifest: Manifest, known: Manifest) -> Manifest:
-    """A manifest with claims and looks carried over from the manifest in earlier tables of the same cells.
+def _root(known: dict[str, Manifest], name: str) -> str:
+    """The study that another one is a round or a confirmation of, directly or not; else itself."""
+    seen = set[str]()
+    while name in known and name not in seen:
+        seen.add(name)
+        above = base_of(known[name])
+        name = above if above != name else known[name].confirms or name
+    return name
 
-    A study retrained without its results folder does not know them: a claim edited after seeing the tables would count
-    as registered, and seeds would be added without a look.
-    """
-    cells, seen = {cell.id for cell in manifest.cells}, dict[int, set[str]]()
-    for run in known.runs:  # in tables, all runs have ended
-        seen.setdefault(run.seed, set()).add(run.cell)
-    if not any(len(cells & ended) > 1 for ended in seen.values()):
-        return manifest
-    now = {name: entry.claim for name, entry in manifest.claims.items()}
-    registry = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
-    claims = {name: registry.claims[name] if entry.registered else entry for name, entry in manifest.claims.items()}
-    looks = [look for look in known.looks if look not in manifest.looks]
-    withdrawn = registry.withdrawn | manifest.withdrawn
-    criterion = manifest.replicated
-    if criterion is None or criterion.registered:
-        criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
-    looks = [*looks, *manifest.looks]
-    margin = registered_margin(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
-    manifest = dataclasses.replace(manifest, replicated=criterion, effects=margin)
-    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks)
+
+def _renamed(name: str, old: str, new: str) -> str:
+    """A study's name, after `old` was renamed, if it is that one or begins with it."""
+    return new + name.removeprefix(old) if name == old or name.startswith(f"{old}-") else name
+
+
+def _with_names(manifest: Manifest, old: str, new: str) -> Manifest:
+    """The manifest of a study, or of one named after it, after it was renamed; its command gives the new name."""
+    words = [word for word in shlex.split(manifest.command) if not word.startswith("study=")]
+    keys = [key for key in ("study", *ROUNDS, "confirms", "placebos", "exchange") if getattr(manifest, key)]
+    names: dict[str, Any] = {key: _renamed(getattr(manifest, key), old, new) for key in keys}
+    return dataclasses.replace(manifest, command=shlex.join([*words, f"study={quoted(new)}"]), **names)
+
+
+def _refuse_in_use(results: Path, manifests: Iterable[Manifest]) -> None:
+    """Raise Refused if a run of these studies is being trained, or one of them lies elsewhere."""
+    for manifest in manifests:
+        if study_folder(results, manifest.study).is_symlink():
+            raise Refused(f"{study_folder(results, manifest.study)} is a link; go to where it leads")
+        for path in dict.fromkeys(run.path for run in manifest.runs):
+            if in_use(run := Run(results, path)):
+                raise Refused(f"{manifest.study} has a run in use, {run.folder}; stop its command, or wait for its end")
+
+
+def _own(results: Path, name: str) -> list[Item]:
+    """The folders of a study itself: its figures and its manifest."""
+    folders = {FIGURES: results / "figures" / name, STUDIES: study_folder(results, name)}
+    there = {kind: path for kind, path in folders.items() if path.is_dir() and not path.is_symlink()}
+    return [Item(kind, path, size_of(path)) for kind, path in there.items()]
+
+
+def _factors(factors: dict[str, list[Any]], most: int | None = None) -> str:
+    """Factors with their levels, as on a command line; of each factor at most so many."""
+    shown = {key: [formatting.show(level) for level in levels] for key, levels in factors.items()}
+    return " ".join(f"{key}={','.join(all[:most])}{',…' * (len(all) > len(all[:most]))}" for key, all in shown.items())
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds / DAY:.0f} days" if seconds >= 2 * DAY else formatting.duration(max(0.0, seconds))

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
+from ablate.cli.diff import nearest
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
 from ablate.config.subcommands import Outcome
@@ -43,6 +44,8 @@ class Terminal:
 def sweep(plan: Plan) -> Outcome:
     """Train the remaining runs of a plan and print the summary; if it ends early, print how to continue."""
     terminal, code = Terminal(), WRONG
+    if like := nearest(plan.results, plan.manifest):
+        terminal.remark(f"{plan.manifest.study} is {like}")
     try:
         study = api.train(plan, terminal)
         statuses = dict(zip(study.runs["path"], study.runs["status"], strict=True))

@@ -138,7 +138,7 @@ class StudyRequest:
     kept: dict[str, str | None] = dataclasses.field(default_factory=dict)  # entries of the manifest
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)
     replicated: Criterion | None = None
-    changed: bool = False  # whether the command line or the tier changes levels in claims
+    changed: bool = False  # whether the command line or the tier changes the file's study
     problems: list[Problem] = dataclasses.field(default_factory=list)
     of_file: frozenset[str] = frozenset()  # keys that the file sets
 
@@ -224,7 +224,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         {"experiment": name, "asks": asks, **kept},
         claims,
         replicated,
-        bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
+        bool(changes or tiered),
         reader.problems + problems + text_problems + found,
         frozenset(made.keys() - given.keys()),
     )

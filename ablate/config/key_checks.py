@@ -34,7 +34,7 @@ def study_problems(config: Config) -> list[Problem]:
     """Problems of the keys of a whole study."""
     seeds = config.seeds
     found = [Problem("seeds", wrong)] if (wrong := _wrong_seeds(seeds, config.confirm)) else []
-    found += [Problem("study", wrong)] if (wrong := _wrong_name(config.study)) else []
+    found += [Problem("study", wrong)] if (wrong := wrong_name(config.study)) else []
     one = seeds == 1 or (_is_seed_list(seeds) and len(seeds) == 1)
     if None not in (config.seed.init, config.seed.data) and not one:
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
@@ -69,7 +69,7 @@ def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
     return None
 
 
-def _wrong_name(name: str | None) -> str | None:
+def wrong_name(name: str | None) -> str | None:
     """What is wrong with the name of a study, if anything."""
     if name in TAKEN or (name or "").startswith("-"):
         why = "is a command" if name in TAKEN else "begins as an option does"

@@ -16,6 +16,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
 from ablate.config.key_checks import idle_problems, study_problems, without_unit
 from ablate.execution.launcher import launcher_problems
+from ablate.formatting import listed
 from ablate.planning.budget_matching import contradictions, match_cells
 from ablate.planning.checks.preflight import one_thread, try_out
 from ablate.planning.checks.user_code import Failed
@@ -115,5 +116,13 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
         request.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
         claims,
         None if lost else request.replicated,
-        notes=[*cells.notes, *(f"{problem}, so this claim is left out" for problem in left), *unmet],
+        notes=[*cells.notes, *not_asked(left), *unmet],
     )
+
+
+def not_asked(left: Sequence[Problem]) -> list[str]:
+    """A note on the claims of a study file that a changed study cannot test, with the reasons."""
+    reasons: dict[str, list[str]] = {}
+    for problem in left:
+        reasons.setdefault(problem.message, []).append(problem.key)
+    return [f"not asked here: {listed(keys)}, since {message}" for message, keys in reasons.items()]

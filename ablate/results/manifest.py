@@ -34,6 +34,14 @@ def read_manifest(results: Path, study: str) -> Manifest:
     return dataclasses.replace(manifest, study=study)  # a copied study takes the name of its folder
 
 
+def readable(results: Path, study: str) -> Manifest | None:
+    """A study's manifest, or None if it cannot be read."""
+    try:
+        return read_manifest(results, study)
+    except (Corrupt, OSError):
+        return None
+
+
 def manifest_in(file: Path) -> Manifest:
     """The manifest in a file, checked for consistency.  Raises FileNotFoundError and `Corrupt`."""
     manifest = read_record(Manifest, file)

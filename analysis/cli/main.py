@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ablate import formatting
 from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.results.manifest import studies
 from ablate.results.tables import named_rows
 from analysis.cli import arguments as arguments_
 from analysis.sources import place_of
@@ -52,10 +53,13 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     from analysis.cli import output  # slow to import, and not needed for error messages
 
     files, old = output.write(case, folder)
+    if not (given.study or study.manifest.source):
+        others = "; others: `ablate studies`" * (len(studies(given.results_dir)) > 1)
+        print(f"newest study: {study.manifest.study}{others}")
     print("\n".join(_lines(case)))
-    print(f"{formatting.counted(len(files), 'file')} in {folder}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
+    print(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
     tables = {"cells": case.cells, "effects": case.effects, "claims": case.claims, "notes": study.notes}
     tables["replicated"] = evidence.replication(study.manifest, case.claims)
     return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})

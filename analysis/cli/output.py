@@ -8,6 +8,7 @@ from ablate.config.errors import Corrupt, Refused
 from ablate.results.atomic import read_json, write_atomic, write_json
 from analysis import figures, webpage
 from analysis.case import Case
+from analysis.case.figures_yaml import FILE
 from analysis.writing import bibliography, latex, latex_macros, methods, sections, tables
 from analysis.writing.sections import Picture, captioned
 from analysis.writing.sheet import paragraph
@@ -20,7 +21,12 @@ def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
     Raises `Refused` if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [*figures.write(case, folder), *tables.write(case, folder), *write_paper(case, folder)]
+        files = [
+            *figures.write(case, folder),
+            *folder.glob(FILE),
+            *tables.write(case, folder),
+            *write_paper(case, folder),
+        ]
         old = _remove_stale(folder, [*files, folder / webpage.NAME])
         files += webpage.write(case, folder)  # last, because it embeds the other files
         write_json(folder / RECORD, {file.name: _digest(file) for file in files})

@@ -97,7 +97,7 @@ def command(name: str, tier: str | None = None) -> str:
 
 
 def study_files(root: Path) -> list[StudyFile]:
-    """The study files of a checkout in the order of `ablate studies`, then tables without a study file.  Raises
+    """The study files of a checkout in the order of `make studies`, then tables without a study file.  Raises
     `Refused` and `Corrupt` if a folder's study is incomplete."""
     folder = root / RESULTS
     every = [_trained(each) for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
@@ -116,7 +116,7 @@ def _study_file(name: str, content: dict[str, Any], every: list[Trained]) -> Stu
 
 def _trained(folder: Path) -> Trained:
     if not holds_tables(folder):
-        raise Refused(f"{folder} holds no tables of a study; remove it, or write them anew with ablate studies")
+        raise Refused(f"{folder} holds no tables of a study; remove it, or write them anew with make studies")
     words = folder / BY_HAND
     try:
         text = words.read_text(encoding="utf-8").strip() if words.exists() else ""

@@ -167,7 +167,7 @@ def test_weights_and_corpora_go_only_when_asked_for(results: Path, capsys: pytes
 
 
 def test_sizes() -> None:
-    found = [clean.human([clean.Item("", Path(), int(size))]) for size in (999, 99_960, 999_600, 2.5e9, 3e16)]
+    found = [clean.human(size) for size in (999, 99_960, 999_600, 2.5e9, 3e16)]
     assert found == ["999 bytes", "100 kB", "1.0 MB", "2.5 GB", "30000 TB"]
 
 

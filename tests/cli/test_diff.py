@@ -1,6 +1,7 @@
 """ablate diff: what it finds between cells and runs, how they can be named, how it refuses."""
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,10 @@ def test_a_run_that_has_not_begun_has_its_cells_configuration(tmp_path: Path) ->
     ("arguments", "line"),
     [
         (["mlp+0.001", "swiglo + 0.001"], "swiglo + 0.001 is no cell of fabricated and no run in {folder}: did you"),
+        (
+            ["mlp+0.001", "gelu"],
+            "gelu is no cell of fabricated and no run in {folder}: it is a cell of other; write --st",
+        ),
         (["c0", "ln-mlp-pre-rope-mha-gpt2-0/s"], "ln-mlp-pre-rope-mha-gpt2-0/s can be ln-mlp-pre-rope-mha-gpt2-0/s0"),
         (["c0 s0", "c1 s1"], "{folder}/runs/ln-mlp-pre-rope-mha-gpt2-1/s1-fabricated/result.json is not readable"),
         (["c0", "runs/ln-mlp-pre-rope-mha-gpt2-1/s0-fabricated"], "{cwd}/runs/ln-mlp-pre-rope-mha-gpt2-1/s0-fab"),
@@ -149,6 +154,8 @@ def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str, m
     cell = results / "runs" / "ln-mlp-pre-rope-mha-gpt2-1"
     (cell / "s1-fabricated" / "result.json").write_text("{")
     (cell / "s0-fabricated" / "config.yaml").write_text("[")
+    fabricate(results, {"ffn": ["gelu"]}, study="other", status=lambda *_: "missing")
+    os.utime(results / "studies" / "other" / "manifest.json", (1e9, 1e9))
     monkeypatch.chdir(results)
     assert main([*arguments, "--results-dir", str(results)]) == 2
     shown = capsys.readouterr()

@@ -1,225 +1,107 @@
-"""ablate studies: which are trained in which order, what becomes of one that goes wrong, and what ends them all."""
+"""ablate studies: the list, what is renamed and deleted, also after an interruption, and how two studies differ."""
 
-import json
 import os
-import re
-import signal
+import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from conftest import SHAPE, STEPS, importing, run_module
-from crashing_norm import STARTED, hazard, wait_for
-from fake_studies import fabricate
-from one_run import carry_out, here
-from warm_python import Copy
+from fake_studies import edit_json, fabricate
+from test_clean import all_files
 
-from ablate import evidence
-from ablate.cli import status, studies
-from ablate.cli.preview import dry_run
-from ablate.cli.studies import Request, in_order, with_history
-from ablate.config.errors import Refused
-from ablate.config.groups import ORDER, experiments
-from ablate.planning.plan import plan_study
-from ablate.results.kept_tables import read_tables, write_tables
-from ablate.results.study import load_study
+from ablate.cli import clean, diff, studies
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.run import Run
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 @pytest.fixture
-def files(tmp_path: Path, text: Path):
-    """Writes a study file of the user's, of the small text; later words go before earlier ones."""
-    folder = tmp_path / "conf" / "experiment"
-    folder.mkdir(parents=True)
-
-    def write(name: str, *words: str, **keys: Any) -> None:
-        given = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=1", "train.parallel=1", *words]
-        content = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in given)}
-        content = {key: value for key, value in content.items() if key not in keys.get("factors", ())}
-        (folder / f"{name}.yaml").write_text("# Mine.\n" + yaml.safe_dump(content | keys))
-
-    return write
-
-
-def words(*more: str) -> list[str]:
-    return ["--config-dir=conf", *more]
-
-
-def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
-    known = ["zebra", "qk_norm", "apple", "xiong_warmup"]
-    assert in_order([], known) == ["xiong_warmup", "qk_norm", "apple", "zebra"]
-    assert in_order(["apple", "qk_norm", "apple"], known) == ["apple", "qk_norm"]
-    with pytest.raises(Refused, match=r"^zebre: no such study file; did you mean zebra\?$"):
-        in_order(["apple", "zebre"], known)
-    assert sorted(in_order([], experiments())) == sorted(experiments())
-    assert len(set(ORDER)) == len(ORDER)
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study with placebos and a confirmation, and another one that shares its first run."""
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "results"
+    fabricate(folder, GRID, study="s", placebos="s-aa")
+    fabricate(folder, {"norm": ["ln", "rms"]}, study="s-aa", placebo_of="s", seeds=[7])
+    fabricate(folder, GRID, study="s-confirm-2", confirms="s", seeds=[8, 9], placebos="s-aa")
+    fabricate(folder, {"norm": ["ln"]}, study="other", seeds=[0], status=lambda *_: "missing")
+    path = read_manifest(folder, "s").runs[0].path
+    edit_json(study_folder(folder, "other") / "manifest.json", lambda told: told["runs"][0].update(path=path))
+    (folder / "figures" / "s").mkdir(parents=True)
+    (folder / "figures" / "s" / "figures.yaml").write_text("{}")
+    for age, name in enumerate(["other", "s", "s-confirm-2", "s-aa"]):
+        os.utime(study_folder(folder, name) / "manifest.json", (1e9 - age, 1e9 - age))
+    return folder
 
 
-def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(
-    files, tmp_path, monkeypatch, untried
-) -> None:
-    """Of the second study, one run fails and one diverges, which leaves its other runs alone."""
-    files("a_refused", "data.path=nowhere.txt", norm="rms")
-    files("b_failing", factors={"norm": ["ln", "hazard"], "model.dim": [16, 32]}, study="failing")
-    files("c_good", norm="rms", study="good")
-    own = hazard(tmp_path, "self.training and x.data.fill_(float('nan')) if x.shape[-1] == 32 else 1 / 0")[:1]
-    names = ["a_refused", "b_failing", "c_good"]
-    done = run_module("ablate", "studies", *names, *words(*own), cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1, done.stderr
-    refused, failed, good = done.stdout.splitlines()[-3:]
-    assert refused.startswith("a_refused: refused: ") and "nowhere.txt does not exist" in refused
-    assert failed.startswith("b_failing: failed: 1 of 4 runs, ") and failed.endswith("Error: division by zero")
-    assert good == "c_good: complete; tables in experiments/results/good"
-    assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
-    assert (tmp_path / "experiments" / "results" / "good" / "runs.csv").exists()
-    assert read_tables(tmp_path / "experiments" / "results" / "good").manifest.experiment == "c_good"
-    found = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
-    results = {result["status"]: result for result in found}
-    assert results.keys() == {"done", "failed", "diverged"} and results["diverged"]["final"] == {} and len(found) == 5
-    assert "division by zero" in results["failed"]["error"]["traceback"]
-    assert all(f"{how}: model.dim=" in done.stdout for how in ("failed", "diverged"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    again = plan_study(["+experiment=b_failing", *own], "conf")
-    assert len(again.manifest.runs) == 4 and len(again.todo) == 1, "only the failed run is tried again"
+def said(results: Path, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> list[str]:
+    assert studies.main([*words, "--results-dir", str(results)]) == code
+    shown = capsys.readouterr()
+    return (shown.out + shown.err).splitlines()
 
 
-@pytest.fixture
-def in_this_process(monkeypatch, tmp_path, untried) -> None:
-    """Studies are trained here, not each by a command of its own."""
-
-    def train(given: list[str], known: set[str]) -> tuple[int, str]:
-        plan = plan_study([word for word in given if "=" in word], given[given.index("--config-dir") + 1])
-        return (dry_run(plan).code if plan.dry_run else carry_out(plan, here)), ""
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(studies, "train", train)
+def test_each_study_is_a_line_the_newest_first(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (study_folder(results, "s-confirm-2") / "manifest.json").write_text("{")
+    lines = said(results, capsys)
+    assert [line.split()[0] for line in lines[1:3]] == ["other", "s"] and "s-confirm-2" in lines[3]
+    assert "norm=ln,rms ffn=mlp,swiglu  4 × 3" in lines[2] and "14 runs: 14 done" in lines[2] and "days" in lines[2]
 
 
-def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(
-    files, tmp_path, in_this_process
-) -> None:
-    files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
-    asked = Request([], str(tmp_path / "conf"), tmp_path / "tables")
-    assert asked.kept("mine") is None
-    assert studies.main(["mine", *words(), "--to", "tables"]) == 0
-    assert asked.kept("mine") == tmp_path / "tables" / "mine"
-    files("mine", factors={"norm": ["ln", "rms"]}, study="mine", question="And why?")
-    assert asked.kept("mine"), "words change nothing that is trained or judged"
-    edits = ({"seeds": 2}, {"claims": {"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}}, {"optim.lr": 1e-2})
-    for edit in edits:
-        files("mine", factors={"norm": ["ln", "rms"]}, study="mine", **edit)
-        assert asked.kept("mine") is None, edit
-    files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
-    assert asked.kept("mine") and asked._replace(words=["train.steps=3"]).kept("mine") is None
-    (tmp_path / "tables" / "mine" / "runs.csv").write_text("cell,seed\n")
-    assert asked.kept("mine") is None, "torn tables are none"
-    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
-    assert asked.kept("mine") is None, "nor are those of a file that cannot be read"
+@pytest.mark.parametrize("crash", [None, "mkdir", "write_manifest", "copystat", "rmtree"])
+def test_a_study_is_renamed_with_those_named_after_it(crash: str | None, results: Path, capsys, monkeypatch) -> None:
+    """Wherever it stops, all studies can be read, and the same command goes on."""
+    runs = [run.path for run in read_manifest(results, "s").runs]
+    if crash:
+        owner = next(each for each in (studies, shutil, Path) if hasattr(each, crash))
+        original, calls = getattr(owner, crash), list[int]()
+
+        def stop(*words, **keys):
+            calls.append(1)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return original(*words, **keys)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, crash, stop)
+            said(results, capsys, "rename", "s", "mine", code=130)
+        there = "s" if crash != "rmtree" else "mine"
+        assert [run.path for run in read_manifest(results, there).runs] == runs
+        assert not [line for line in said(results, capsys) if "cannot" in line]
+    said(results, capsys, "rename", "s", "mine")
+    there = {path.name for path in (results / "studies").glob("[!.]*")}
+    assert there == {"mine", "mine-aa", "mine-confirm-2", "other"}
+    assert read_manifest(results, "mine").command.endswith(" study=mine")
+    assert read_manifest(results, "mine-confirm-2").beside() == {"placebos": "mine-aa"}
+    assert read_manifest(results, "mine-confirm-2").confirms == read_manifest(results, "mine-aa").placebo_of == "mine"
+    assert (results / "figures" / "mine" / "figures.yaml").exists()
+    for words in (["mine", "mine"], ["mine", "other"], ["mine-aa", "x"], ["other", "a/b"], ["s", "x"]):
+        assert len(said(results, capsys, "rename", *words, code=2)) == 1
 
 
-def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
-    fabricate(tmp_path, {"norm": ["ln", "rms"]})
-    study = load_study(tmp_path, "fabricated")
-
-    def written(**changes: str) -> dict[str, bytes]:
-        changed = replace(study, manifest=replace(study.manifest, **changes))
-        folder = tmp_path / "kept"
-        return {file.name: file.read_bytes() for file in write_tables(with_history(changed, folder), folder)}
-
-    first = written(updated="2026-01-01")
-    assert written(updated="2026-02-02") == first, "only the time is another"
-    assert written(updated="2026-02-02", question="What else?") != first
-
-
-def test_a_dry_run_of_all_writes_nothing(files, tmp_path, in_this_process, capsys) -> None:
-    files("mine", factors={"norm": ["ln", "rms"]})
-    assert studies.main(["mine", *words("dry_run=true")]) == 0
-    shown = capsys.readouterr().out
-    assert "nothing was trained or written" in shown and shown.splitlines()[-1] == "mine: planned"
-    assert [path.name for path in tmp_path.iterdir()] == ["conf"]
+def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys, monkeypatch) -> None:
+    """Runs first, so that the same command goes on after an interruption; nothing of a study that is being trained."""
+    shared, *alone = (Run(results, run.path) for run in read_manifest(results, "s").runs)
+    before = all_files(results)
+    assert said(results, capsys, "delete", "s")[-1] == clean.UNSURE and all_files(results) == before
+    with alone[0].lock(lambda: False):
+        assert "has a run in use" in said(results, capsys, "delete", "s", "--yes", code=2)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            said(results, capsys, "delete", "s", "--yes")
+    assert any(line.startswith("s ") and "done, " in line for line in said(results, capsys))
+    said(results, capsys, "delete", "s", "--yes")
+    assert shared.result_file.exists() and not any(run.folder.exists() for run in alone)
+    assert {path.name for path in (results / "studies").iterdir()} == {"s-aa", "s-confirm-2", "other"}, "aa is of both"
+    assert not (results / "figures" / "s").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path, capsys) -> None:
-    """Seen from outside by `ablate status` while it runs, and after."""
-    long = ("train.steps=200000", "train.eval_every=1000", "train.checkpoint_seconds=0.5")
-    files("first", *long, factors={"norm": ["ln", "rms"]}, study="first")
-    files("second", norm="ln")
-
-    def said() -> list[str]:
-        assert status.main(["--results-dir", str(tmp_path / "results")]) == 0
-        return capsys.readouterr().out.splitlines()
-
-    process = Copy(["ablate", "studies", "first", "second", *words()], tmp_path, importing())
-    STARTED.append(process.pid)
-    # A busy machine can leave a worker that is told to stop no time to write a checkpoint: one is there before.
-    wait_for(lambda: any(tmp_path.glob("results/runs/*/*/checkpoint.pt")), 240)
-    lines = said()
-    assert "2 runs: 0 done, 1 running, 1 queued" in lines[1] and re.match(r"ln s0 +\d+/200000", lines[3])
-    assert not any("nothing is running" in line for line in lines)
-    os.kill(process.pid, number)
-    out, err = process.communicate()
-    assert process.returncode == (143 if number == signal.SIGTERM else 130), err
-    assert "the same command continues" in err
-    begun, other = out.splitlines()[-2:]
-    assert begun.startswith("first: 2 runs: 0 done, 1 interrupted, 1 queued") and other == "second: not run"
-    assert list(tmp_path.glob("results/runs/*/*/checkpoint.pt")) and not list(tmp_path.glob("experiments"))
-    [go_on] = [line for line in said() if line.startswith("nothing is running")]
-    assert re.search("go on with: ablate .*experiment=first", go_on)
-
-
-def test_a_study_that_was_stopped_by_itself_stops_the_others(monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
-    monkeypatch.setattr(studies, "program", lambda module: [studies.sys.executable, "-c", program])
-    assert studies.main(["glu_variants"]) == 130
-    assert capsys.readouterr().out == "glu_variants: not run\n"
-
-
-def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
-    def asks(*more: str, **keys: Any) -> str:
-        files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
-        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").request.kept["asks"]
-
-    assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
-    others = [asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")]
-    assert len({asks(), *others, asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 6
-
-
-CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
-
-
-def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_exploratory(tmp_path) -> None:
-    factors, claims = {"norm": ["ln", "rms"]}, {"a": entry(CLAIM), "b": entry(CLAIM | {"margin": 0.1})}
-    first, other = ({"value": {"of": of}, "written": "t", "registered": True} for of in (["a"], ["a", "b"]))
-    for name, criterion in {"one": first, "same": first, "two": other, "none": None}.items():
-        fabricate(tmp_path / name, factors, claims=claims, **({"replicated": criterion} if criterion else {}))
-    write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
-
-    def again(name: str) -> Any:
-        return with_history(load_study(tmp_path / name, "fabricated"), tmp_path / "kept").manifest.replicated
-
-    assert again("same").registered and not again("two").registered and again("none").value is None
-    assert again("two").earlier[0].value.of == again("none").earlier[0].value.of == ["a"]
-
-
-def entry(claim: dict) -> dict:
-    return {"claim": claim, "written": "2026-01-01T00:00:00+00:00", "registered": True}
-
-
-def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) -> None:
-    looks = [{"seeds": [0, 1, 2], "when": "2026-01-02T00:00:00+00:00"}]
-    factors, gone = {"norm": ["ln", "rms"]}, {"greater": CLAIM["less"]}
-    fabricate(tmp_path / "one", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
-    write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
-    edited = {"a": entry(CLAIM | {"margin": 0.1}), "c": entry(CLAIM)}
-    fabricate(tmp_path / "two", factors, seeds=range(5), claims=edited)
-    again = with_history(load_study(tmp_path / "two", "fabricated"), tmp_path / "kept").manifest
-    assert [again.claims[name].registered for name in ("a", "c")] == [False, False]
-    assert again.claims["a"].earlier[0].registered and again.withdrawn["b"].seen
-    assert evidence.unadjusted(again).startswith("unadjusted: seeds were added after a look at 3 of the 5")
-    fabricate(tmp_path / "same", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
-    same = with_history(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
-    assert all(one.registered for one in same.claims.values()) and not evidence.unadjusted(same)
+def test_two_studies_and_a_new_one_beside_those_there_are(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = study_folder(results, "s-confirm-2") / "manifest.json"
+    edit_json(file, lambda told: [cell["config"]["train"].update(steps=1200) for cell in told["cells"]])
+    lines = said(results, capsys, "compare", "s", "s-confirm-2")
+    assert ["train.steps", "800", "1,200"] in [line.split() for line in lines]
+    effect = next(i for i, line in enumerate(lines) if line.startswith("  ffn: swiglu − mlp  A  −0.05"))
+    assert lines[effect + 1].split()[0] == "B" and "[" in lines[effect + 1]
+    new = replace(read_manifest(results, "s-confirm-2"), study="new", confirms=None)
+    assert diff.nearest(results, new) == "like s but for train.steps 800 → 1,200"

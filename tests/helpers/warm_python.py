@@ -2,7 +2,7 @@
 
 Where a command may import something else by our names, it is a copy of a process that has loaded the libraries alone.
 A test whose subject is the process itself (what it imports, how it is killed) starts a new one: `conftest.run_fresh`.
-The first workers of a sweep are such copies too, and the first commands that `ablate studies` starts.
+The first workers of a sweep are such copies too, and the first commands that `make studies` starts.
 """
 
 import atexit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ablate.cli import preview, studies
+from ablate.cli import preview
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import read_groups
 from ablate.config.overrides import parse
@@ -96,17 +96,6 @@ def test_the_level_whose_constructor_fails_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.syspath_prepend(tmp_path)
     found = problems("norm=odd", "norm.at=6,7,8", "user=[mine_odd]", folder=tmp_path / "conf")
     assert len(found) == 1 and found[0].startswith("norm.at=7: ") and "not seven" in found[0]
-
-
-def test_a_mistake_in_several_studies_is_said_once(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    """Each is refused by a command of its own, in the same words."""
-    asked = studies.Request([], None, Path("tables"))
-    script = "import sys; sys.stderr.write('ablate: x=1: no such key\\nmore\\n'); sys.exit(2)"
-    monkeypatch.setattr(studies, "program", lambda _: ["python3", "-c", script])
-    result = studies.train_all(["one", "two", "three"], asked, {})
-    out, err = capfd.readouterr()
-    assert out == "one, two, three: refused: x=1: no such key\n" and err.count("no such key") == 1
-    assert err.count("more") == 3 and result.code == 1
 
 
 @pytest.mark.usefixtures("untried", "uncounted")

@@ -87,7 +87,7 @@ def test_without_a_study_the_pages_say_what_was_not_run(root: Path, capsys: Capt
     assert "old words" not in text and "All verdicts" not in text
     assert "Do gates help?" in text and "Not run yet: `ablate +experiment=glu_variants`." in text
     assert "`ablate +experiment=alone` and `ablate +experiment=alone tier=gpu`" in text
-    assert text.index("## glu_variants") < text.index("## alone"), "what is worth most first, as in ablate studies"
+    assert text.index("## glu_variants") < text.index("## alone"), "what is worth most first, as in make studies"
     assert "Not run yet: glu_variants, alone." in (root / "docs" / "gallery.md").read_text()
 
 

@@ -1,0 +1,184 @@
+"""Trains the study files of `experiments/` one after another, and writes the tables of complete studies.
+
+    make studies STUDIES="batch_norm qk_norm tier=gpu"
+    python benchmarks/train_studies.py [NAME ...] [KEY=VALUE ...] [--to FOLDER] [--config-dir DIR]
+
+Without names: all studies whose tables are missing or were written for another version of the study file.
+Each runs as a separate command, `ablate +experiment=NAME KEY=VALUE ...`; after an interruption the same command
+continues.  A study that is refused or has failed runs does not stop the others.
+
+Exit codes: 0 all are complete; 1 some study was refused or has failed runs; 2 no such study file; 130 Ctrl-C;
+143 SIGTERM.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from ablate.cli.main import exit_after_training
+from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
+from ablate.config.command import Command, key_of, read_command
+from ablate.config.errors import Corrupt
+from ablate.config.groups import by_value
+from ablate.config.overrides import parsed
+from ablate.execution.fork import program
+from ablate.execution.signals import Terminated
+from ablate.formatting import instead
+from ablate.planning.earlier_runs import register, registered_criterion, registered_margin
+from ablate.planning.runs import is_hydras
+from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
+from ablate.results.manifest import manifest_in
+from ablate.results.records import Manifest
+from ablate.results.study import Study, load_study
+
+TABLES = Path("experiments") / "results"
+ENDED = ("done", "diverged")
+ENDINGS = {WRONG: "refused", FAILED: "failed: some run is without a number"}
+STOPPED = (INTERRUPTED, TERMINATED, -signal.SIGINT, -signal.SIGTERM)  # negative: before its handlers were installed
+
+
+class Request(NamedTuple):
+    """What all studies have in common: additional words, the user's folder, and the folder of tables."""
+
+    words: list[str]
+    config_dir: str | None
+    tables: Path
+
+    @property
+    def results(self) -> Path:
+        """The results folder of the commands."""
+        return Path(last_value(self.words, "results_dir") or os.environ.get("ABLATE_RESULTS", "results"))
+
+    def command(self, name: str) -> list[str]:
+        """The arguments of the command that trains a study."""
+        folder = ["--config-dir", self.config_dir] if self.config_dir else []
+        return [*folder, f"+experiment={name}", *self.words]
+
+    def kept(self, name: str) -> Path | None:
+        """The folder of a study's complete tables, if they are for the current study file; else None."""
+        now = self.read(name).request.kept.get("asks")
+        if now is None:  # the file cannot be read, which its command reports
+            return None
+        for folder in sorted(file.parent for file in self.tables.glob(f"*/{MANIFEST}")):
+            with contextlib.suppress(OSError, Corrupt):
+                if manifest_in(folder / MANIFEST).asks == now and read_tables(folder).runs["status"].isin(ENDED).all():
+                    return folder
+        return None
+
+    def read(self, name: str) -> Command:
+        """Parse the command that trains a study."""
+        return read_command(
+            [f"+experiment={name}", *(word for word in self.words if not is_hydras(word))], self.config_dir
+        )
+
+
+def last_value(words: list[str], key: str) -> str | None:
+    """The value of the last of these overrides that sets a key, or None."""
+    given = [word for word in words if key_of(word) == key]
+    return str(parsed(given[-1]).value()) if given else None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train studies (default: all without tables) and print the outcome of each; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Train study files, and write the tables of what is complete.")
+    parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help="study files, and keys for each of them")
+    parser.add_argument("--to", default=TABLES, type=Path, metavar="FOLDER", help="of the tables")
+    parser.add_argument("--config-dir", metavar="DIR", help="your own variants, and study files in its experiment/")
+    given = parser.parse_intermixed_args(arguments)
+    names = [word for word in given.words if "=" not in word]
+    folder = given.config_dir and os.path.abspath(given.config_dir)
+    request = Request([word for word in given.words if word not in names], folder, given.to)
+    known = read_command([], folder).groups.studies
+    if wrong := next((name for name in names if name not in known), None):
+        parser.error(f"{wrong}: no such study file; {instead(wrong, known)}")
+    todo = list(dict.fromkeys(names)) or by_value(known)
+    kept = {} if names else {name: found for name in todo if (found := request.kept(name))}
+    lines, code = {name: f"complete; tables in {found}" for name, found in kept.items()}, DONE
+    for name in todo:
+        if name in kept:
+            continue
+        print(f"{name}:", file=sys.stderr, flush=True)
+        ended = train(request.command(name))
+        if ended in STOPPED:
+            code = INTERRUPTED if ended in (INTERRUPTED, -signal.SIGINT) else TERMINATED
+            break
+        lines[name] = ENDINGS.get(ended) or tables_of(name, request)
+        code = FAILED if ended else code
+    for name in todo:
+        print(f"{name}: {lines.get(name, 'not complete')}", flush=True)
+    return code
+
+
+def train(words: list[str]) -> int:
+    """Run a command in a subprocess, to which signals are passed on; returns its exit code."""
+    sys.stdout.flush()
+    with subprocess.Popen([*program("ablate.cli.main"), *words]) as process:
+        try:
+            process.wait()
+        except (KeyboardInterrupt, Terminated) as stop:
+            process.send_signal(signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+            process.wait()
+    return process.returncode
+
+
+def tables_of(name: str, request: Request) -> str:
+    """Write the tables of a study, if its command, which ended well, has trained it; returns its outcome."""
+    study = last_value(request.read(name).request.overrides, "study")
+    assert study
+    try:
+        found = load_study(request.results, study)
+    except FileNotFoundError:  # of a dry run
+        return "planned"
+    if not found.runs["status"].isin(ENDED).all():
+        return "planned"
+    folder = request.tables / study
+    write_tables(with_history(found, folder), folder)
+    return f"complete; tables in {folder}"
+
+
+def with_history(study: Study, folder: Path) -> Study:
+    """A study to replace its tables in a folder: results that these had shown count as seen.  If only the time has
+    changed, the old time is kept, so that the files stay the same."""
+    beside = {role: with_history(other, folder / role) for role, other in study.beside.items()}
+    manifest = anywhere(study.manifest)
+    with contextlib.suppress(OSError, Corrupt):
+        known = manifest_in(folder / MANIFEST)
+        manifest = known_before(manifest, known)
+        if dataclasses.replace(manifest, updated=known.updated) == known:
+            manifest = known
+    return dataclasses.replace(study, manifest=manifest, beside=beside)
+
+
+def known_before(manifest: Manifest, known: Manifest) -> Manifest:
+    """A manifest with claims and looks carried over from the manifest in earlier tables of the same cells.
+
+    A study retrained without its results folder does not know them: a claim edited after seeing the tables would count
+    as registered, and seeds would be added without a look.
+    """
+    cells, seen = {cell.id for cell in manifest.cells}, dict[int, set[str]]()
+    for run in known.runs:  # in tables, all runs have ended
+        seen.setdefault(run.seed, set()).add(run.cell)
+    if not any(len(cells & ended) > 1 for ended in seen.values()):
+        return manifest
+    now = {name: entry.claim for name, entry in manifest.claims.items()}
+    registry = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
+    claims = {name: registry.claims[name] if entry.registered else entry for name, entry in manifest.claims.items()}
+    looks = [look for look in known.looks if look not in manifest.looks]
+    withdrawn = registry.withdrawn | manifest.withdrawn
+    criterion = manifest.replicated
+    if criterion is None or criterion.registered:
+        criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
+    looks = [*looks, *manifest.looks]
+    margin = registered_margin(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
+    manifest = dataclasses.replace(manifest, replicated=criterion, effects=margin)
+    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks)
+
+
+if __name__ == "__main__":
+    exit_after_training(main)

@@ -1,0 +1,224 @@
+"""make studies: which are trained in which order, what becomes of one that goes wrong, and what ends them all."""
+
+import json
+import os
+import re
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import train_studies
+import yaml
+from conftest import ROOT, SHAPE, STEPS, importing, run_module
+from crashing_norm import STARTED, hazard, wait_for
+from fake_studies import fabricate
+from one_run import carry_out, here
+from train_studies import Request, with_history
+from warm_python import Copy
+
+from ablate import evidence
+from ablate.cli import status
+from ablate.cli.preview import dry_run
+from ablate.config.groups import ORDER, by_value, experiments
+from ablate.planning.plan import plan_study
+from ablate.results.kept_tables import read_tables, write_tables
+from ablate.results.study import load_study
+
+BENCHMARKS = str(ROOT / "benchmarks")
+
+
+@pytest.fixture
+def files(tmp_path: Path, text: Path):
+    """Writes a study file of the user's, of the small text; later words go before earlier ones."""
+    folder = tmp_path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+
+    def write(name: str, *words: str, **keys: Any) -> None:
+        given = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=1", "train.parallel=1", *words]
+        content = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in given)}
+        content = {key: value for key, value in content.items() if key not in keys.get("factors", ())}
+        (folder / f"{name}.yaml").write_text("# Mine.\n" + yaml.safe_dump(content | keys))
+
+    return write
+
+
+def words(*more: str) -> list[str]:
+    return ["--config-dir=conf", *more]
+
+
+def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
+    assert by_value(["zebra", "qk_norm", "apple", "xiong_warmup"]) == ["xiong_warmup", "qk_norm", "apple", "zebra"]
+    assert len(set(ORDER)) == len(ORDER) and set(ORDER) <= experiments().keys()
+    with pytest.raises(SystemExit, match="2"):
+        train_studies.main(["qk_norm", "zebre"])
+
+
+def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(
+    files, tmp_path, monkeypatch, untried
+) -> None:
+    """Of the second study, one run fails and one diverges, which leaves its other runs alone."""
+    files("a_refused", "data.path=nowhere.txt", norm="rms")
+    files("b_failing", factors={"norm": ["ln", "hazard"], "model.dim": [16, 32]}, study="failing")
+    files("c_good", norm="rms", study="good")
+    own = hazard(tmp_path, "self.training and x.data.fill_(float('nan')) if x.shape[-1] == 32 else 1 / 0")[:1]
+    names = ["a_refused", "b_failing", "c_good"]
+    done = run_module("train_studies", *names, *words(*own), cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{BENCHMARKS}")
+    assert done.returncode == 1, done.stderr
+    refused, failed, good = done.stdout.splitlines()[-3:]
+    assert refused == "a_refused: refused" and "nowhere.txt does not exist" in done.stderr
+    assert failed.startswith("b_failing: failed") and "division by zero" in done.stdout
+    assert good == "c_good: complete; tables in experiments/results/good"
+    assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
+    assert (tmp_path / "experiments" / "results" / "good" / "runs.csv").exists()
+    assert read_tables(tmp_path / "experiments" / "results" / "good").manifest.experiment == "c_good"
+    found = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
+    results = {result["status"]: result for result in found}
+    assert results.keys() == {"done", "failed", "diverged"} and results["diverged"]["final"] == {} and len(found) == 5
+    assert "division by zero" in results["failed"]["error"]["traceback"]
+    assert all(f"{how}: model.dim=" in done.stdout for how in ("failed", "diverged"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    again = plan_study(["+experiment=b_failing", *own], "conf")
+    assert len(again.manifest.runs) == 4 and len(again.todo) == 1, "only the failed run is tried again"
+
+
+@pytest.fixture
+def in_this_process(monkeypatch, tmp_path, untried) -> None:
+    """Studies are trained here, not each by a command of its own."""
+
+    def train(given: list[str]) -> int:
+        plan = plan_study([word for word in given if "=" in word], given[given.index("--config-dir") + 1])
+        return dry_run(plan).code if plan.dry_run else carry_out(plan, here)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train_studies, "train", train)
+
+
+def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(
+    files, tmp_path, in_this_process
+) -> None:
+    files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
+    asked = Request([], str(tmp_path / "conf"), tmp_path / "tables")
+    assert asked.kept("mine") is None
+    assert train_studies.main(["mine", *words(), "--to", "tables"]) == 0
+    assert asked.kept("mine") == tmp_path / "tables" / "mine"
+    files("mine", factors={"norm": ["ln", "rms"]}, study="mine", question="And why?")
+    assert asked.kept("mine"), "words change nothing that is trained or judged"
+    edits = ({"seeds": 2}, {"claims": {"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}}, {"optim.lr": 1e-2})
+    for edit in edits:
+        files("mine", factors={"norm": ["ln", "rms"]}, study="mine", **edit)
+        assert asked.kept("mine") is None, edit
+    files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
+    assert asked.kept("mine") and asked._replace(words=["train.steps=3"]).kept("mine") is None
+    (tmp_path / "tables" / "mine" / "runs.csv").write_text("cell,seed\n")
+    assert asked.kept("mine") is None, "torn tables are none"
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("factors: {norm: [ln\n")
+    assert asked.kept("mine") is None, "nor are those of a file that cannot be read"
+
+
+def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    study = load_study(tmp_path, "fabricated")
+
+    def written(**changes: str) -> dict[str, bytes]:
+        changed = replace(study, manifest=replace(study.manifest, **changes))
+        folder = tmp_path / "kept"
+        return {file.name: file.read_bytes() for file in write_tables(with_history(changed, folder), folder)}
+
+    first = written(updated="2026-01-01")
+    assert written(updated="2026-02-02") == first, "only the time is another"
+    assert written(updated="2026-02-02", question="What else?") != first
+
+
+def test_a_dry_run_of_all_writes_nothing(files, tmp_path, in_this_process, capsys) -> None:
+    files("mine", factors={"norm": ["ln", "rms"]})
+    assert train_studies.main(["mine", *words("dry_run=true")]) == 0
+    shown = capsys.readouterr().out
+    assert "nothing was trained or written" in shown and shown.splitlines()[-1] == "mine: planned"
+    assert [path.name for path in tmp_path.iterdir()] == ["conf"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path, capsys) -> None:
+    """Seen from outside by `ablate status` while it runs, and after."""
+    long = ("train.steps=200000", "train.eval_every=1000", "train.checkpoint_seconds=0.5")
+    files("first", *long, factors={"norm": ["ln", "rms"]}, study="first")
+    files("second", norm="ln")
+
+    def said() -> list[str]:
+        assert status.main(["--results-dir", str(tmp_path / "results")]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    process = Copy(["train_studies", "first", "second", *words()], tmp_path, importing(PYTHONPATH=BENCHMARKS))
+    STARTED.append(process.pid)
+    # A busy machine can leave a worker that is told to stop no time to write a checkpoint: one is there before.
+    wait_for(lambda: any(tmp_path.glob("results/runs/*/*/checkpoint.pt")), 240)
+    lines = said()
+    assert "2 runs: 0 done, 1 running, 1 queued" in lines[1] and re.match(r"ln s0 +\d+/200000", lines[3])
+    assert not any("nothing is running" in line for line in lines)
+    os.kill(process.pid, number)
+    out, err = process.communicate()
+    assert process.returncode == (143 if number == signal.SIGTERM else 130), err
+    assert "the same command continues" in err
+    assert out.splitlines()[-2:] == ["first: not complete", "second: not complete"]
+    assert "2 runs: 0 done, 1 interrupted, 1 queued" in said()[1]
+    assert list(tmp_path.glob("results/runs/*/*/checkpoint.pt")) and not list(tmp_path.glob("experiments"))
+    [go_on] = [line for line in said() if line.startswith("nothing is running")]
+    assert re.search("go on with: ablate .*experiment=first", go_on)
+
+
+def test_a_study_that_was_stopped_by_itself_stops_the_others(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    monkeypatch.setattr(train_studies, "program", lambda module: [train_studies.sys.executable, "-c", program])
+    assert train_studies.main(["glu_variants"]) == 130
+    assert capsys.readouterr().out == "glu_variants: not complete\n"
+
+
+def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
+    def asks(*more: str, **keys: Any) -> str:
+        files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
+        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").request.kept["asks"]
+
+    assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
+    others = [asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")]
+    assert len({asks(), *others, asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 6
+
+
+CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
+
+
+def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_exploratory(tmp_path) -> None:
+    factors, claims = {"norm": ["ln", "rms"]}, {"a": entry(CLAIM), "b": entry(CLAIM | {"margin": 0.1})}
+    first, other = ({"value": {"of": of}, "written": "t", "registered": True} for of in (["a"], ["a", "b"]))
+    for name, criterion in {"one": first, "same": first, "two": other, "none": None}.items():
+        fabricate(tmp_path / name, factors, claims=claims, **({"replicated": criterion} if criterion else {}))
+    write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
+
+    def again(name: str) -> Any:
+        return with_history(load_study(tmp_path / name, "fabricated"), tmp_path / "kept").manifest.replicated
+
+    assert again("same").registered and not again("two").registered and again("none").value is None
+    assert again("two").earlier[0].value.of == again("none").earlier[0].value.of == ["a"]
+
+
+def entry(claim: dict) -> dict:
+    return {"claim": claim, "written": "2026-01-01T00:00:00+00:00", "registered": True}
+
+
+def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) -> None:
+    looks = [{"seeds": [0, 1, 2], "when": "2026-01-02T00:00:00+00:00"}]
+    factors, gone = {"norm": ["ln", "rms"]}, {"greater": CLAIM["less"]}
+    fabricate(tmp_path / "one", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
+    write_tables(load_study(tmp_path / "one", "fabricated"), tmp_path / "kept")
+    edited = {"a": entry(CLAIM | {"margin": 0.1}), "c": entry(CLAIM)}
+    fabricate(tmp_path / "two", factors, seeds=range(5), claims=edited)
+    again = with_history(load_study(tmp_path / "two", "fabricated"), tmp_path / "kept").manifest
+    assert [again.claims[name].registered for name in ("a", "c")] == [False, False]
+    assert again.claims["a"].earlier[0].registered and again.withdrawn["b"].seen
+    assert evidence.unadjusted(again).startswith("unadjusted: seeds were added after a look at 3 of the 5")
+    fabricate(tmp_path / "same", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
+    same = with_history(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
+    assert all(one.registered for one in same.claims.values()) and not evidence.unadjusted(same)
