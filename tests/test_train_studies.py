@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from warm_python import Copy
 
 from ablate import evidence
 from ablate.cli import status
-from ablate.cli.preview import dry_run
 from ablate.config.groups import ORDER, by_value, experiments
 from ablate.planning.plan import plan_study
 from ablate.results.kept_tables import read_tables, write_tables
@@ -55,9 +53,7 @@ def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
         train_studies.main(["qk_norm", "zebre"])
 
 
-def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(
-    files, tmp_path, monkeypatch, untried
-) -> None:
+def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(files, tmp_path, untried) -> None:
     """Of the second study, one run fails and one diverges, which leaves its other runs alone."""
     files("a_refused", "data.path=nowhere.txt", norm="rms")
     files("b_failing", factors={"norm": ["ln", "hazard"], "model.dim": [16, 32]}, study="failing")
@@ -71,17 +67,9 @@ def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(
     assert failed.startswith("b_failing: failed") and "division by zero" in done.stdout
     assert good == "c_good: complete; tables in experiments/results/good"
     assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
-    assert (tmp_path / "experiments" / "results" / "good" / "runs.csv").exists()
     assert read_tables(tmp_path / "experiments" / "results" / "good").manifest.experiment == "c_good"
     found = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
-    results = {result["status"]: result for result in found}
-    assert results.keys() == {"done", "failed", "diverged"} and results["diverged"]["final"] == {} and len(found) == 5
-    assert "division by zero" in results["failed"]["error"]["traceback"]
-    assert all(f"{how}: model.dim=" in done.stdout for how in ("failed", "diverged"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    again = plan_study(["+experiment=b_failing", *own], "conf")
-    assert len(again.manifest.runs) == 4 and len(again.todo) == 1, "only the failed run is tried again"
+    assert {result["status"] for result in found} == {"done", "failed", "diverged"} and len(found) == 5
 
 
 @pytest.fixture
@@ -90,7 +78,7 @@ def in_this_process(monkeypatch, tmp_path, untried) -> None:
 
     def train(given: list[str]) -> int:
         plan = plan_study([word for word in given if "=" in word], given[given.index("--config-dir") + 1])
-        return dry_run(plan).code if plan.dry_run else carry_out(plan, here)
+        return carry_out(plan, here)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train_studies, "train", train)
@@ -132,14 +120,6 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
     assert written(updated="2026-02-02", question="What else?") != first
 
 
-def test_a_dry_run_of_all_writes_nothing(files, tmp_path, in_this_process, capsys) -> None:
-    files("mine", factors={"norm": ["ln", "rms"]})
-    assert train_studies.main(["mine", *words("dry_run=true")]) == 0
-    shown = capsys.readouterr().out
-    assert "nothing was trained or written" in shown and shown.splitlines()[-1] == "mine: planned"
-    assert [path.name for path in tmp_path.iterdir()] == ["conf"]
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path, capsys) -> None:
     """Seen from outside by `ablate status` while it runs, and after."""
@@ -155,9 +135,7 @@ def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path, ca
     STARTED.append(process.pid)
     # A busy machine can leave a worker that is told to stop no time to write a checkpoint: one is there before.
     wait_for(lambda: any(tmp_path.glob("results/runs/*/*/checkpoint.pt")), 240)
-    lines = said()
-    assert "2 runs: 0 done, 1 running, 1 queued" in lines[1] and re.match(r"ln s0 +\d+/200000", lines[3])
-    assert not any("nothing is running" in line for line in lines)
+    assert "2 runs: 0 done, 1 running, 1 queued" in said()[1]
     os.kill(process.pid, number)
     out, err = process.communicate()
     assert process.returncode == (143 if number == signal.SIGTERM else 130), err
@@ -165,16 +143,6 @@ def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path, ca
     assert out.splitlines()[-2:] == ["first: not complete", "second: not complete"]
     assert "2 runs: 0 done, 1 interrupted, 1 queued" in said()[1]
     assert list(tmp_path.glob("results/runs/*/*/checkpoint.pt")) and not list(tmp_path.glob("experiments"))
-    [go_on] = [line for line in said() if line.startswith("nothing is running")]
-    assert re.search("go on with: ablate .*experiment=first", go_on)
-
-
-def test_a_study_that_was_stopped_by_itself_stops_the_others(monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
-    monkeypatch.setattr(train_studies, "program", lambda module: [train_studies.sys.executable, "-c", program])
-    assert train_studies.main(["glu_variants"]) == 130
-    assert capsys.readouterr().out == "glu_variants: not complete\n"
 
 
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:

@@ -21,6 +21,7 @@ import pandas
 from ablate import evidence, formatting
 from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, human, in_use, listing, remove, size_of, survey, total
 from ablate.cli.diff import Row, describe, study_differences
+from ablate.cli.monitor import printable
 from ablate.cli.status import ROUNDS, Round, base_of, every, progress, together
 from ablate.config.command import quoted
 from ablate.config.errors import Refused
@@ -83,7 +84,7 @@ def show_list(results: Path) -> Outcome:
         age = _age(time.time() - (study_folder(results, rounds[-1].manifest.study) / "manifest.json").stat().st_mtime)
         factors, shape = _factors(one["factors"], LEVELS), f"{one['cells']} × {one['seeds']}"
         rows.append((base, factors, shape, state, human(one["bytes"]), age))
-    print("\n".join(formatting.columns(rows)))
+    print("\n".join(map(printable, formatting.columns(rows))))
     for line in wrong:
         say(line)
     return Outcome(0, found, wrong)
@@ -112,7 +113,8 @@ def rename(results: Path, old: str, new: str) -> Outcome:
     if wrong := wrong_name(new):
         raise Refused(wrong)
     _refuse_in_use(results, (known[name] for name in members))
-    renamed = {name: _with_names(known[name], old, new) for name in members}
+    with refusing(study_folder(results, old)):  # of a command that is none
+        renamed = {name: _with_names(known[name], old, new) for name in members}
     there = studies(results)
     if taken := [names[name] for name in members if names[name] in there and known.get(names[name]) != renamed[name]]:
         raise Refused(f"there is a study {taken[0]} already; write another name, or delete it first")
@@ -162,17 +164,17 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
 
 def compare(results: Path, first: str, second: str) -> Outcome:
     """Print how the settings of two studies differ, and their effects side by side."""
-    both = []
+    both, tables = [], []
     for name in (first, second):
         with refusing(study_folder(results, choose_study(results, name))):
             both.append(load_study(results, name, curves=False))
+            tables.append(evidence.headline(evidence.effects(both[-1])))
     facts = [
         (_factors(each.factors), formatting.ranged([str(seed) for seed in each.seeds]), evidence.endpoint(each))
         for each in (study.manifest for study in both)
     ]
     rows = [Row("study", *fact) for fact in zip(FACTS, *facts, strict=True) if fact[1] != fact[2]]
     rows += study_differences(both[0].manifest, both[1].manifest)
-    tables = [evidence.headline(evidence.effects(study)) for study in both]
     effects = [{row.label: row for row in named_rows(table)} for table in tables]
     places = formatting.decimals((pandas.concat(tables)["high"] - pandas.concat(tables)["low"]) / 2)
     told, lines = [], list[tuple[str, ...]]()

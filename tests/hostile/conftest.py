@@ -63,13 +63,15 @@ Commands = dict[str, Callable[[], int]]
 @pytest.fixture
 def commands(results: Path) -> Commands:
     """Every command that reads results, as a call of what the command line calls."""
-    from ablate.cli import clean, diff, evaluate, status, sync
+    from ablate.cli import clean, diff, evaluate, status, studies, sync
     from analysis.cli.main import main as analysis
 
     run = str(next((results / "runs").glob("*/s*")))
     return {
         "status": lambda: status.main([STUDY]),
         "status --all": lambda: status.main(["--all"]),
+        "studies": lambda: studies.main([]),
+        "studies compare": lambda: studies.main(["compare", STUDY, STUDY]),
         "sync": lambda: sync.main([STUDY]),
         "evaluate": lambda: evaluate.main([STUDY]),
         "evaluate a run": lambda: evaluate.main([run]),
