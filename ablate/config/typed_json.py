@@ -2,9 +2,7 @@
 
 import copy
 import dataclasses
-import functools
-import types
-from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -53,7 +51,7 @@ def plain(value: Any) -> Any:
 def parse(kind: type[T], value: object) -> T:
     """A record from JSON data.  Raises ValueError with the first error, such as "has no seeds"."""
     try:
-        return msgspec.convert(_sorted(kind, value), kind)
+        return _with_unread(msgspec.convert(value, kind), value)
     except msgspec.ValidationError as error:
         raise ValueError(_worded(str(error))) from None
 
@@ -78,44 +76,29 @@ def stored(value: object) -> Config:
 
 def unread(value: Any, where: str = "") -> list[str]:
     """The dotted names of unknown entries in a record and the records inside it, such as cells.colour."""
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return list(dict.fromkeys(name for each in inner for name in unread(each, where)))
     if not isinstance(value, Record | Config):
         return []
-    found = dict.fromkeys(f"{where}{name}" for name in value.unread)
-    for name in _holding(type(value)) if isinstance(value, Record) else ():  # type: ignore[arg-type]
-        held = getattr(value, name)
-        for one in held.values() if isinstance(held, dict) else held if isinstance(held, list) else [held]:
-            found |= dict.fromkeys(unread(one, f"{where}{name}."))
-    return list(found)
+    found = [f"{where}{name}" for name in value.unread]
+    held = vars(value).items() if isinstance(value, Record) else ()
+    return found + [name for key, each in held if key != "unread" for name in unread(each, f"{where}{key}.")]
 
 
-def _sorted(hint: Any, value: Any) -> Any:
-    """A value for a type, with unknown entries moved to `unread` in every record inside it."""
-    if hint is Config:
+def _with_unread(found: Any, value: Any) -> Any:
+    """A value that was read from JSON data, with the unknown entries of every record in it, and configurations typed."""
+    if isinstance(found, Config):
         return stored(value)
-    if isinstance(hint, types.UnionType):
-        hint = next(filter(_holds, get_args(hint)))
-    container, inner = get_origin(hint), get_args(hint)
-    if container is list and isinstance(value, list):
-        return [_sorted(inner[0], item) for item in value]
-    if container is dict and isinstance(value, dict):
-        return {name: _sorted(inner[1], item) for name, item in value.items()}
-    if container or not isinstance(value, dict):
-        return value
-    fields = {field.name for field in dataclasses.fields(hint)} - {"unread"}
-    known = {name: item for name, item in value.items() if name in fields}
-    known |= {name: _sorted(of, known[name]) for name, of in _holding(hint).items() if name in known}
-    beyond = {name: item for name, item in value.items() if name not in fields}
-    return known | {"unread": beyond} if beyond else known
-
-
-@functools.cache
-def _holding(kind: Any) -> dict[str, Any]:
-    """The fields of a record type that contain records, with their types."""
-    return {name: hint for name, hint in get_type_hints(kind).items() if _holds(hint)}
-
-
-def _holds(hint: Any) -> bool:
-    return (isinstance(hint, type) and issubclass(hint, Record | Config)) or any(map(_holds, get_args(hint)))
+    if isinstance(found, list):
+        return [_with_unread(*pair) for pair in zip(found, value, strict=True)]
+    if isinstance(found, dict):
+        return {name: _with_unread(item, value[name]) for name, item in found.items()}
+    if not isinstance(found, Record):
+        return found
+    known = {name: _with_unread(getattr(found, name), item) for name, item in value.items() if name in vars(found)}
+    beyond = {name: item for name, item in value.items() if name not in known}
+    return dataclasses.replace(found, **known, unread=beyond)
 
 
 def _worded(message: str) -> str:
