@@ -156,6 +156,8 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     lines = listing(results, done, (STUDIES, FIGURES, ORPHANS), sure)
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
     lines += [f"untouched: {reason}" for reason in found.untouched]
+    later = "runs of no other study stay for now; when nothing is in use, ablate clean --orphans removes them"
+    lines += [later] * bool(found.untouched and not runs)
     print("\n".join(lines + [UNSURE] * (not sure)))
     outcome = {"removed": done if sure else [], "removable": [] if sure else done, "not_removed": left}
     listed = {kind: [item.as_json for item in items] for kind, items in outcome.items()}
