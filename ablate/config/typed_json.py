@@ -87,7 +87,7 @@ def unread(value: Any, where: str = "") -> list[str]:
 
 
 def _with_unread(found: Any, value: Any) -> Any:
-    """A value that was read from JSON data, with the unknown entries of every record in it, and configurations typed."""
+    """What was read from JSON data, with the unknown entries of every record in it, and configurations typed."""
     if isinstance(found, Config):
         return stored(value)
     if isinstance(found, list):

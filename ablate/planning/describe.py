@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from ablate.config.errors import PlanError
 from ablate.config.schema import Config
@@ -10,7 +9,7 @@ from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark, training_positions
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.study import Cells, describe_tasks
+from ablate.planning.study import Cells, Layout, describe_tasks
 from ablate.results.records import Cell, Matched, StepSeconds
 from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
@@ -18,14 +17,13 @@ from ablate.training.length_eval import seen_in_training, seen_lengths
 
 def describe_cells(
     checked: list[Checked],
-    names: list[str],
-    levels: list[dict[str, Any]],
-    labels: list[str],
-    at: list[int],
+    raw: list[Config],
+    layout: Layout,
     matched: Sequence[Matched | None] = (),
     step_seconds: Sequence[StepSeconds] = (),
-) -> list[Cell]:
-    """The manifest's rows of cells, each compared with the cell at `at`; `matched` is empty without a match."""
+) -> Cells:
+    """Checked cells with their rows of the manifest; `matched` is empty without a match."""
+    names, labels, levels, at = layout.names, layout.labels, layout.levels, layout.at
     rows = []
     for i, cell in enumerate(checked):
         reference, remainder = checked[at[i]].budget, matched[i] if matched else None
@@ -60,48 +58,24 @@ def describe_cells(
                 config=cell.config,
             )
         )
-    return rows
+    own = {field.name: getattr(layout, field.name) for field in dataclasses.fields(Layout)}
+    tasks, seconds = describe_tasks(checked), list(step_seconds)
+    return Cells(**own, rows=rows, checked=checked, raw=raw, tasks=tasks, step_seconds=seconds)
 
 
-def cells_of(
-    factors: dict[str, list[Any]],
-    reference: dict[str, Any],
-    checked: list[Checked],
-    names: list[str],
-    levels: list[dict[str, Any]],
-    labels: list[str],
-    at: list[int],
-) -> Cells:
-    """Cells from checked ones, such as placebos, without matching."""
-    rows, raw = describe_cells(checked, names, levels, labels, at), [cell.config for cell in checked]
-    return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked))
-
-
-def recomposed(
-    cells: Cells,
-    settings: Config,
-    raw: list[Config],
-    factors: dict[str, list[Any]],
-    reference: dict[str, Any],
-    levels: list[dict[str, Any]],
-    labels: list[str],
-    at: list[int],
-) -> Cells:
+def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout) -> Cells:
     """Cells from other configurations, one or several for each of `cells`.  Raises PlanError."""
     validator = Validator()
     checked, problems = validator.validate(raw)
     if problems:
         raise PlanError(problems)
-    times = len(raw) // len(cells.rows)
-    names, step_seconds = [row.name for row in cells.rows] * times, cells.step_seconds * times
-    checked, matched = match_cells(settings.match, checked, labels, at, validator, step_seconds)
-    rows = describe_cells(checked, names, levels, labels, at, matched, step_seconds)
-    refuse_equal(rows, checked, settings.allow_duplicates)
-    return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked), step_seconds=step_seconds)
+    step_seconds = cells.step_seconds * (len(raw) // len(cells.rows))
+    checked, matched = match_cells(settings.match, checked, layout.labels, layout.at, validator, step_seconds)
+    made = describe_cells(checked, raw, layout, matched, step_seconds)
+    refuse_equal(made.rows, checked, settings.allow_duplicates)
+    return made
 
 
 def reconfigured(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
     """The same cells with other configurations.  Raises PlanError."""
-    levels = [row.levels for row in cells.rows]
-    made = recomposed(cells, settings, raw, cells.factors, cells.reference, levels, cells.labels, cells.at)
-    return dataclasses.replace(made, notes=cells.notes)
+    return dataclasses.replace(recomposed(cells, settings, raw, cells), notes=cells.notes)

@@ -27,7 +27,7 @@ from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.step_seconds import with_step_seconds
-from ablate.planning.study import Cells, CheckedStudy, describe_tasks, study_name
+from ablate.planning.study import Cells, CheckedStudy, Layout, study_name
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -79,9 +79,10 @@ def check_cells(composition: Composition) -> Cells:
     names = [
         cell_name(folder_choice(own.config, cell.choices)) for own, cell in zip(checked, composition.cells, strict=True)
     ]
-    rows = describe_cells(checked, names, composition.levels, composition.labels, at, matched)
-    notes = try_out(rows, checked, settings)
-    return Cells(composition.factors, composition.reference, rows, checked, raw, at, describe_tasks(checked), notes)
+    factors, reference = composition.factors, composition.reference
+    layout = Layout(factors, reference, names, composition.labels, composition.levels, at)
+    cells = describe_cells(checked, raw, layout, matched)
+    return dataclasses.replace(cells, notes=try_out(cells.rows, checked, settings))
 
 
 def study_wide_problems(composition: Composition, checked: list[Checked]) -> list[Problem]:

@@ -21,9 +21,9 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BY_STEPS, COMPONENTS, Config
 from ablate.model.init import FIXED
 from ablate.model.placebo import redrawn
-from ablate.planning.describe import cells_of
+from ablate.planning.describe import describe_cells
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Cells, CheckedStudy
+from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import summary_of, tuned, tuning_problems
 from ablate.results.records import Manifest
 from ablate.results.study import load_study
@@ -114,7 +114,8 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     checked = [plain._replace(config=config.with_value(PLACEBO, kind)) for kind in kinds]
     labels = [f"{row.label}, {PLACEBO_LABELS.get(kind, f'{kind} drawn anew')}" if kind else row.label for kind in kinds]
     levels, names, at = [{PLACEBO: kind} for kind in kinds], [row.name] * len(kinds), [0] * len(kinds)
-    cells = cells_of({PLACEBO: kinds}, {PLACEBO: None}, checked, names, levels, labels, at)
+    layout = Layout({PLACEBO: kinds}, {PLACEBO: None}, names, labels, levels, at)
+    cells = describe_cells(checked, [cell.config for cell in checked], layout)
     shares = [shared_draws(kind, shapes, plain.config) for kind in kinds]
     rows = [dataclasses.replace(each, shared_draws=share) for each, share in zip(cells.rows, shares, strict=True)]
     note = f"placebos: {row.label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {summary_of(study)}"
@@ -192,7 +193,8 @@ def exchange_cells(cells: Cells) -> Cells:
         labels.append(f"{row.label}, {steps} steps")
     at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
     factors, reference = strata | {STEPS: list(dict.fromkeys(shown))}, {STEPS: shown[RATIOS.index(1.0)]}
-    return cells_of(factors, reference, checked, names, levels, labels, at)
+    layout = Layout(factors, reference, names, labels, levels, at)
+    return describe_cells(checked, [cell.config for cell in checked], layout)
 
 
 def with_steps(config: Config, steps: int) -> Config:

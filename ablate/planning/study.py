@@ -22,23 +22,27 @@ NAMED = 3  # cells that a note spells out
 
 
 @dataclasses.dataclass(frozen=True)
-class Cells:
-    """Checked and counted cells, and the factors in whose levels they differ."""
+class Layout:
+    """The factors of cells, and for each cell its folder's name, its label and its levels."""
 
     factors: dict[str, list[Any]]
     reference: dict[str, Any]  # the reference level of each compared factor
+    names: list[str]
+    labels: list[str]
+    levels: list[dict[str, Any]]
+    at: list[int]  # the index of the cell that each one is compared with
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells(Layout):
+    """Checked and counted cells."""
+
     rows: list[Cell]  # as in manifests
     checked: list[Checked]  # in the same order
     raw: list[Config]  # their composed configurations, before anything was resolved or matched
-    at: list[int]  # the index of the cell that each one is compared with
     tasks: dict[str, TaskFacts]  # by fingerprint
     notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
     step_seconds: list[StepSeconds] = dataclasses.field(default_factory=list)  # of each, with match=seconds
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels of all cells."""
-        return [row.label for row in self.rows]
 
     @property
     def references(self) -> list[tuple[Cell, Checked]]:

@@ -17,7 +17,7 @@ from ablate.formatting import flat, is_number, nearest
 from ablate.planning.describe import recomposed, reconfigured
 from ablate.planning.earlier_runs import choose_seeds, read_earlier
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Cells, CheckedStudy
+from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.results import records
 from ablate.results.records import TunedCell, Tuning
 from ablate.results.run import Run
@@ -115,7 +115,9 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) 
     factors = cells.factors | {key: [level(value) for value in grid]}
     blocks = [cells.at if cells.factors else [-j] for j, _ in enumerate(grid)]
     at = [j * count + i for j, block in enumerate(blocks) for i in block]
-    return recomposed(cells, settings, configs, factors, cells.reference or {key: factors[key][0]}, levels, labels, at)
+    reference = cells.reference or {key: factors[key][0]}
+    layout = Layout(factors, reference, cells.names * len(grid), labels, levels, at)
+    return recomposed(cells, settings, configs, layout)
 
 
 def summary_of(study: CheckedStudy) -> str:
