@@ -21,14 +21,9 @@ TUNING_SEEDS = range(1_000_000, 2_000_000)  # seeds of tuning runs, which are ne
 MOST_SEEDS = 1000
 LARGEST = 10**9  # the largest size or number of steps
 LARGEST_SEED = 2**53
-RENAMED = {  # keys as other programs or older studies spell them, and what to write here
+RENAMED = {  # keys as other programs spell them, and what to write here
     "optim.schedule": "is a group of its own; write schedule=linear, say",
     "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
-    "optim.clip": "is now optim.grad_clip",
-    "optim.floor": "is now optim.min_lr_ratio",
-    "train.products": "is now train.matmul",
-    "aa": "is now placebo_seeds",
-    "exchange": "is now step_equivalents",
 }
 BY_STEPS = ("seconds", "flops_total")  # values of `match` that adjust steps; the others adjust widths
 PACE = ("train.parallel", "train.checkpoint_seconds")  # how runs are carried out; no effect on results

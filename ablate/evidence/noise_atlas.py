@@ -16,7 +16,6 @@ import pandas
 from ablate.config.claim_relations import BOUNDED
 from ablate.config.files import read_plain
 from ablate.config.groups import groups as config_groups
-from ablate.config.schema import Config
 from ablate.evidence.claims.rules import contrast_of
 from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
@@ -93,12 +92,12 @@ def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, A
     numbers = dict(zip(("sd_low", "sd_high"), sd_interval(row["estimate"]), strict=True))
     numbers |= {"sd": row["sd"], "sd_level": sides[0], "sd_reference": sides[1], "correlation": row["correlation"]}
     reference = found.cells[next(iter(contrast.side(-1)))]
-    task, known = found.study.manifest.tasks[reference.task], reference.config.known
+    task, known, shape = found.study.manifest.tasks[reference.task], reference.config.known, reference.config.model
     yield {
         "study": found.study.manifest.study,
         "task": task.name,
         "task_kind": task.kind,
-        "scale": scale_of(reference.config) if known else "",
+        "scale": scale_of(shape.layers, shape.heads, shape.dim) if known else "",
         "params": reference.params,
         "steps": reference.config.train.steps if known else math.nan,
         "metric": metric,
@@ -122,13 +121,9 @@ def change_of(contrast: Contrast) -> str:
     return contrast.label.removesuffix(f" at {contrast.stratum}")
 
 
-def scale_of(config: Config) -> str:
-    """The preset with a configuration's layers, heads and width, or its shape: "tiny", "4 layers of 64"."""
-    return _scale(config.model.layers, config.model.heads, config.model.dim)
-
-
 @functools.cache
-def _scale(layers: int, heads: int, dim: int) -> str:
+def scale_of(layers: int, heads: int, dim: int) -> str:
+    """The preset with these layers, heads and width, or the shape itself: "tiny", "4 layers of 64"."""
     shape = {"layers": layers, "heads": heads, "dim": dim}
     named = [name for name, file in scales().items() if shape.items() <= read_plain(file).get("model", {}).items()]
     return named[0] if named else f"{layers} layers of {dim}"

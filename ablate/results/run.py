@@ -151,8 +151,6 @@ def why_without(result: Result | None, file: Path) -> str:
     """Why a run has no weights, in a few words."""
     if not result or result.status != "done":
         return f"{result.status}, which keeps none" if result else "not ended"
-    if result.files is None:
-        return "removed since, or trained with keep=none"
     removed = "removed since, by ablate clean --weights or by hand"
     return removed if _written(result, file) else "trained with keep=none"
 

@@ -1,8 +1,5 @@
 """Extrapolation: the test metric against the length at which a trained model is tested."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas
 from matplotlib.figure import Figure
 
@@ -41,7 +38,9 @@ def table(case: Case) -> pandas.DataFrame | None:
                     "metric": metric,
                     "x": length,
                 }
-                ended = {"runs": row.runs, "diverged": 0, "trained": trained_at(cell.config.data), "facet": facet}
+                data = cell.config.data  # in the unit of `eval.lengths`, a task trains at its `length`, or its context
+                trained = data.get("length", data.get("context"))
+                ended = {"runs": row.runs, "diverged": 0, "trained": trained, "facet": facet}
                 rows.append(about | mean_and_band(scores[row.cell].dropna()) | ended)
     found = pandas.DataFrame(rows)
     if not rows or found["x"].nunique() < 2 or not found["n"].any():
@@ -56,11 +55,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     measured = ", ".join(dict.fromkeys(found["metric"]))
     found.attrs["caption"] = [f"{measured} at other lengths: {band_text(found['n'])}{line}"]
     return found
-
-
-def trained_at(data: Mapping[str, Any]) -> Any:
-    """The length that a task trains at, in the unit of `eval.lengths`: its `length`, or else its context."""
-    return data.get("length", data.get("context"))
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
