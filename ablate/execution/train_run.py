@@ -117,7 +117,9 @@ class Attempt:
 
     def end(self, status: Status, error: BaseException) -> None:
         """Record that the run ended early; the traceback is saved in its result."""
-        self.result = dataclasses.replace(self.result, status=status, error=describe(error))
+        name, trace = type(error).__name__, "".join(traceback.format_exception(error))
+        known = RunError(type=name, message=str(error).strip() or name, traceback=trace)
+        self.result = dataclasses.replace(self.result, status=status, error=known)
 
 
 def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
@@ -217,15 +219,6 @@ def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
 CODE = ("ablate", "analysis", "conf")  # folders of a checkout in which new files are changes of the code
 
 
-def describe(error: BaseException) -> RunError:
-    """An error in the form that results store."""
-    return RunError(
-        type=type(error).__name__,
-        message=str(error).strip() or type(error).__name__,
-        traceback="".join(traceback.format_exception(error)),
-    )
-
-
 def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     """Add counts, times, device and versions to a result."""
     found = dataclasses.replace(
@@ -243,6 +236,8 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     step = trainer.clock.mean_step_seconds()
     rate = trainer.progress.tokens / trainer.progress.step / step if step else None
     name, texts = device_name(trainer.device), trainer.documents
+    # The same for runs that one process trained one after another on one machine.
+    sitting = f"{socket.gethostname()} {boot()} {os.getppid()}" if cell.config.timing == "isolated" else None
     return dataclasses.replace(
         found,
         steps=trainer.progress.step,
@@ -252,7 +247,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         vectors_seconds=trainer.vectors_seconds,
         seconds=seconds | {"total": round(sum(seconds.values()), 4)},
         timing=cell.config.timing,
-        sitting=sitting() if cell.config.timing == "isolated" else None,
+        sitting=sitting,
         step_seconds=step,
         tokens_per_second=rate,
         mfu=utilisation(cell.flops_per_token, rate, name, trainer.loop.precision) if rate else None,
@@ -260,11 +255,6 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         device=name,
         documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
     )
-
-
-def sitting() -> str:
-    """An identifier shared by runs that one process trained one after another on one machine."""
-    return f"{socket.gethostname()} {boot()} {os.getppid()}"
 
 
 def versions() -> dict[str, str]:
