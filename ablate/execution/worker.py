@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from ablate.execution.fork import ALMOST, Child, become_subreaper, how_it_died, kill_children, readable, start
+from ablate.config.targets import package_problem
+from ablate.execution.fork import ALMOST, Child, become_subreaper, flush, how_it_died, kill_children, readable, start
 from ablate.execution.pool import Answer, Order, answer_of, line, order_of
 from ablate.execution.signals import LEAVE, DiskFull
 from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare, say
 from ablate.results.code_hash import code_of
+from ablate.results.run_key import code_parts
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import configure_torch
 
@@ -44,6 +46,8 @@ def main() -> None:
         parent.serve_orders()
     finally:
         kill_children([])
+    flush()
+    os._exit(0)  # what it answered is flushed; unloading torch takes a second
 
 
 class WorkerParent:
@@ -58,7 +62,8 @@ class WorkerParent:
     def serve_orders(self) -> None:
         """Pass on orders until there are no more, a stop is requested, or a disk is full."""
         while text := self.next_order():
-            answer = self.run(text, is_foreign(order_of(text).cell.config))
+            read_ahead(order := order_of(text))
+            answer = self.run(text, is_foreign(order.cell.config))
             if answer is None:
                 os._exit(128 + signal.SIGTERM)
             # A child that leaves does not end this process: the next order starts another.
@@ -113,6 +118,14 @@ class WorkerParent:
             piece = os.read(0, 65536)
             self.read, self.ended = self.read + piece, not piece
         return self.ended or self.stop.is_set()
+
+
+def read_ahead(order: Order) -> None:
+    """Read what every child would read anew: what is installed, and the code of an order's built-in components."""
+    for package in order.user:
+        package_problem(package)
+    parts = code_parts(order.cell.config)
+    code_of({at: target for at, target in parts.items() if not is_foreign({"_target_": target})})
 
 
 def serve(channel: socket.socket) -> None:
