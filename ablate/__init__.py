@@ -3,6 +3,7 @@
 study = ablate.run("norm=ln,rms", "scale=tiny", seeds=2)    # as `ablate -m norm=ln,rms ...` does
 plan = ablate.plan("norm=ln,rms", "scale=tiny", seeds=2)    # what it would train
 model = ablate.load("results/runs/...").model()             # a run that has ended
+model = ablate.build("norm=rms", "ffn=swiglu")              # an untrained model
 """
 
 import sys
@@ -17,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import PlanError
 
 if TYPE_CHECKING:
-    from ablate.python import load, plan, run
+    from ablate.python import build, load, plan, run
 
-__all__ = ["PlanError", "load", "plan", "run"]
+__all__ = ["PlanError", "build", "load", "plan", "run"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`load`, `plan` and `run` at first use: what they need takes longer to load than `import ablate` may take."""
-    if name in ("load", "plan", "run"):
+    """The functions at first use: what they need takes longer to load than `import ablate` may take."""
+    if name in __all__:
         from ablate import python
 
         return getattr(python, name)

@@ -29,7 +29,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *naming.question_lines(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_other_metrics(study), *evidence.claim_lines(study.manifest, claims)]
-    lines += [*_effects(study, table), *_speed(study)]
+    lines += [*effect_lines(table), *_speed(study)]
     if study.manifest.tuning:  # effects with all cells at the same value of the tuned key
         heading, rows = evidence.common_rows(study.manifest)
         lines += [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []
@@ -144,7 +144,8 @@ def _score(row: Any, places: int, first: bool) -> str:
     return ", ".join(parts + formatting.lost(row))
 
 
-def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
+def effect_lines(table: pandas.DataFrame) -> list[str]:
+    """A study's effects with their intervals and verdicts under a heading; [] without any."""
     shown = evidence.headline(table)
     design, rest = shown[shown["kind"] != "cell"], shown[shown["kind"] == "cell"]
     if table.empty:

@@ -19,7 +19,7 @@ from ablate.execution.launcher import launcher_problems
 from ablate.formatting import listed
 from ablate.planning.budget_matching import contradictions, match_cells
 from ablate.planning.checks.preflight import one_thread, try_out
-from ablate.planning.checks.user_code import Failed
+from ablate.planning.checks.user_code import Failed, end_kept
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.composition import Composition, about_metrics, compose_cells
 from ablate.planning.describe import describe_cells
@@ -54,6 +54,8 @@ def _planning() -> Iterator[None]:
             yield
         except Failed as error:  # user code that has run before
             raise PlanError([Problem("", str(error))]) from None
+        finally:
+            end_kept()
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
@@ -65,6 +67,15 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         return with_step_seconds(with_kernels(study_of(composition, cells)))
     except PlanError as error:  # problems of keys that the study file sets name that file
         raise PlanError([command.request.placed(problem) for problem in error.problems]) from None
+
+
+def check_cell(words: Sequence[str], config_dir: str | None = None) -> Checked:
+    """The one cell of a command line, composed and checked as in a study.  Raises PlanError, also for a sweep."""
+    command = read_command(words, config_dir)
+    if command.swept:
+        raise PlanError([Problem(key, "build makes one model; write one value") for key in command.swept])
+    with _planning():
+        return check_cells(compose_cells(arrange(command))).checked[0]
 
 
 def check_cells(composition: Composition) -> Cells:

@@ -6,6 +6,7 @@
     study = ablate.run("norm=ln,rms", "scale=tiny", seeds=2)    # trains what is missing, with a progress bar
     study.effects, study.runs, study.curves                     # tables, with a column for each factor
     study.run("rms", seed=0).model()                            # a trained model
+    model = ablate.build("norm=rms", "ffn=swiglu")              # an untrained one, without a study
 
 Words are those of `ablate -m ...`, each a string.  Keys can also be keyword arguments with Python values: seeds=5,
 norm=["ln", "rms"], **{"optim.lr": [1e-3, 3e-3]}; see `words_of`.
@@ -15,6 +16,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from ablate import api
 from ablate.config.command import value_text
@@ -26,7 +28,10 @@ from ablate.python.shown import Bar, Plan, Study
 from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.manifest import studies
 from ablate.results.study import load_study
-from ablate.training.load import LoadedRun, load_run
+from ablate.training.load import LoadedRun, load_run, untrained
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def plan(*words: str, config_dir: str | None = None, **keys: object) -> Plan:
@@ -53,6 +58,22 @@ def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | Non
     except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
     return Study.of(study)
+
+
+def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> "nn.Module":
+    """The untrained model of one cell, on the CPU, with the initial values of its run with this seed; writes no study.
+
+    Called with ids below `data`'s vocabulary, `tokens` (B, T), it returns logits (B, T, outputs), or (B, outputs) for
+    classification; an encoder-decoder takes `source` (B, S) and `tokens`.  Raises PlanError as `plan` does, also for a
+    sweep, and imports the packages in `user` here.
+    """
+    import torch
+
+    from ablate.planning.plan import check_cell
+
+    folder = os.path.abspath(config_dir) if config_dir else None
+    with torch.device("cpu"):  # even if the caller has set another default
+        return untrained(check_cell(words_of(words, keys | {"seeds": [seed]}), folder).config, seed)
 
 
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ablate import evidence, formatting
 from ablate.cli.monitor import Runs, counts, follow
 from ablate.cli.preview import heads, preview, row
+from ablate.cli.summary import effect_lines
 from ablate.formatting import instead
 from ablate.planning import runs
 from ablate.results import naming
@@ -26,6 +27,7 @@ from ablate.training.load import LoadedRun, load_run
 if TYPE_CHECKING:
     import pandas
 
+FIRST = ["label", "mean", "low", "high", "n", "verdict"]  # columns of effects that are read first
 SHOWN = 16  # the most rows in a representation; the tables have all
 
 
@@ -67,7 +69,8 @@ class Study(tables.Study):
         for factor in [name for name in self.manifest.factors if name not in found]:
             levels = [[cell.get(factor) for cell in side] for side in sides]
             columns[factor] = [each[0] if each and each.count(each[0]) == len(each) else None for each in levels]
-        return found.assign(**columns)
+        rest = found.columns.difference(FIRST, sort=False)
+        return found.assign(**columns)[[*FIRST, *columns, *rest]]
 
     def run(self, cell: str, seed: int, user: Iterable[str] = ()) -> LoadedRun:
         """A run by its cell's label or id and its seed, with its configuration, steps, result and `model()`.
@@ -92,7 +95,8 @@ class Study(tables.Study):
             mean = formatting.number(cell.mean, places) if cell.n else ""
             spread = f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})" if cell.n > 1 else ""
             rows.append((cell.name, ", ".join(filter(None, [mean + spread, *formatting.lost(cell)]))))
-        return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells)])
+        effects = [*evidence.claim_lines(self.manifest, evidence.claims(self)), *effect_lines(self.effects)]
+        return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells), *effects])
 
     def _repr_html_(self) -> str:
         shown = evidence.headline(self.effects)

@@ -94,7 +94,7 @@ class Sources:
     def code(self, parts: Mapping[str, str]) -> Code:
         """The code of a run whose parts are these `_target_`s."""
         own = self if self.edited else sources(())  # read once by a process that forks others
-        roots = (*own.loop, *parts.values())
+        roots = (*self.loop, *parts.values())
         needed = [(own if root.startswith(f"{PACKAGE.name}.") else self).needed_by(root) for root in roots]
         used = sorted(set[str]().union(*(one.digests for one in needed)))
         chosen = {part: sorted(self.digest(node, DEPTH) for node, _ in self.follow_name(parts[part])) for part in parts}

@@ -96,6 +96,18 @@ class LoadedRun(NamedTuple):
         return task
 
 
+def untrained(config: Config, seed: int) -> nn.Module:
+    """The model with which a run begins, on the current default device."""
+    from ablate.data.build import build_task
+    from ablate.model.build import initialised_model
+    from ablate.training.vectors import begin_with_vectors, initial_seed
+
+    task, first = build_task(config), initial_seed(config, seed)
+    model = initialised_model(config, task, first)
+    begin_with_vectors(model, config, task, first)
+    return model
+
+
 def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
     """How saved tensors differ from those that a model needs; "" if they match."""
     for name, tensor in wanted.items():

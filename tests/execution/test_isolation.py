@@ -20,9 +20,10 @@ from torch import nn
 
 from ablate.config.errors import PlanError
 from ablate.config.groups import CONF
+from ablate.execution.fork import children
 from ablate.execution.process_state import Changed, unchanged
 from ablate.model.norm import LayerNorm
-from ablate.planning.checks.user_code import run_in_subprocess
+from ablate.planning.checks.user_code import Failed, end_kept, run_in_subprocess
 from ablate.planning.plan import plan_study
 
 ENDING = {
@@ -187,6 +188,22 @@ def test_each_change_of_a_process_is_named() -> None:
     said = run_in_subprocess(lambda: [changed(change) for change in CHANGES.values()])
     assert [name for name, text in zip(CHANGES, said, strict=True) if name not in text or "; " in text] == []
     assert changed(lambda: torch.ones(1, 2).relu()) == ""
+
+
+def test_checks_share_a_process_until_one_fails_or_changes_it() -> None:
+    def ask(call: Callable[[], Any] = os.getpid, key: str = "mine") -> Any:
+        return run_in_subprocess(call, key=key)
+
+    before = children()
+    first, other = ask(), ask(key="other")
+    assert len({os.getpid(), first, other}) == 3 and ask() == first
+    ask(functools.partial(os.chdir, "/"))
+    assert (second := ask()) != first and ask(os.getcwd) == os.getcwd()
+    with pytest.raises(Failed, match="SystemExit"):
+        ask(sys.exit)
+    assert ask() != second and ask(key="other") == other
+    end_kept()
+    assert children() == before and ask(key="") not in (first, second, other)
 
 
 LOADING = """

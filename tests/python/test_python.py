@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pandas
 import pytest
+import torch
 from conftest import ROOT, SHAPE, STEPS, latest
 from one_run import here
 
@@ -21,6 +22,8 @@ from ablate.config.overrides import parsed
 from ablate.python import shown as progress
 from ablate.python import words_of
 from ablate.python.shown import Study, html_table
+from ablate.results.run import Run
+from ablate.training.trainer import Trainer
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def test_a_study_that_cannot_be_written_is_refused(small, in_this_process, monke
 
 
 def test_only_what_there_is_is_offered():
-    assert {"load", "plan", "run"} <= {*ablate.__all__}
+    assert {"build", "load", "plan", "run"} <= {*ablate.__all__}
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         _ = ablate.rum
 
@@ -102,7 +105,9 @@ def test_every_table_has_a_column_for_each_factor(study: Study) -> None:
 
 def test_a_study_is_a_short_table_and_a_notebook_shows_its_verdicts(study: Study) -> None:
     lines = repr(study).splitlines()
-    assert len(lines) == 6 and "ln + mlp (reference)" in lines[2] and len(repr(study)) < 600
+    assert len(lines) == 10 and "ln + mlp (reference)" in lines[2] and len(repr(study)) < 900
+    assert lines[6].startswith("effects, paired over 2 seeds") and all("undecided" in line for line in lines[7:])
+    assert [*study.effects][:6] == ["label", "mean", "low", "high", "n", "verdict"]
     mean = study.runs[study.runs["label"] == "rms + mlp"]["test/loss"].mean()
     assert f"{mean:.3f}" in next(line for line in lines if line.startswith("rms + mlp"))
     html = study._repr_html_()
@@ -120,6 +125,19 @@ def test_a_run_of_a_study_is_at_hand(study: Study) -> None:
         study.run("rms + mpl", 1)
     with pytest.raises(KeyError, match="seed 5; there are 0, 1"):
         study.run("rms + mlp", 5)
+
+
+def test_a_model_is_built_without_a_study(small: list[str], tmp_path: Path) -> None:
+    [cell] = ablate.plan("norm=rms", "ffn=swiglu", *small, seeds=1).manifest.cells
+    step_0 = Trainer(Run(tmp_path / "at", "cell/run"), cell.config, 3).model.state_dict()
+    with torch.device("meta"):
+        model = ablate.build("norm=rms", *small, ffn="swiglu", seed=3)
+    assert all(torch.equal(weight, step_0.pop(name)) for name, weight in model.state_dict().items()) and not step_0
+    assert model(torch.zeros(2, 5, dtype=torch.long)).shape == (2, 5, 256) and not (tmp_path / "results").exists()
+    mistakes = {"norm=rmss": "did you mean rms", "norm=ln,rms": "norm: build makes one model; write one value"}
+    for word, told in mistakes.items():
+        with pytest.raises(PlanError, match=told):
+            ablate.build(word, *small)
 
 
 def test_a_bar_tells_how_far_runs_are(small, in_this_process, monkeypatch) -> None:

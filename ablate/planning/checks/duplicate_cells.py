@@ -139,7 +139,8 @@ def _equal_in(
     for members in strata.values():
         seen: dict[str, int] = {}
         for i in members if len(members) > 1 else []:
-            first = seen.setdefault(isolate_user_code(checked[i].config, partial(content, checked[i])), i)
+            shown = isolate_user_code(checked[i].config, partial(content, checked[i]), anew=True)
+            first = seen.setdefault(shown, i)
             if numbers(checked[first].config) != numbers(checked[i].config):
                 yield first, i
 

@@ -77,7 +77,7 @@ class Validator:
             with contextlib.suppress(BadComponent):
                 self._task(resolve_auto(config))
         try:
-            plain = isolate_user_code(config, partial(self._described, config))
+            plain = isolate_user_code(config, partial(self._described, config), anew=True)
         except Failed as error:
             return [Problem("", str(error))], None
         if problems := [Problem(*row) for row in plain["problems"]]:
@@ -291,16 +291,12 @@ def in_float32_on_cpu(config: Config) -> bool:
     return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
-def _import(package: str) -> None:  # at top level, so that it can be pickled
-    importlib.import_module(package)
-
-
 def _package_problems(package: str) -> list[Problem]:
     """Problems of a user package: an invalid name, or it cannot be imported in a separate process."""
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
-        run_in_subprocess(partial(_import, package), about=f"importing {package}")
+        run_in_subprocess(partial(exec, f"import {package}"), about=f"importing {package}")
     except Failed as error:
         return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
     return []
