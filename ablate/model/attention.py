@@ -13,7 +13,7 @@ from ablate.config.targets import chosen_class
 from ablate.model.attend import Attention
 from ablate.model.init import of_std, tag
 from ablate.model.norm import RMSNorm
-from ablate.model.position import Places, doubled, rotate, thinned
+from ablate.model.position import Places, Rotation, doubled, rotate, thinned
 from ablate.model.shape import Shape
 
 
@@ -26,6 +26,7 @@ class GQA(Attention):
     qk_norm    rms, ln: queries and keys are normalised before their product (Dehghani 2023, arXiv 2302.05442)
     over, eps  of that norm: over the features of each `head`, or of `all` heads (OLMo 2); 1e-6
     gain       whether that norm has a gain (nanochat: no)
+    qk_norm_after  rotation: that norm comes after the rotation by position, not before it (HunYuan)
     window     a query sees the positions of its own sequence less than so many away (Beltagy 2020, arXiv 2004.05150)
     chunk      a query sees its own chunk of so many positions of its own sequence (Llama 4 2025)
     gate       σ(W_gate x) ⊙ attention output, before W_out: per `feature` or per `head` (Qiu 2025, 2505.06708)
@@ -52,6 +53,7 @@ class GQA(Attention):
         over: Literal["head", "all"] | None = None,
         eps: float | None = None,
         gain: bool | None = None,
+        qk_norm_after: Literal["rotation"] | None = None,
         window: int | None = None,
         chunk: int | None = None,
         gate: Literal["feature", "head"] | None = None,
@@ -75,6 +77,11 @@ class GQA(Attention):
         self.value = tag(nn.Linear(dim, kv_heads * head_dim, either(value_bias, bias)), "in")
         self.out = tag(nn.Linear(heads * head_dim, dim, either(out_bias, bias)), "out")
         self.query_norm, self.key_norm = self.norms(qk_norm, over, eps, gain)
+        self.late = qk_norm_after is not None
+        if self.late and self.query_norm is None:
+            raise ValueError(
+                "attention.qk_norm_after needs a norm of queries and keys; write attention.qk_norm=rms, or ln"
+            )
         gate = gate or self.gated
         gates = heads * (head_dim if gate == "feature" else 1)
         self.gate = None if gate is None else tag(nn.Linear(dim, gates, bias), "in")
@@ -114,7 +121,9 @@ class GQA(Attention):
         return (gate if gate.shape == found.shape else gate.repeat_interleave(self.head_dim, -1)) * found
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
-        query, key = map(rotate, (self.queries(x), self.keys(memory)), places.rotations(self.window))
+        of_query, of_key = places.rotations(self.window)
+        query = self.rotated(self.query(x), self.query_norm, of_query)
+        key = self.rotated(self.key(memory), self.key_norm, of_key)
         return query, self.repeat_kv(key), self.mixed(memory, places)
 
     def values(self, x: Tensor) -> Tensor:
@@ -134,13 +143,11 @@ class GQA(Attention):
         """Mix in the values of the first layer from now on."""
         self.shares = (0.5, 0.5) if self.value_residual == "identity" else nn.Parameter(torch.full((2,), 0.5))
 
-    def queries(self, x: Tensor) -> Tensor:
-        """Queries before rotation: (B, T, C) -> (B, H, T, D)."""
-        return self.normed(self.query(x), self.query_norm)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        """Keys of each group before rotation: (B, S, C) -> (B, G, S, D)."""
-        return self.normed(self.key(memory), self.key_norm)
+    def rotated(self, x: Tensor, norm: nn.Module | None, rotation: Rotation | None) -> Tensor:
+        """Queries or keys, normalised and rotated: (B, T, H · D) -> (B, H, T, D)."""
+        if not self.late:
+            return rotate(self.normed(x, norm), rotation)
+        return self.normed(self.merge_heads(rotate(self.split_heads(x), rotation)), norm)
 
     def normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
         """Split into heads and normalise, in the order that `over` needs."""

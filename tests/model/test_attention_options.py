@@ -23,7 +23,8 @@ B, T, D = 3, 6, 4
 EPS = 1e-3  # large enough to be seen
 OPTIONS: dict[str, list[Any]] = {
     "kv_heads": [None, 2, 1],
-    "qk_norm": [None, ("rms", "head"), ("rms", "all"), ("ln", "head"), ("ln", "all")],
+    "qk_norm": [None, *((kind, over) for kind in ("rms", "ln") for over in ("head", "all"))],
+    "late": [None, "rotation"],
     "window": [None, 1, 3],
     "chunk": [None, 2, 4],
     "gate": [None, "feature", "head"],
@@ -58,7 +59,7 @@ def made(row: dict[str, Any]) -> GQA:
     kind, over = row["qk_norm"] or (None, None)
     biases = {f"{name}_bias": name in row["biases"] for name in ("query", "key", "value", "out")}
     more = {name: row[name] for name in ("window", "chunk", "gate", "sink", "soft_cap")}
-    more |= {"qk_norm": kind, "over": over, "eps": EPS if kind else None}
+    more |= {"qk_norm": kind, "over": over, "eps": EPS if kind else None, "qk_norm_after": kind and row["late"]}
     attention: GQA = randomised(GQA(SHAPE, row["kv_heads"], False, row["scale"], **biases, **more))
     return attention
 
@@ -84,6 +85,11 @@ def turned(x: Tensor, t: int) -> Tensor:
     return torch.stack(first + second)
 
 
+def each_head(f: Any, x: Tensor, t: int) -> Tensor:
+    """f(part, t) of each head's part of (H · D,)."""
+    return torch.cat([f(part, t) for part in x.split(D)])
+
+
 def projected(layer: Any, x: Tensor, has_bias: bool) -> Tensor:
     """W x + b."""
     assert (layer.bias is not None) == has_bias
@@ -93,8 +99,10 @@ def projected(layer: Any, x: Tensor, has_bias: bool) -> Tensor:
 def by_loops(a: Any, row: dict[str, Any], x: Tensor, source: Tensor, seen: Tensor, bias: Tensor | None) -> Tensor:
     """One example: x (T, C), source (S, C), what each query sees (T, S), a bias (H, T, S) -> (T, C)."""
     has, turns = row["biases"].split(), "turned" in row["places"] and row["where"] != "across"
-    query = normed(projected(a.query, x, "query" in has), a.query_norm, row)
-    key = normed(projected(a.key, source, "key" in has), a.key_norm, row)
+    query, key = projected(a.query, x, "query" in has), projected(a.key, source, "key" in has)
+    if row["late"] and turns:
+        query, key = (torch.stack([each_head(turned, one, t) for t, one in enumerate(y)]) for y in (query, key))
+    query, key, turns = normed(query, a.query_norm, row), normed(key, a.key_norm, row), turns and not row["late"]
     value, rows = projected(a.value, source, "value" in has), []
     for t in range(len(x)):
         found = []
@@ -162,7 +170,7 @@ def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
     ("options", "message"),
     [({"soft_cap": 0.0}, r"attention\.soft_cap must be > 0"), ({"window": 0}, r"attention\.window must be ≥ 1")]
     + [({"chunk": 0}, r"attention\.chunk must be ≥ 1")]
-    + [(options, r"attention\.qk_norm") for options in ({"over": "all"}, {"eps": 1e-6}, {"gain": False})],
+    + [(options, r"attention\.qk_norm") for options in ({"over": "all"}, {"eps": 1e-6}, {"qk_norm_after": "rotation"})],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

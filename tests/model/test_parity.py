@@ -11,12 +11,13 @@ from parity.encoders import ENCODERS
 from parity.local_layers import LOCAL_LAYERS
 from parity.mixtures import MIXTURES
 from parity.more_decoders import MORE_DECODERS
+from parity.recurrent import RECURRENT
 
 from ablate.config.compose import Composer
 from ablate.config.groups import groups, read_groups
 from ablate.config.schema import LAYERS
 
-FAMILIES = DECODERS | MORE_DECODERS | LOCAL_LAYERS | ENCODERS | MIXTURES
+FAMILIES = DECODERS | MORE_DECODERS | LOCAL_LAYERS | ENCODERS | MIXTURES | RECURRENT
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_logits_and_gradients_are_the_references(name, composer):
 PAIRS = (("tanh", "none"), ("separate", "shared"), ("head", "all"), ("ln", "rms"), ("renormalised", "plain"))
 OTHER = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
 OTHER |= {"swiglu": "geglu", "clamped": "swiglu", "inputs": "plain"} | dict.fromkeys(
-    ("sigmoid", "load", "learned"), "null"
+    ("sigmoid", "load", "learned", "rotation"), "null"
 )
 
 

@@ -19,6 +19,7 @@ class Mamba2(Recurrent):
 
     Δ = softplus(W_Δ x + b); v, k and q, the paper's x, B and C, pass a short convolution; k and q, with `state`
     features, are shared by all heads, v has `expand` times a head's.  The output is RMSNorm(silu(W_gate x) ⊙ o) W_out.
+    With `convolution_bias` the convolution has a bias, as in the authors' code.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Mamba2(Recurrent):
         bias: bool,
         eps: float,
         kernels: Kernels | None = None,
+        convolution_bias: bool | None = None,
     ):
         super().__init__(shape)
         values = width("expand", expand, shape.head_dim)
@@ -38,7 +40,7 @@ class Mamba2(Recurrent):
         self.sizes = [at_least("attention.state", state, 1), state, features]
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
         self.gate = tag(nn.Linear(shape.dim, features, bias), "in")
-        self.convolution = ShortConvolution(sum(self.sizes), convolution)
+        self.convolution = ShortConvolution(sum(self.sizes), convolution, convolution_bias is True)
         self.decay = Decay(shape.dim, self.heads)
         self.skip = nn.Parameter(torch.ones(self.heads))
         self.norm = RMSNorm(features, eps)

@@ -40,21 +40,22 @@ class GatedOutput(Recurrent):
 
 
 class ShortConvolution(nn.Module):
-    """y_t = silu(Σ_j w_j ⊙ x_{t−j}), j < `size`, per feature: (B, T, C) -> (B, T, C).  Initially y_t = silu(x_t) for
-    every seed; the authors' code draws the weights."""
+    """y_t = silu(Σ_j w_j ⊙ x_{t−j} + b), j < `size`, per feature: (B, T, C) -> (B, T, C).  Initially y_t = silu(x_t)
+    for every seed; the authors' code draws the weights.  Without `bias`, b is 0."""
 
-    def __init__(self, features: int, size: int):
+    def __init__(self, features: int, size: int, bias: bool = False):
         super().__init__()
         self.size = at_least("attention.convolution", size, 1)
         weight = torch.zeros(features, size)
         weight[:, 0] = 1
         self.weight = nn.Parameter(weight)
         self.weight.role = "constant"
+        self.bias = nn.Parameter(torch.zeros(features)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         wide, length = F.pad(x, (0, 0, self.size - 1, 0)), x.shape[-2]
         terms = (self.weight[:, j] * wide[..., self.size - 1 - j :, :][..., :length, :] for j in range(self.size))
-        return F.silu(sum(terms, torch.zeros_like(x)))
+        return F.silu(sum(terms, torch.zeros_like(x) if self.bias is None else self.bias.to(x.dtype)))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of its element-wise products."""

@@ -1,5 +1,6 @@
 """Decoders of `transformers` that need what blocks, heads and positions leave open: biases each, norms without some."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,11 @@ def cohere(weights: Weights) -> Weights:
     return found | {"final_norm.weight": found["final_norm.weight"] / 16}
 
 
+def hunyuan(weights: Weights) -> Weights:
+    """HunYuan."""
+    return llama(BEFORE)({re.sub("(q|k)(?:uery|ey)_layernorm", r"\1_norm", name): w for name, w in weights.items()})
+
+
 def mpt(weights: Weights) -> Weights:
     """MPT."""
     return split(renamed(weights, MPT), "fused", lambda w: w.chunk(3))
@@ -115,6 +121,7 @@ XGLM_BASE = 10000 ** ((DIM // 2) / (DIM // 2 - 1))
 
 MORE_DECODERS = {
     "qwen2": decoder("qwen2", "Qwen2", llama(BEFORE), **GATED_FFN, num_key_value_heads=2, **rope(1e6)),
+    "hunyuan": decoder("hunyuan", "HunYuanDenseV1", hunyuan, **GROUPED),
     "phi": decoder("phi", "Phi", mapped(PHI | HEAD), **PLAIN, **partial_rope(1e4, 0.5)),
     "gptj": decoder("gptj", "GPTJ", gptj, "model.heads=2", **DROPOUT, **TWO_HEADS),
     "falcon": decoder("falcon", "Falcon", falcon),
