@@ -215,7 +215,7 @@ def test_a_new_variant_is_one_class_and_one_yaml_and_nothing_else(tmp_path):
     yaml = "# MaxNorm: x / max|x| · g.\n_target_: ablate.model.norm.MaxNorm\n_partial_: true\nfloor: 1.0e-5\n"
     (tmp_path / "conf" / "norm" / "max.yaml").write_text(yaml)
     environment = {"PYTHONPATH": ""}  # the copy, not the checkout
-    assert "MaxNorm: x / max|x| · g." in run_module("ablate", "--help", cwd=tmp_path, **environment).stdout
+    assert "MaxNorm: x / max|x| · g." in run_module("ablate", "help", "norm", cwd=tmp_path, **environment).stdout
     swept = run_module(
         "ablate", "-m", "norm=ln,max", "ffn=mlp,gelu", *SHAPE, "dry_run=true", cwd=tmp_path, **environment
     )

@@ -22,7 +22,7 @@ WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
 CATALOGUE = """\
 # Catalogue
 
-Every variant: the first line of its YAML in [conf/](../conf), as `ablate --help` prints it, and the papers that it
+Every variant: the first line of its YAML in [conf/](../conf), as `ablate help GROUP` prints it, and the papers that it
 cites from [papers.bib](../conf/papers.bib).
 A variant of your own: [how to](how-to/own-component.md).
 """

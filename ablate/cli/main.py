@@ -10,7 +10,8 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ablate import __version__
@@ -120,32 +121,33 @@ def command(words: list[str]) -> int:
     given, others = parser.parse_known_intermixed_args(words)
     if given.version:
         print(f"ablate {__version__}")
-    elif given.help or given.words == ["help"]:
-        print(help_text((given.config_dir or [None])[0]))
+    elif given.help or given.words[:1] == ["help"]:
+        print(help_text((given.config_dir or [None])[0], [word for word in given.words if word != "help"]))
     else:
-        return conclude("ablate", given.json, lambda: study(given, others))
+        return conclude("ablate", given.json, lambda: study(given, words, others))
     return 0
 
 
-def study(given: Namespace, others: list[str]) -> Outcome:
-    """Print the configuration (--cfg) or a dry run, or train a study.  Raises PlanError."""
+def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
+    """Print the configuration (--cfg) or a dry run, or train a study; `others` are options that there are not.  Raises
+    PlanError."""
     from ablate import api
     from ablate.cli.preview import dry_run
     from ablate.cli.sweep import sweep
     from ablate.config.errors import PlanError, Problem
-    from ablate.config.schema import KEYS
+    from ablate.config.key_checks import TAKEN, bare
     from ablate.config.subcommands import Outcome
-    from ablate.formatting import instead
 
     if others:
-        option = others[0].partition("=")[0]
-        key = option.removeprefix("--").replace("-", "_")
-        known = f"write {key}=VALUE" if key in KEYS else "see ablate --help"
-        raise PlanError([Problem(option, f"no such option; {known}")])
+        option, _, value = others[0].partition("=")
+        [after, *_] = [*words[words.index(others[0]) + 1 :], "-"]
+        value = value or after * (not re.match("-|.*=", after))
+        raise PlanError([Problem(option, f"no such option; {bare(option.strip('-').replace('-', '_'), value)}")])
     if spaced := next((word for word in given.words if word.startswith("=")), None):
         raise PlanError([Problem(spaced, "stands alone; write key=value without spaces around =, as in norm=ln,rms")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
-        raise PlanError([Problem(given.words[0], f"no such command; {instead(given.words[0], COMMANDS)}")])
+        spelt = {name: name for name in COMMANDS} | {name: f"analyse {name}" for name in TAKEN}
+        raise PlanError([Problem(given.words[0], f"no such command; {bare(given.words[0], choices=spelt)}")])
     folder, *more = given.config_dir or [None]
     if more:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
@@ -158,15 +160,17 @@ def study(given: Namespace, others: list[str]) -> Outcome:
     return dry_run(plan) if plan.dry_run else sweep(plan)
 
 
-def help_text(folder: str | None) -> str:
-    """Usage, every group and variant with the first line of its YAML, and the keys."""
+def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
+    """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line."""
     from ablate.config.groups import experiments, first_line, groups
 
-    lines = [USAGE]
-    found = groups(folder)
-    for group in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
-        lines.append(group)
-        lines += [f"  {variant:<12} {first_line(file)}" for variant, file in found[group].items()]
-    if studies := experiments(folder):
-        lines += ["+experiment", *(f"  {name:<12} {first_line(file)}" for name, file in studies.items())]
+    found = groups(folder) | {"+experiment": experiments(folder)}
+    order = sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    if known := [group for group in order if group in asked or group.lstrip("+") in asked]:
+        rows = {group: [f"  {name:<15} {first_line(file)}" for name, file in found[group].items()] for group in known}
+        return "\n".join("\n".join([group, *rows[group]]) for group in known)
+    lines = [USAGE, "groups and their variants (ablate help norm ffn: what each of these is)"]
+    for group in order:
+        wrapped = textwrap.wrap(", ".join(found[group]), 110 - 18, break_on_hyphens=False)
+        lines += [f"  {name:<16}{row}" for name, row in zip([group, *[""] * len(wrapped)], wrapped, strict=False)]
     return "\n".join([*lines, "", KEYS])

@@ -232,7 +232,7 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     below = [*_first(why, "failed"), *_first(damaged, "damaged")]
     running = "running" in everything.by_state()
     if not running and not is_over(rounds):
-        below.append(f"nothing is running; unless a launcher is about to, go on with: {manifest.command}")
+        below.append(f"nothing is running; if no job waits in a launcher's queue, go on with: {manifest.command}")
     below += filter(None, [not_compared(manifest)])
     lines: list[RenderableType] = [Text(printable(line)) for line in above]
     if running:

@@ -13,8 +13,9 @@ from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import named_variants, patterned
 from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
+from ablate.config.groups import other_names
 from ablate.config.overrides import Overrides, parsed
-from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, Config
+from ablate.config.schema import ALSO, COMPONENTS, KEYS, LAYERS, RENAMED, Config
 from ablate.formatting import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -71,13 +72,16 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     key, _, value = text.partition("=")
     group = composer.group_of(text)
     if group and value not in composer.known[group] and not composer.pattern_of(text) and not text.startswith("~"):
-        return Problem(text, f"no such {group}; {instead(value, composer.known[group])}")
+        variants = composer.known[group]
+        return Problem(text, f"no such {group}; {instead(value, variants, other_names(variants))}")
     if group and text.startswith(group) and group not in composer.defaults:
         return Problem(text, f"the reference model has no {group}; write +{text}")
     try:
         composer.compose([*chosen, text])
     except COMPOSING as error:
-        return Problem(text, _explain(composer, key.lstrip("+~"), error, chosen))
+        why, key = _explain(composer, key.lstrip("+~"), error, chosen), key.lstrip("+~")
+        several = isinstance(parsed(text).value(), list) and why.endswith((" number", "one value"))
+        return Problem(text, why + f"; to compare several write {key}={value[1:-1]}" * several)
     return None
 
 
@@ -116,7 +120,7 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
-    top = sorted({*KEYS, *composer.known} - SECTIONS.keys())
+    top = sorted({*KEYS, *composer.known})
     if near := next(filter(None, (_similar_key(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
     return f"no such key; {instead(last, sorted(_keys_of(node)) if isinstance(node, DictConfig) else top)}"
@@ -133,10 +137,11 @@ def _similar_key(config: DictConfig, head: str, last: str, top: list[str]) -> st
     sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
     known = [f"{name}.{key}" for name, node in sections.items() for key in _keys_of(node)]
     same = [key for key in known if key.rpartition(".")[2] == last]
-    if same:
-        return same[0]
-    named = {} if head else {key.rpartition(".")[2]: key for key in reversed(known)} | {key: key for key in top}
-    return named.get(nearest(last, named) or "") or nearest(f"{head}.{last}", known)
+    if same or last in top:
+        return [*same, last][0]
+    if head:
+        return ALSO.get(last.lower()) or nearest(f"{head}.{last}", known)
+    return nearest(last, top, ALSO | {key.rpartition(".")[2]: key for key in reversed(known)})
 
 
 def _keys_of(node: DictConfig) -> list[str]:

@@ -7,19 +7,17 @@ from pathlib import Path
 
 from ablate.config.depth import names_of
 from ablate.config.errors import PlanError, Problem
-from ablate.config.groups import CONF, Groups
+from ablate.config.groups import CONF, Groups, noted
 from ablate.formatting import nearest, visible
 
 FILE = "papers.bib"  # in the same folder as the groups; the user's folder may have another one
-CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)
 
 Entry = dict[str, str]  # BibTeX fields by name; `ENTRYTYPE` is article, misc, …
 
 
 def cited(file: Path) -> list[str]:
     """The keys that a variant's YAML cites, in order."""
-    found = CITE.findall(file.read_text(encoding="utf-8"))
-    return [key.strip() for line in found for key in line.split(",") if key.strip()]
+    return noted(file, "cite")
 
 
 @functools.cache

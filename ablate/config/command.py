@@ -22,7 +22,7 @@ from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain, unread
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, read_groups
 from ablate.config.overrides import parse
-from ablate.config.schema import KEYS, PACE
+from ablate.config.schema import ALSO, KEYS, PACE
 from ablate.formatting import instead, nearest
 
 
@@ -51,10 +51,9 @@ class Command:
 
 
 def read_command(words: Sequence[str], config_dir: str | None) -> Command:
-    """Parse a command line; its mistakes are in `problems`.  Raises PlanError for a wrong folder of the user's."""
-    if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
-        raise PlanError([Problem("--config-dir", f"{config_dir!r} is not a folder")])
-    groups = read_groups(config_dir)
+    """Parse a command line; its mistakes are in `problems`.  Raises PlanError for a folder with wrong variants."""
+    lost = config_dir is not None and not (config_dir and Path(config_dir).is_dir())
+    groups = read_groups(None if lost else config_dir)
     variants = [file for file in groups.own if file.parent.name != "experiment"]  # study files are read separately
     if wrong := list(_folder_problems(groups, variants)):
         raise PlanError(wrong)
@@ -64,7 +63,9 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
     own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in groups.own}
     same = [file for file, folder in own.items() if (folder / file.name).exists()]
     message = "has the name of a variant or a study of ablate's; give it another"
-    problems = [*request.problems, *parsed.problems, *(Problem("--config-dir", f"{file} {message}") for file in same)]
+    problems = [Problem("--config-dir", f"{file} {message}") for file in same]
+    problems += [Problem("--config-dir", f"{config_dir!r} is not a folder")] * lost
+    problems = [*problems, *request.problems, *parsed.problems]
     return Command(tuple(words), groups, request, parsed.fixed, parsed.swept, problems)
 
 
@@ -288,9 +289,8 @@ class Reader:
         if top in REFUSED:
             self._wrong(where + key, REFUSED[top])
         elif top not in self.top:
-            self._wrong(
-                where + key, f"no such key; {instead(top, sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys()))}"
-            )
+            there = sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys())
+            self._wrong(where + key, f"no such key; {instead(top, there, ALSO)}")
         return top in self.top and top not in REFUSED
 
     def _settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:

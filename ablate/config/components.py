@@ -18,6 +18,7 @@ import msgspec
 from ablate.config.errors import BadComponent
 from ablate.config.schema import COMPONENTS, IN_LAYERS, PLACED, Config
 from ablate.config.targets import OWN_PACKAGES, BadTarget, allowed, is_sink, locate, within
+from ablate.formatting import show
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, available to every component
 SHAPE = ("shape", *NUMBERS)
@@ -159,7 +160,9 @@ def argument_problems(
         elif not fits(value, hints.get(key, Any)):
             hint = hints[key]
             kind = hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
-            problems.append((f"{group}.{key}", f"{value!r} is not of type {kind}"))
+            several = ",".join(map(show, value)) if isinstance(value, list) else ""
+            how = f"; to compare several write {group}.{key}={several}" * bool(several)
+            problems.append((f"{group}.{key}", f"{value!r} is not of type {kind}{how}"))
     if group == "norm" and not fits(None, hints.get("layer", Any)):
         message = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
         problems.append((f"{group}.layer", message))

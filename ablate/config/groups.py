@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,14 @@ def first_line(file: Path) -> str:
             if line.startswith("#") and "@package" not in line:
                 return line.lstrip("# ").rstrip()
     return ""
+
+
+def noted(file: Path, word: str) -> list[str]:
+    """The words of a YAML's comment `# word: one, two`, in order."""
+    lines = re.findall(rf"^# {word}:(.*)$", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return [each.strip() for line in lines for each in line.split(",") if each.strip()]
+
+
+def other_names(variants: Mapping[str, Path]) -> dict[str, str]:
+    """The names that papers and libraries give to variants, `# also: LayerNorm`, and the variant of each."""
+    return {other: name for name, file in variants.items() for other in noted(file, "also")}

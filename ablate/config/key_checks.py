@@ -5,12 +5,14 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.schema import (
+    ALSO,
     BY_STEPS,
     KEYS,
     LARGEST,
@@ -22,8 +24,9 @@ from ablate.config.schema import (
     TUNING_SEEDS,
     Config,
 )
-from ablate.formatting import is_number, nearest, show
+from ablate.formatting import instead, is_number, nearest, show
 
+SWITCHES = [field.name for field in dataclasses.fields(Config) if field.type == "bool"]
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
 TAKEN = ("export", "verify", "gallery")  # commands of `ablate analyse`, so no names of studies
@@ -87,6 +90,15 @@ def idle_problems(given: Set[str], config: Config) -> list[Problem]:
     if "tune.seeds" in given and config.tune.key is None:
         found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
     return found
+
+
+def bare(word: str, value: str = "", choices: Mapping[str, str] = MappingProxyType({})) -> str:
+    """What to write instead of a word that is no KEY=VALUE: the key that is meant with its value, or a choice."""
+    near = nearest(word, {*KEYS} - SECTIONS.keys(), ALSO | dict(choices))
+    if near is None or near in choices.values():
+        return instead(word, choices.values(), choices) if choices else "see ablate --help"
+    given = value if near == word else ""  # a key of another name may have another unit
+    return f"write {near}={given or ('true' if near in SWITCHES else 'VALUE')}"
 
 
 def _is_seed_list(seeds: Any) -> bool:

@@ -16,7 +16,7 @@ from ablate.config.depth import is_pattern, pattern_problem
 from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups
-from ablate.config.key_checks import misshapen
+from ablate.config.key_checks import bare, misshapen
 from ablate.config.schema import PLACED, SECTIONS, VARIED, WHOLE, Config
 
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
@@ -98,7 +98,7 @@ def _duplicate_message(key: str, first: str, second: str) -> str:
 def _unreadable(text: str, error: Exception) -> str:
     if "=" not in text:
         tail = "; quote what holds spaces or brackets, as in 'seeds=[3,7]'" * (text.rstrip()[-1:] in ("]", "}", ")"))
-        return f"must be key=value{tail or '; see ablate --help'}"
+        return f"must be key=value{tail or f'; {bare(text)}'}"
     if text.rstrip().endswith(","):
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     if re.search(r"[=,]\s*,", text):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import Record
+from ablate.formatting import instead
 
 SCHEMA = 2  # raised when a name is removed or changes its meaning, not when names are added
 
@@ -27,7 +28,18 @@ class PlainParser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", help="print the result as JSON: see docs/json.md")
 
     def error(self, message: str) -> NoReturn:
-        """Exit with one line, without the usage."""
+        """Exit with one line, without the usage, that says what to write instead."""
+        what, _, rest = message.removeprefix("argument ").partition(": ")
+        word, options = rest.split(" ")[0], [name for each in self._actions for name in each.option_strings]
+        if what == "unrecognized arguments":
+            why = f"no such option; {instead(word, options)}" if word[:1] == "-" else "is one word too many"
+            message = f"{word}: {why}"
+        elif what == "the following arguments are required":
+            needed = [str(each.metavar) for each in self._actions if each.required]
+            message = f"{rest} is missing; write {self.prog} {' '.join(needed)}"
+        elif rest == "expected one argument":
+            name = what.rpartition("/")[2]
+            message = f"{name} takes a value; write {name} {self._option_string_actions[name].metavar or 'VALUE'}"
         self.exit(2, f"{self.prog}: {message}\n")
 
 

@@ -101,7 +101,7 @@ class Task:
         known = METRICS | self.own_metrics
         if unknown := sorted(self.metrics.keys() - known.keys()):
             how = f"write own_metrics = {{{unknown[0]!r}: Metric(...)}}, with ablate.data.metrics.Metric"
-            raise ValueError(f"data: nothing computes the metric {unknown[0]} of {type(self).__name__}; {how}")
+            raise ValueError(f"nothing computes the metric {unknown[0]} of {type(self).__name__}; {how}")
         return {name: known[name] for name in dict.fromkeys(("loss", *self.metrics))}
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:

@@ -7,6 +7,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
 MINUS = "−"
@@ -289,15 +290,17 @@ def visible(text: str) -> str:
 MOST = 12  # the most names that are listed
 
 
-def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """The most similar choice, or None if none is similar."""
-    return next(iter(difflib.get_close_matches(name, list(choices), 1)), None)
+def nearest(name: str, choices: Iterable[str], also: Mapping[str, str] = MappingProxyType({})) -> str | None:
+    """The choice that is most similar, in upper or lower case, or None if none is similar; `also` has other names of
+    choices."""
+    known = {other.lower(): choice for other, choice in also.items()} | {each.lower(): each for each in choices}
+    return next((known[near] for near in difflib.get_close_matches(name.lower(), known, 1)), None)
 
 
-def instead(name: str, choices: Iterable[str]) -> str:
+def instead(name: str, choices: Iterable[str], also: Mapping[str, str] = MappingProxyType({})) -> str:
     """What to write instead of an unknown name, as the end of a line: the most similar choice, else the choices."""
     there = list(dict.fromkeys(choices))
-    if near := nearest(name, there):
+    if near := nearest(name, there, also):
         return f"did you mean {near}?"
     return f"there are {', '.join(there[:MOST])}" + ", …" * (len(there) > MOST) if there else "there is none"
 

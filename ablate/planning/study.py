@@ -77,8 +77,9 @@ def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
     """Notes on warm-ups that never end, cells with another task, and optimisers compared at one learning rate."""
     notes, configs = [], [row.config for row in cells.rows]
     if late := sorted({(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}):
-        why = "trained all the same, with a learning rate that never stops rising"
-        notes.append(f"optim.warmup={late[0][0]} lasts for all of train.steps={late[0][1]}: {why}")
+        (warmup, steps), *_ = late
+        why = f"the learning rate never stops rising; for a tenth of the steps write optim.warmup={max(1, steps // 10)}"
+        notes.append(f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}")
     others = [row.label for row, at in zip(cells.rows, cells.at, strict=True) if row.task != cells.rows[at].task]
     why = "scored on another task than the reference, so that no effect between them will be shown"
     notes += [f"{first_of(others, NAMED)}: {why}"] * bool(others)

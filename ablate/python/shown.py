@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -145,8 +147,10 @@ class Bar:
     """A reporter for notebooks and terminals: a progress bar on standard error, and remarks as warnings."""
 
     def remark(self, text: str) -> None:
-        """Issue a warning."""
-        warnings.warn(text, stacklevel=2)
+        """Issue a warning about the line that called ablate."""
+        frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_stack(sys._getframe()))
+        own = itertools.takewhile(lambda name: name.partition(".")[0] == "ablate", frames)
+        warnings.warn(text, stacklevel=1 + len(list(own)))
 
     def training(self, plan: runs.Plan) -> AbstractContextManager[None]:
         """Show the progress bar if standard error is visible."""

@@ -90,7 +90,7 @@ def test_damage_failures_and_an_unknown_pace_are_named(tmp_path: Path, capsys: p
     lines = said(tmp_path / "a", capsys)
     assert lines[1] == "12 runs: 0 done, 12 queued, time left unknown"
     command = "ablate -m norm=ln,rms ffn=mlp,swiglu"
-    assert lines[2] == f"nothing is running; unless a launcher is about to, go on with: {command}"
+    assert lines[2] == f"nothing is running; if no job waits in a launcher's queue, go on with: {command}"
     fabricate(tmp_path / "b", GRID, status=lambda *_: "failed")
     lines = said(tmp_path / "b", capsys)
     assert sum(line.startswith("failed: ") for line in lines) == 4 and "and 8 more failed" in lines
@@ -228,7 +228,7 @@ def test_watching_on_a_terminal_and_control_c(tmp_path: Path, monkeypatch: pytes
     [
         (["norm-fnn"], "no study norm-fnn in results: did you mean norm-ffn-3fa94c?"),
         (["zzz"], "no study zzz in results: there are norm-ffn-3fa94c"),
-        (["--wacth"], "unrecognized arguments: --wacth"),
+        (["--wacth"], "--wacth: no such option; did you mean --watch?"),
         (["norm-ffn-3fa94c", "--all"], "--all shows every study; leave out norm-ffn-3fa94c"),
         (["--results-dir", "nowhere"], "no results folder at nowhere"),
         (["--results-dir", "."], "no study in ."),

@@ -7,6 +7,7 @@ import pytest
 from conftest import latest
 
 from ablate.cli.main import command
+from ablate.config.groups import groups, noted
 from ablate.data import stdlib
 
 HUGE = "734543839430499934233706"
@@ -31,7 +32,28 @@ def typed(tmp_path, monkeypatch, capsys):
 
 REFUSED = [
     (["--config-dir=nowhere"], "--config-dir: "),
-    (["norm=ln", "--results-dir=here"], "--results-dir: no such option; write results_dir=VALUE"),
+    # What papers and other libraries call a variant or a key.
+    (["norm=layernorm"], "norm=layernorm: no such norm; did you mean ln?"),
+    (["norm=nn.RMSNorm"], "norm=nn.RMSNorm: no such norm; did you mean rms?"),
+    (["ffn=SwiGLU"], "ffn=SwiGLU: no such ffn; did you mean swiglu?"),
+    (["position=Rotary"], "position=Rotary: no such position; did you mean rope?"),
+    (["optim=Adam"], "optim=Adam: no such optim; did you mean adamw?"),
+    (["activation=relu,gelu"], "activation: no such key; did you mean ffn?"),
+    (["model.activation=gelu"], "model.activation=gelu: no such key; did you mean ffn?"),
+    (["normalization=rms"], "normalization=rms: no such key; did you mean norm?"),
+    (["pos_encoding=rope"], "pos_encoding=rope: no such key; did you mean position?"),
+    (["lr=1e-3"], "lr=1e-3: no such key; did you mean optim.lr?"),
+    (["batch_size=8"], "batch_size=8: no such key; did you mean train.batch_size?"),
+    (["epochs=3"], "epochs=3: no such key; did you mean train.steps?"),
+    (["model.d_model=64"], "model.d_model=64: no such key; did you mean model.dim?"),
+    (["wandb.project=mine"], "wandb.project=mine: no such key; did you mean track.project?"),
+    (["trian=3"], "trian=3: no such key; did you mean train?"),
+    (["optim.lr=[1e-3,1e-4]"], "optim.lr=[1e-3,1e-4]: '[0.001, 0.0001]' is not a number; to compare several write opt"),
+    (["norm.eps=[0.1,0.2]"], "norm.eps: [0.1, 0.2] is not of type float; to compare several write norm.eps=0.1,0.2"),
+    (["norm=ln", "--seeds", "5"], "--seeds: no such option; write seeds=5"),
+    (["norm=ln", "--batch-size", "8"], "--batch-size: no such option; write train.batch_size=VALUE"),
+    (["norm=ln", "dry_run"], "dry_run: must be key=value; write dry_run=true"),
+    (["norm=ln", "--results-dir=here"], "--results-dir: no such option; write results_dir=here"),
     (["norm=ln", "--frob"], "--frob: no such option; see ablate --help"),
     (["hydra/launcher=[1,2]"], "hydra/launcher=[1,2]: no such launcher; there are basic, joblib"),
     (["-m", "norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration; leave out -m"),
@@ -60,6 +82,17 @@ def test_a_mistake_is_one_line(typed, words, said):
     code, lines = typed(*words)
     assert code == 2 and len(lines) == 1 and lines[0].startswith(f"ablate: {said}"), lines
     assert len(lines[0]) < 300
+
+
+def test_a_wrong_folder_hides_no_other_mistake(typed):
+    code, lines = typed("--config-dir=nowhere", "norm=rmss", "seeds=3,7")
+    assert code == 2 and [line.split(": ")[1] for line in lines] == ["--config-dir", "seeds=3,7", "norm=rmss"]
+
+
+def test_another_name_is_that_of_one_variant():
+    for group, variants in groups().items():
+        others = [other.lower() for file in variants.values() for other in noted(file, "also")]
+        assert len({*others, *variants}) == len(others) + len(variants), f"conf/{group}: a name stands for two"
 
 
 def test_the_largest_that_there_can_be_are_planned(typed, untried):
