@@ -110,14 +110,14 @@ def on_cuda(plan: Plan) -> bool:
 
 
 def device_problem(plan: Plan) -> Problem | None:
-    """Why this machine cannot train a plan, if so; a tier for GPUs can be planned anywhere."""
-    if not lacks_device(plan):
+    """Why this machine cannot train a plan, if so; a dry run plans for any machine."""
+    if plan.dry_run or not lacks_device(plan):
         return None
     if on_cuda(plan):
-        message = "cuda is not available here; write train.device=cpu, or hydra/launcher=… for jobs where it is"
+        message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu, or hydra/launcher=… for jobs where it is"
         return Problem("train.device", message)
     message = "there is no GPU here; run it where one is, plan it with dry_run=true, or write train.device=cpu"
-    return None if plan.dry_run else Problem(f"tier={GPU_TIER}", message)
+    return Problem(f"tier={GPU_TIER}", message)
 
 
 def plan_runs(study: CheckedStudy) -> Plan:

@@ -95,6 +95,7 @@ def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None]
     words = [*small, "norm=ln", "train.device=cuda"]
     with pytest.raises(PlanError, match=r"train\.device: cuda is not available here"):
         api.plan(words)
+    assert memory.UNASKED in api.plan([*words, "dry_run=true"]).notes
     planned = api.plan([*words, "hydra/launcher=basic"])
     assert memory.UNASKED in planned.notes
     assert planned.manifest.cells[0].config.train.precision == "bf16"
