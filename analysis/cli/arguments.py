@@ -41,7 +41,7 @@ def add_imported(parser: Parser) -> None:
     """Add the arguments that select imported runs."""
     runs = parser.add_argument_group("runs of other programs")
     runs.add_argument(
-        "--runs", metavar="FILE", type=Path, help="a CSV: cell or factors, seed, metrics [, status, step]"
+        "--runs", metavar="PATH", type=Path, help="a CSV (cell or factors, seed, metrics), or a folder of logs"
     )
     runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B, or a folder of offline runs")
     runs.add_argument(
@@ -57,6 +57,10 @@ def add_imported(parser: Parser) -> None:
     runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, default=(), help=reference)
     runs.add_argument("--within", metavar="C", **words, help="factors to give effects at each level of")
     runs.add_argument("--group", default="", help="of W&B, the runs of this group alone")
+    names = "seed and factors in the runs' names: '{norm}-s{seed}', with * for any text"
+    runs.add_argument("--names", metavar="PATTERN", default="", help=names)
+    runs.add_argument("--seed-from", metavar="KEY", default="", help="the column or setting that is the seed")
+    runs.add_argument("--step-from", metavar="COLUMN", default="", help="what counts the training steps")
     runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing")
 
 
@@ -75,9 +79,9 @@ def study_of(given: argparse.Namespace) -> Study:
         problem = "is for runs of other programs and needs --runs or --wandb; name a study of ablate without --study"
         raise Refused(f"--study {given.study_file} {problem}: ablate analyse NAME")
     if given.runs:
-        from analysis.sources.csv_file import read_csv
+        from analysis.sources.files import read_runs
 
-        return read_csv(given.runs, request)
+        return read_runs(given.runs, request)
     if given.wandb:
         from analysis.sources.wandb_api import read_wandb
 

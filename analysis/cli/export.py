@@ -16,7 +16,7 @@ from ablate.formatting import show
 from ablate.results.atomic import write_atomic
 from analysis.cli import arguments as arguments_
 from analysis.escape import written
-from analysis.writing.tables import runs_table
+from analysis.writing.tables import damage, runs_table
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,6 +42,6 @@ def _export(given: argparse.Namespace) -> Outcome:
         curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
         write_atomic(folder / "curves.parquet", curves.to_parquet(index=False))
         print(f"{folder / 'curves.parquet'}  {formatting.counted(len(study.curves), 'logged step')}")
-    print("\n".join(f"damaged: {note}" for note in study.notes), end="\n" * bool(study.notes))
+    print("\n".join(damage(study)), end="\n" * bool(study.notes))
     files = [folder / "runs.csv", *[folder / "curves.parquet"] * (not study.curves.empty)]
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

@@ -1,7 +1,9 @@
-"""Classification of the columns of a table of runs: factors, metrics with their direction, or neither."""
+"""What the columns of logged runs mean: the only place that decides what is seed, step, factor and metric."""
 
+import contextlib
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -14,17 +16,31 @@ from analysis.sources.request import Request
 
 SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status")  # identify a run or its end: never factors, even on request
-STEPS = {"step", "steps", "global_step", "trainer/global_step", "iteration", "epoch", "tokens"}
 KEYS = ("cell", *RUNS, "batches", *SHAPE, "label", "path", "error")
+AXES = ("step", "tokens", "seconds")
+SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value", "train_seed", "global_seed", "data_seed")
+# Counts of training steps, as programs call them, in order of preference; W&B's own _step counts calls of its log.
+STEPS = (
+    {"step", "steps", "global_step", "trainer/global_step", "train/global_step"}
+    | {"iter", "iters", "iteration", "iterations", "iter_num", "update", "updates", "num_updates"},
+    {"_step"},
+    {"epoch", "epochs", "train/epoch", "trainer/epoch"},
+)
 # Columns that vary within a run, or that ablate's own tables have besides factors: factors only on request.
-NEITHER = {*STEPS, "seconds", "match", "chosen", "chosen_value", "match_difference", "overfits"}
+NEITHER = set().union(*STEPS) | {"tokens", "seconds", "match", "chosen", "chosen_value", "match_difference", "overfits"}
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 MOST = 50  # inferred factors; more must be a mistake
 SHOWN = 20  # columns that a message lists
 NAMED = 6  # runs that a message lists
 WHOLE = re.compile(r"[+-]?\d{1,15}")
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+SEED = re.compile(r"([+-]?\d{1,19})(\.0*)?")
+DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+TIDY = (
+    "write a row per run (or per run and step) with the columns seed, cell or one per factor, and a metric such as "
+    "test/loss, e.g. by pandas: runs.to_csv('runs.csv', index=False); of runs on W&B write --wandb ENTITY/PROJECT"
+)
+NUMBER = "a number; write a decimal point and no other sign"
 
 
 def some(names: Iterable[str]) -> str:
@@ -46,12 +62,7 @@ def direction(metric: str) -> bool | None:
 
 def is_neither(name: str) -> bool:
     """Whether a column's name, without case and surrounding marks, rules out a factor: `_Step`, `overfits`."""
-    return name not in KEYS and plain(name) in NEITHER
-
-
-def plain(name: str) -> str:
-    """A column's name without case and surrounding marks: `_Step` as `step`."""
-    return name.casefold().strip("_ ")
+    return name not in KEYS and name.casefold().strip("_ ") in NEITHER
 
 
 def levels(texts: Iterable[str]) -> list[Any]:
@@ -62,7 +73,7 @@ def levels(texts: Iterable[str]) -> list[Any]:
     read: Any = str
     if all(WHOLE.fullmatch(text) for text in given):
         read = int
-    elif all(NUMBER.fullmatch(text) for text in given):
+    elif all(DECIMAL.fullmatch(text) for text in given):
         read = float if len(set(map(Decimal, given))) == len({show(float(text)) for text in given}) else str
     elif {text.lower() for text in given} <= {"true", "false"}:
         read = {text: text.lower() == "true" for text in given}.__getitem__
@@ -70,9 +81,117 @@ def levels(texts: Iterable[str]) -> list[Any]:
     return [known[text] for text in column]
 
 
-def choose_metrics(names: list[str], request: Request) -> list[str]:
+def number(text: str) -> float:
+    """A text as a number; infinite if not finite or beyond 1e100, where squares overflow; NaN for an empty text."""
+    value = float(text or "nan")
+    return value if not text or abs(value) < 1e100 else math.inf
+
+
+def finite(text: str) -> float:
+    """A text as a finite number.  Raises ValueError."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(text)
+    return value
+
+
+def whole(text: str) -> int:
+    """A text as an integer of 64 bits.  Raises ValueError."""
+    found = SEED.fullmatch(text)
+    if found is None or abs(int(found[1])) >= 2**63:
+        raise ValueError(text)
+    return int(found[1])
+
+
+def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) -> pandas.Series:
+    """A column with every text converted by `read`.  Raises Refused at the first text that it rejects."""
+    if pandas.api.types.is_numeric_dtype(column):
+        return column
+    found = []
+    for where, text in column.items():
+        try:
+            found.append(read(text))
+        except (ValueError, KeyError):
+            raise Refused(f"{where}: {column.name} is “{text[:20]}”, which is not {wanted}") from None
+    return pandas.Series(found, column.index)
+
+
+def read_names(pattern: str, names: list[str]) -> pandas.DataFrame:
+    """The fields of a pattern such as `{norm}-s{seed}` in each run's name, as texts, "" where it does not fit; a *
+    stands for any text.  Raises Refused if it fits no name."""
+    parts = re.split(r"(\{[^{}]+\}|\*)", pattern)
+    fields = [part[1:-1] for part in parts[1::2] if part != "*"]
+    kinds = {"*": ".*", "{seed}": r"(\d+)"}
+    texts = [kinds.get(part, "([^/]+)") if i % 2 else re.escape(part) for i, part in enumerate(parts)]
+    found = [re.fullmatch("".join(texts), name) for name in names]
+    if not fields or not any(found):
+        why = f"fits none of the runs' names, such as {few(names[:2])}" if fields else "has no {field}"
+        raise Refused(f"--names {pattern}: it {why}; write as in {example(names)}")
+    return pandas.DataFrame([fit.groups() if fit else [""] * len(fields) for fit in found], columns=fields)
+
+
+def example(names: list[str]) -> str:
+    """The option that reads seeds from such names: their last number, if several names have the same one."""
+    fits = [re.fullmatch(r"(.+?)([-_./ ]*(?:seed|s|run)?[-_=./ ]?)(\d+)(\D*)", name) for name in names]
+    known = [fit for fit in fits if fit]
+    if len({fit[1] for fit in known}) > 1 and len({fit[3] for fit in known}) < len(names):
+        return f"--names '{{variant}}{known[0][2]}{{seed}}{known[0][4]}'"
+    return "--names '{variant}-s{seed}', for names such as rms-s0"
+
+
+def seeds_of(runs: pandas.DataFrame, names: list[str], request: Request, tidy: bool) -> list[int | None]:
+    """The seed of each run: of --seed-from, else of the first of `SEEDS` that varies; None where a run has none.
+    Raises Refused if no run has one."""
+    if (key := request.seed_from) and key not in runs:
+        raise Refused(f"--seed-from {key}: no run has it; there are {some(runs)}")
+    keys = [key] if key else [name for name in SEEDS if name in runs]
+    if not key and "seed" in keys and (tidy or "{seed}" in request.names):
+        keys = ["seed"]
+    if tidy and keys:
+        return read_column(runs[keys[0]], whole, "a whole number of 64 bits").tolist()
+    keys.sort(key=lambda name: runs[name].nunique() < 2)
+    found = [next((whole(text) for text in row if _is_whole(text)), None) for row in runs[keys].itertuples(index=False)]
+    if all(seed is None for seed in found):
+        if tidy:
+            raise Refused(f"there is no column seed, but {some(runs)}; {TIDY}; or name it: --seed-from COLUMN")
+        raise Refused(
+            f"no run has a seed in its configuration ({', '.join(SEEDS[:3])}, …); if their names have one, write "
+            f"{example(names)}, or name its key: --seed-from KEY"
+        )
+    return found
+
+
+def _is_whole(text: str) -> bool:
+    return (found := SEED.fullmatch(text)) is not None and abs(int(found[1])) < 2**63
+
+
+def step_columns(rows: pandas.DataFrame) -> list[str]:
+    """The columns that could count training steps, by their names, equal ones once."""
+    named = {name: name if name == "_step" else name.casefold().strip("_ ") for name in rows}
+    for group in STEPS:
+        found = [name for name, plain in named.items() if plain in group]
+        found = ["step"] if "step" in found else found
+        if found:
+            return [
+                name for i, name in enumerate(found) if not any(rows[name].equals(rows[each]) for each in found[:i])
+            ]
+    return []
+
+
+def step_of(rows: pandas.DataFrame, request: Request) -> str:
+    """The column that counts training steps, "" if there is none.  Raises Refused if several could."""
+    if (name := request.step_from) and name not in rows:
+        raise Refused(f"--step-from {name}: there is no such column; there are {some(rows)}")
+    found = [name] if name else step_columns(rows)
+    if len(found) > 1:
+        raise Refused(f"each of {' and '.join(found)} could count the steps; name one: --step-from {found[0]}")
+    return next(iter(found), "")
+
+
+def choose_metrics(rows: pandas.DataFrame, request: Request) -> tuple[list[str], list[str]]:
     """The metric columns, the endpoint first: those of --metric, else the test loss, else the test split's first.
-    Columns that claims name are metrics, too.  Raises Refused if there is none."""
+    Columns that claims name are metrics, too.  Also the columns that are metrics by name and hold texts alone.  Raises
+    Refused if there is no metric."""
+    names = list(rows)
     for name in request.metrics:
         if name not in names:
             there = some(column for column in names if column not in KEYS)
@@ -81,16 +200,24 @@ def choose_metrics(names: list[str], request: Request) -> list[str]:
         if name in KEYS and name in names:
             what = "identifies a run, its status or its size, and is no metric"
             raise Refused(f"--metric {name}: {name} {what}")
-    by_name = (name for name in names if name not in KEYS and not is_neither(name))
-    found = [name for name in by_name if "/" in name or direction(name) is not None]
+    by_name = [name for name in names if name not in KEYS and not is_neither(name)]
+    named = [name for name in by_name if "/" in name or direction(name) is not None]
+    found = [name for name in named if _has_number(rows[name])] or named
+    found.sort(key=lambda name: direction(name) is None)  # eval/loss before eval/runtime
     order = [*request.metrics, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
     order += [name for name in request.described.metrics if name in names]
     if not order:
         raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(names)}")
-    return list(dict.fromkeys(order))
+    return list(dict.fromkeys(order)), [name for name in named if name not in order]
 
 
-def choose_factors(runs: pandas.DataFrame, metrics: list[str], request: Request) -> tuple[list[str], list[str]]:
+def _has_number(column: pandas.Series) -> bool:
+    return pandas.api.types.is_numeric_dtype(column) or bool(column.str.fullmatch(DECIMAL).any())
+
+
+def choose_factors(
+    runs: pandas.DataFrame, metrics: list[str], request: Request, step: str = ""
+) -> tuple[list[str], list[str]]:
     """The factors: those of the command line, else of the study file, else inferred; and a note on columns left out.
     Raises Refused if a named column cannot be a factor, or if no column is one."""
     names, described = list(runs), request.described
@@ -98,43 +225,75 @@ def choose_factors(runs: pandas.DataFrame, metrics: list[str], request: Request)
     if lost := [name for name in described.factors if name not in names]:
         raise Refused(f"{described.file}: factors.{lost[0]}: there is no such column: {instead(lost[0], there)}")
     wanted = list(request.factors or described.factors)
+    most = _most_cells(runs, step)
     for name in wanted:
         what = (
             "there is no such column"
             if name not in names
             else f"{name} identifies a run or its status"
-            if name in RUNS
+            if name in (*RUNS, step)
             else f"{name} is a metric, by its name or --metric"
             if name in metrics
+            else f"{name} has a level per run, so that no variant has two seeds"
+            if not step and most < runs[name].nunique() == len(runs)
             else ""
         )
         if what:
             raise Refused(f"--factors {name}: {what}; there are {some(there)}")
-    found, left = (wanted, []) if wanted else _found_factors(runs, metrics)
+    found, left = (wanted, []) if wanted else _found_factors(runs, metrics, step, most)
     if not found:
         raise Refused(f"no column is a factor; name those that are with --factors; there are {some(names)}")
     return found, [f"columns that are neither factor nor metric, left out: {some(left)}"] * bool(left)
 
 
-def _found_factors(table: pandas.DataFrame, metrics: list[str]) -> tuple[list[str], list[str]]:
+def _most_cells(table: pandas.DataFrame, step: str) -> int:
+    """The largest number of rows with the same seed and step, which no factor's number of levels exceeds."""
+    most = int(table.groupby(["seed", *filter(None, [step])]).size().max())
+    return most if most > 1 else len(table) // 2  # every run has a different seed
+
+
+def _found_factors(table: pandas.DataFrame, metrics: list[str], step: str, most: int) -> tuple[list[str], list[str]]:
     """The columns that are factors, and those that vary but are neither factor nor metric.
 
-    A factor has at least two values, and no more values than there are cells (the largest number of rows with the same
-    seed and step).  Of columns that always change together the first counts.  Raises Refused.
+    A factor has at least two values, and no more than there are cells.  Of columns that always change together the
+    first counts.  Raises Refused.
     """
-    names = list(table.columns)
-    most = int(table.groupby([name for name in ("seed", "step") if name in names]).size().max())
-    most = most if most > 1 else len(table) // 2  # every run has a different seed
     found: dict[tuple[int, ...], str] = {}
     left = []
-    for name in (name for name in names if name not in (*KEYS, *metrics)):
+    for name in (name for name in table if name not in (*KEYS, *metrics, step)):
         codes = tuple(pandas.factorize(pandas.Series(levels(table[name]), dtype=object), use_na_sentinel=False)[0])
         count = len(set(codes))
         in_cells = "cell" not in table or len({*zip(table["cell"], codes, strict=True)}) == table["cell"].nunique()
-        if 2 <= count <= most and in_cells:  # a named cell has one level
+        scheduled = bool(step) and table.groupby(step)[name].nunique().max() < 2  # such as a learning rate
+        if 2 <= count <= most and in_cells and not scheduled:  # a named cell has one level
             found.setdefault(codes, name)
         if count > 1 and name not in found.values():
             left.append(name or "(unnamed)")
     if len(found) > MOST:
         raise Refused(f"{len(found)} columns could be factors: {some(found.values())}; name those that are: --factors")
-    return list(found.values()) or ["cell"] * ("cell" in names), left
+    return list(found.values()) or ["cell"] * ("cell" in table), left
+
+
+def steps_and_factors(
+    table: pandas.DataFrame, metrics: list[str], request: Request
+) -> tuple[str, list[str], list[str]]:
+    """The step, the factors, and a note on columns left out, of a table with a row per run, or per run and step.  A
+    column not called `step` counts steps if rows repeat without it, and do not with it."""
+    wanted = (*request.factors, *request.described.factors)
+
+    def chosen(step: str) -> tuple[list[str], list[str]]:
+        kept = [name for name in table if name in wanted or name == step or not is_neither(name)]
+        return choose_factors(table[kept], metrics, request, step)
+
+    if "step" in table or request.step_from:
+        step = step_of(table, request)
+        return step, *chosen(step)
+    for step in step_columns(table)[:1]:
+        with contextlib.suppress(Refused):  # then the columns have another meaning
+            factors, left = chosen(step)
+            keys = [*factors, "seed"]
+            if table.duplicated(keys).any() and not table.duplicated([*keys, step]).any():
+                break
+    else:
+        return "", *chosen("")
+    return step_of(table, request), factors, left

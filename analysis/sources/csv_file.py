@@ -6,46 +6,40 @@ diverged, failed, missing), `batches` (equal for runs with equal batches), `para
 """
 
 import csv
-import datetime
-import math
-import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.results.study import Study
 from analysis.escape import unquoted, visible
-from analysis.sources.columns import SHAPE, is_neither, some
-from analysis.sources.logged import NUMBER, STATUSES, Logged, Origin, command, number, read_column, study_of
-from analysis.sources.request import Request
+from analysis.sources.columns import KEYS, NUMBER, SHAPE, TIDY, direction, number, read_column, some
+from analysis.sources.logged import STATUSES, Logged
 
-TIDY = (
-    "write a row per run (or per run and step) with the columns seed, cell or one per factor, and a metric such as "
-    "test/loss, e.g. by pandas: runs.to_csv('runs.csv', index=False); of runs on W&B write --wandb ENTITY/PROJECT"
-)
-SEED = re.compile(r"([+-]?\d{1,19})(\.0*)?")
 TEXTS = ("batches", "path", "error")
+NAMES = ("name", "Name", "run", "run_name", "run_id")  # columns that name a run
 STATUS_OF = {"": "done", **dict(zip(STATUSES, STATUSES, strict=True))}
 
 
-def read_csv(file: Path, request: Request) -> Study:
-    """The study of a CSV file.  Raises `Refused`, with one line that says how to fix it."""
-    try:
-        study, typed = request.described.study or file.stem, command("--runs", str(file), request)
-        changed = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC)
-        origin = Origin(study, file.name, changed.isoformat(timespec="seconds"), typed)
-        return study_of(_logged(_texts(file), request), request, origin)
-    except OSError as error:
-        raise Refused(f"{file}: it cannot be read ({error.strerror})") from None
-    except Refused as error:
-        raise Refused(f"{file}: {error}") from None
+def read_csv(file: Path) -> Logged:
+    """The rows of a CSV as both runs and steps, with status and sizes as numbers.  Raises `Refused`."""
+    table = texts(file)
+    empty = [name for name in table if (table[name] == "").all()]
+    unused = [name for name in empty if name not in KEYS and direction(name) is not None]
+    notes = [f"columns without a value, left out: {some(unused)}"] * bool(unused)
+    table = table.drop(columns=empty)
+    if "status" in table:
+        wanted = f"one of {', '.join(STATUSES)}"
+        table["status"] = read_column(table["status"], STATUS_OF.__getitem__, wanted)
+    for name in (name for name in SHAPE if name in table):
+        table[name] = read_column(table[name], number, NUMBER)
+    for name in (name for name in TEXTS if name in table):
+        table[name] = table[name].where(table[name] != "", None)
+    names: list[str] = next((table[name].tolist() for name in NAMES if name in table), [])
+    return Logged(table, table.set_axis(range(len(table))), names, notes, tidy=True)
 
 
-def _texts(file: Path) -> pandas.DataFrame:
-    """The table as texts, indexed by line."""
+def texts(file: Path) -> pandas.DataFrame:
+    """The table of a CSV as texts, indexed by line.  Raises `Refused`."""
     try:
         table = pandas.read_csv(
             file,
@@ -67,38 +61,8 @@ def _texts(file: Path) -> pandas.DataFrame:
     if twice := [name for name in names if names.count(name) > 1]:
         raise Refused(f"two columns are called {twice[0] or '(unnamed)'}")
     table = table.iloc[1:].set_axis(names, axis=1)
-    if "seed" not in names:
-        raise Refused(f"there is no column seed, but {some(names)}; {TIDY}")
     table.index = pandas.Index([f"line {row + 1}" for row in table.index])
     table = table[(table != "").any(axis=1)]
     if table.empty:
         raise Refused(f"there are no rows below the names of the columns; {TIDY}")
     return table
-
-
-def _logged(table: pandas.DataFrame, request: Request) -> Logged:
-    """The rows as both runs and steps, with seeds, steps and sizes as numbers.  Raises Refused."""
-    if "step" in table and (table["step"] == "").all():
-        table = table.drop(columns="step")
-    kinds: dict[str, tuple[Callable[[str], Any], str]] = {"seed": (_seed, "a whole number of 64 bits")}
-    kinds |= {"step": (_finite, "a number")}
-    kinds |= dict.fromkeys(SHAPE, (number, NUMBER))
-    kinds |= {"status": (STATUS_OF.__getitem__, f"one of {', '.join(STATUSES)}")}
-    table = table.assign(**{name: read_column(table[name], *kinds[name]) for name in kinds if name in table})
-    table = table.assign(**{name: table[name].where(table[name] != "", None) for name in TEXTS if name in table})
-    wanted = (*request.factors, *request.described.factors)
-    runs = table[[name for name in table if name in wanted or not is_neither(name)]]
-    return Logged(runs, table.set_axis(range(len(table))))
-
-
-def _seed(text: str) -> int:
-    found = SEED.fullmatch(text)
-    if found is None or abs(int(found[1])) >= 2**63:
-        raise ValueError(text)
-    return int(found[1])
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        raise ValueError(text)
-    return value

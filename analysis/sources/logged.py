@@ -1,103 +1,120 @@
-"""Imported runs: two tables, which every reader fills, and their conversion to a study."""
+"""Imported runs: the two tables that every reader fills, and their conversion to a study."""
 
 import dataclasses
+import json
 import math
-import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.formatting import counted, first_of, show
+from ablate.formatting import counted, first_of, flat, is_number, show, visible
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
-from analysis.sources.columns import SHAPE, STEPS, choose_factors, choose_metrics, direction, few, levels, plain
+from analysis.sources import columns
+from analysis.sources.columns import AXES, KEYS, NUMBER, SHAPE, direction, few, levels, number, read_column
 from analysis.sources.design import arrange, label_of, labels_of, outside
 from analysis.sources.request import Request
 from analysis.sources.study_file import claim_fields
 
 STATUSES = ("done", "diverged", "failed", "missing")
-AXES = ("step", "tokens", "seconds")
 TASK = "runs"
-NUMBER = "a number; write a decimal point and no other sign"
 NAMED = 6  # columns
 LONGEST = 500  # characters of a name or a level
 Levels = dict[str, Any]
-CARRIED = ("status", "batches", *SHAPE, "path", "error")
+FACTS = (*SHAPE, "batches")
+CARRIED = ("status", *FACTS, "path", "error")
+Tables = tuple[pandas.DataFrame, pandas.DataFrame, list[str], list[str]]
 DENSE = 0.5  # if a larger share of the pairs of cell and seed has a row, the other pairs are missing runs
+
+
+class Run(NamedTuple):
+    """A run as another program has logged it: `config` nested or not, `rows` what it logged, in order; `facts` are
+    columns of `Logged.runs` that are no settings; `id` tells runs of one name apart."""
+
+    name: str
+    config: Mapping[str, Any]
+    rows: list[dict[str, Any]]
+    facts: Mapping[str, Any] = {}
+    id: str = ""
 
 
 class Logged(NamedTuple):
     """Runs as another program has logged them.
 
-    runs       a row per run, indexed by its name in messages: `seed` (int), settings as texts, "" where a run has
-               none; optionally `status` (one of STATUSES; by default done), `cell`, `label`, `batches`, `params`,
-               `flops_per_token`, `path`, `error`, None where unknown.  Settings that vary are factors.
-    curves     a row per logged step, indexed by the row number of its run: metrics, optionally `step`, `tokens`,
-               `seconds`; infinite where a number was not finite, NaN where nothing was logged.  A run's last row is
-               its end.  In a table with a row per run and step, rows with equal factors and seed are one run.
-    created    the start time of each run, if runs may be repeats: of equal factors and seed the newest counts
-    notes      what was left out
+    runs     a row per run, indexed by its name in messages: settings as texts, "" where a run has none; optionally
+             `status` (one of STATUSES; by default done), `created` (then of equal runs the newest counts), `cell`,
+             `label`, `batches`, `params`, `flops_per_token`, `path`, `error`, None where unknown
+    rows     a row per logged step, indexed by the row number of its run: what was logged, as numbers (infinite where
+             one was not finite, NaN where nothing was logged) or as texts
+    names    the names of the runs, which may hold seed and factors
+    notes    what was left out
+    tidy     `runs` are the rows of a table, of which several may be steps of one run
     """
 
     runs: pandas.DataFrame
-    curves: pandas.DataFrame
-    created: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    rows: pandas.DataFrame
+    names: list[str]
+    notes: list[str]
+    tidy: bool = False
 
 
-class Origin(NamedTuple):
-    """The origin of runs: the study's name, the file or project, when it was written, the command that reads it."""
-
-    study: str
-    source: str
-    created: str
-    command: str
-
-
-def command(flag: str, source: str, request: Request) -> str:
-    """The command line that repeats this analysis of these runs."""
-    reference = ",".join(f"{name}={level}" for name, level in request.reference)
-    options = {"--factors": ",".join(request.factors), "--metric": ",".join(request.metrics), "--reference": reference}
-    given = [word for pair in (options | {"--within": ",".join(request.within)}).items() if pair[1] for word in pair]
-    way = [] if request.lower is None else ["--lower" if request.lower else "--higher"]
-    words = ["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * request.unpaired]
-    words += ["--group", request.group] if request.group else []
-    words += ["--study", request.described.file] if request.described.file else []
-    return shlex.join(words)
+def logged(runs: list[Run], notes: list[str]) -> Logged:
+    """The two tables of these runs; settings that are called as a column with a meaning become `config.NAME`."""
+    taken = {*KEYS, *AXES, "created"} - {"cell", "seed"}
+    settings = [
+        {f"config.{name}" if name in taken else visible(str(name)): _text(value) for name, value in config.items()}
+        for config in ({name: v for name, v in flat(run.config).items() if name[:1] != "_"} for run in runs)
+    ]
+    names = [visible(run.name) for run in runs]
+    index = [f"{name} ({visible(run.id)})" if run.id else name for name, run in zip(names, runs, strict=True)]
+    table = pandas.DataFrame(settings, index).fillna("")
+    facts = pandas.DataFrame([run.facts for run in runs], index)
+    rows = [{visible(name): _number(value) for name, value in row.items()} for run in runs for row in run.rows]
+    whose = [i for i, run in enumerate(runs) for _ in run.rows]
+    return Logged(table.join(facts), pandas.DataFrame(rows, whose).dropna(axis=1, how="all"), names, notes)
 
 
-def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
-    """Convert logged runs to a study, with the manifest that a plan would have written.  Raises Refused."""
-    metrics = choose_metrics(list(logged.curves), request)
-    factors, left = choose_factors(logged.runs, metrics, request)
-    own = {name: logged.runs[name] if name == "cell" else levels(logged.runs[name]) for name in factors}
-    given = logged.runs.assign(status=logged.runs.get("status", "done"))
-    given = given.assign(**{name: pandas.Series([*own[name]], given.index, dtype=object) for name in own})
-    newest, again = _newest(given, logged.created, factors)
-    table = _joined(given, logged.curves[logged.curves.index.isin(newest)], factors, metrics)
+def _text(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return json.dumps(value, sort_keys=True)
+    return "" if value is None else visible(str(value))
+
+
+def _number(value: Any) -> float:
+    """A logged value as a number: infinite if not finite or too large, NaN if it is not a number."""
+    try:
+        return number(str(value)) if isinstance(value, str) or is_number(value) else math.nan
+    except ValueError:
+        return math.nan
+
+
+def study_of(logged: Logged, request: Request, study: str, source: str, created: str, command: str) -> Study:
+    """Convert logged runs to a study called `study`, with the manifest that a plan would have written.  `source` is the
+    file or project, `created` when it was written, `command` the command line that reads it.  Raises Refused."""
+    logged = _with_seeds(logged, request)
+    metrics, texts = columns.choose_metrics(logged.rows, request)
+    runs, rows, factors, notes = (_of_table if logged.tidy else _of_runs)(logged, metrics, texts, request)
     lower = direction(metrics[0]) if request.lower is None else request.lower
     if lower is None:
         raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
-    rows = list(zip(*(table[name] for name in factors), strict=True))
-    _refuse_long(table, rows, [*factors, *metrics])
-    ids = _ids(table, rows)
-    by_cell = {ids[row]: dict(zip(factors, row, strict=True)) for row in ids}
-    table = table.assign(cell=[ids[row] for row in rows])
-    called = table.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in table else {}
-    table["label"] = table["cell"].map({name: label_of(each) for name, each in by_cell.items()})
-    table["path"] = table["path"].fillna("") if "path" in table else table.index
-    _refuse_repeated(table, logged.curves)
+    _refuse_long(runs, factors, metrics)
+    by_cell: dict[str, Levels] = runs.drop_duplicates("cell").set_index("cell", drop=False)[factors].to_dict("index")
     plan = arrange(by_cell, request)
-    labels = labels_of(plan, called)
-    table["label"] = table["cell"].map(labels)
-    runs, lost = ends(table, metrics)
+    labels = labels_of(plan, runs.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in runs else {})
+    runs["label"] = runs["cell"].map(labels)
+    runs, lost = ends(runs, rows, metrics)
     shown, pairing = _batches(runs, request.unpaired)
     cells = _cells(plan, labels, runs, shown)
+    if "step" in rows:
+        whose = runs[list(dict.fromkeys(["cell", "label", "seed", "path", *factors]))]
+        curves = whose.join(rows[[name for name in rows if name not in whose]], how="inner").reset_index(drop=True)
+    else:
+        curves = runs[["cell", "seed"]][:0]
     runs, missing = with_missing(runs)
     runs = _with_cell_columns(runs, cells, by_cell)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
@@ -106,128 +123,158 @@ def study_of(logged: Logged, request: Request, origin: Origin) -> Study:
     }
     base = ", ".join(f"{name}={show(level)}" for name, level in plan.reference.items())
     better = f"{metrics[0]}, {'lower' if lower else 'higher'} is better"
-    remarks = [f"runs from {origin.source}: {better}; reference {base}; {pairing}"]
+    remarks = [f"runs from {source}: {better}; reference {base}; {pairing}"]
     if len(factors) > 1 and not set(factors) & set(plan.factors) and not request.factors:
         # Inferred columns were merged into one factor: tell the user, as one may be a host name, say.
         whole = f"{first_of(factors, NAMED)} lay out no design, so that cells are compared whole"
         remarks.append(f"{whole}; --factors names those that are compared")
     manifest = dataclasses.replace(
         plan,
-        study=origin.study,
-        source=origin.source,
-        created=origin.created,
-        updated=origin.created,
-        command=origin.command,
+        study=study,
+        source=source,
+        created=created,
+        updated=created,
+        command=command,
         seeds=sorted({int(seed) for seed in runs["seed"]}),
         # The meaning of targets and the unit of a loss are unknown.
-        tasks={TASK: TaskFacts(name=origin.study, title=origin.source, kind="foreign", metrics=measured)},
+        tasks={TASK: TaskFacts(name=study, title=source, kind="foreign", metrics=measured)},
         cells=cells,
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)],
         remarks=remarks,
         endpoint=metrics[0],
         **claim_fields(request.described, factors, plan.factors, cells, ways),
     )
-    axes = [name for name in ("path", *AXES) if name in table]
-    columns = dict.fromkeys(["cell", "label", "seed", *axes, *metrics, *factors])  # a factor may be the cell itself
-    curves = table[[*columns]] if "step" in table else table[["cell", "seed"]][:0]
-    return Study(manifest, runs, curves.reset_index(drop=True), [*logged.notes, *left, *again, *lost, *missing])
+    return Study(manifest, runs, curves, [*notes, *lost, *missing])
 
 
-def _newest(runs: pandas.DataFrame, created: Sequence[str], factors: list[str]) -> tuple[set[int], list[str]]:
-    """The row numbers of the newest run of each cell and seed, done ones first, and a note on the other runs."""
-    every = set(range(len(runs)))
-    if not created:
-        return every, []
-    done = (runs["status"] == "done").tolist()
-    order = sorted(every, key=lambda row: (done[row], created[row]))
-    keys = list(zip(*(runs[name] for name in (*factors, "seed")), strict=True))
-    newest = set({keys[row]: row for row in order}.values())
-    lost = few(runs.index[row] for row in sorted(every - newest))
-    note = f"{counted(len(every - newest), 'run')} left out, whose cell and seed were run again: {lost}"
-    return newest, [note] * bool(lost)
+def _with_seeds(logged: Logged, request: Request) -> Logged:
+    """The runs that have a seed, with it as an integer in the column `seed`, and fields of --names as columns."""
+    runs, rows, names, notes, tidy = logged
+    if request.names:
+        fields = columns.read_names(request.names, names).set_axis(runs.index)
+        runs = runs.assign(**{name: fields[name] for name in fields})
+    seeds = columns.seeds_of(runs, names, request, tidy)
+    others = [] if tidy else columns.SEEDS
+    runs = runs.drop(columns=[name for name in (*others, request.seed_from) if name in runs])
+    kept = [i for i, seed in enumerate(seeds) if seed is not None]
+    lost = few(name for name, seed in zip(names, seeds, strict=False) if seed is None)
+    count = len(seeds) - len(kept)
+    notes = [*notes, *[f"{counted(count, 'run')} without a seed left out: {lost}"] * bool(count)]
+    runs = runs.iloc[kept].assign(seed=[seeds[i] for i in kept])
+    return Logged(runs, _of_kept(rows, np.isin(range(len(seeds)), kept)), names, notes, tidy)
 
 
-def _joined(
-    runs: pandas.DataFrame, curves: pandas.DataFrame, factors: list[str], metrics: list[str]
-) -> pandas.DataFrame:
-    """Every logged step with the columns of its run, indexed by the run's name in messages; metrics as numbers."""
-    known = [name for name in ("cell", "label", "seed", *CARRIED, *factors) if name in runs]
-    table = runs.iloc[curves.index][list(dict.fromkeys(known))]
-    logged = [name for name in dict.fromkeys([*AXES, *metrics]) if name in curves and name not in factors]
-    return table.assign(**{name: read_column(curves[name].set_axis(table.index), number, NUMBER) for name in logged})
+def _of_kept(rows: pandas.DataFrame, kept: Any) -> pandas.DataFrame:
+    """The rows of the runs that are kept, with their new numbers."""
+    rows = rows[kept[rows.index]]
+    return rows.set_axis((np.cumsum(kept) - 1)[rows.index])
 
 
-def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) -> pandas.Series:
-    """A column with every text converted by `read`.  Raises Refused at the first text that it rejects."""
-    if pandas.api.types.is_numeric_dtype(column):
-        return column
-    found = []
-    for where, text in column.items():
-        try:
-            found.append(read(text))
-        except (ValueError, KeyError):
-            raise Refused(f"{where}: {column.name} is “{text[:20]}”, which is not {wanted}") from None
-    return pandas.Series(found, column.index)
+def _of_runs(logged: Logged, metrics: list[str], texts: list[str], request: Request) -> Tables:
+    """The runs with the levels of their factors, of equal ones the newest; their rows by step, of rows of one step the
+    last value of each column; factors; notes.  Rows without a step are of the one before; without any, counted."""
+    runs, rows, notes = logged.runs, logged.rows, logged.notes
+    factors, left = columns.choose_factors(runs.drop(columns="created", errors="ignore"), metrics, request)
+    runs = _in_cells(runs, factors)
+    keys = [*factors, "seed"]
+    if "created" in runs:
+        order = runs.assign(done=runs["status"] == "done").sort_values(["done", "created"], kind="stable")
+        old = runs.index.isin(order.index[order.duplicated(keys, keep="last")])
+        lost = f"{counted(old.sum(), 'run')} left out, whose cell and seed were run again: {few(runs.index[old])}"
+        left = [*left, *[lost] * bool(old.any())]
+        rows, runs = _of_kept(rows, ~old), runs[~old]
+    _refuse_repeated(runs, factors, keys)
+    steps = rows.groupby(level=0).cumcount().astype(float)
+    if step := columns.step_of(rows, request):
+        known = rows[step].replace(math.inf, math.nan).groupby(level=0)
+        steps = known.ffill().fillna(known.bfill()).fillna(steps)
+    rows = rows[list(dict.fromkeys(name for name in (*AXES, *metrics) if name in rows))].assign(step=steps)
+    rows = rows.groupby([rows.index, "step"]).last().reset_index("step")
+    return _numbered(runs, factors), rows, factors, [*notes, *left]
 
 
-def number(text: str) -> float:
-    """A text as a number; infinite if not finite or beyond 1e100, where squares overflow; NaN for an empty text."""
-    value = float(text or "nan")
-    return value if not text or abs(value) < 1e100 else math.inf
+def _of_table(logged: Logged, metrics: list[str], texts: list[str], request: Request) -> Tables:
+    """The same of a table with a row per run, or per run and step."""
+    table, rows = logged.runs.drop(columns=texts), logged.rows.set_axis(logged.runs.index)
+    unused = [f"columns without a number, left out: {columns.some(texts)}"] * bool(texts)
+    step, factors, left = columns.steps_and_factors(table, metrics, request)
+    runs = _in_cells(table, factors)
+    names = [name for name in dict.fromkeys([*AXES, *metrics]) if name in rows and name not in factors]
+    rows = pandas.DataFrame({name: read_column(rows[name], number, NUMBER) for name in names if name != "step"})
+    keys = [*factors, "seed"]
+    if step:
+        runs["step"] = rows["step"] = read_column(table[step], columns.finite, "a number")
+    _refuse_repeated(runs, factors, [*keys, *["step"] * bool(step)])
+    whose = runs.groupby(keys, sort=False, dropna=False).ngroup()
+    order = rows["step"].argsort(kind="stable") if step else slice(None)
+    first, last = runs[~whose.duplicated()], runs.iloc[order].groupby(whose.iloc[order]).last()
+    carried = {name: last[name].set_axis(first.index) for name in CARRIED if name in runs}
+    rows = rows.set_axis(whose).iloc[order].sort_index(kind="stable")
+    return _numbered(first.assign(**carried), factors), rows, factors, [*logged.notes, *unused, *left]
+
+
+def _numbered(runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
+    """What is known of runs, by number, with their names as the paths of those that have none."""
+    names = dict.fromkeys(["cell", *["label"] * ("label" in runs), "seed", *CARRIED, *factors])
+    known = runs.reindex(columns=list(names))
+    known["path"] = known["path"].where(known["path"].notna(), known.index)
+    return known.reset_index(drop=True)
+
+
+def _in_cells(runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
+    """Runs with the levels of their factors and the id of their cell."""
+    own = {name: runs[name] if name == "cell" else levels(runs[name]) for name in factors}
+    own = {name: pandas.Series([*each], runs.index, dtype=object) for name, each in own.items()}
+    runs = runs.assign(status=runs.get("status", "done"), **own)
+    return runs.assign(cell=_cell_ids(runs, factors))
+
+
+def _cell_ids(runs: pandas.DataFrame, factors: list[str]) -> pandas.Series:
+    """The id of each run's cell: its name in the column `cell`, if all names differ."""
+    numbers = runs.groupby(factors, sort=False, dropna=False).ngroup()
+    if "cell" in runs:
+        names = runs["cell"].astype(str).groupby(numbers).agg(lambda each: sorted(set(each)))
+        if same := next((each for each in names if len(each) > 1), None):
+            raise Refused(
+                f"cells {same[0]} and {same[1]} have the same factors; name the columns in which they differ with "
+                "--factors, or --factors cell"
+            )
+        if names.str[0].is_unique:
+            return runs["cell"].astype(str)
+    return "c" + numbers.astype(str)
 
 
 def _with_cell_columns(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
     """The runs with the columns of their cells, in the order that studies of ablate have.  Levels are those of the
     study's factors and, if all cells became levels of one factor, also the original ones."""
-    by_id = {cell.id: cell for cell in cells}
-    levels = {name: cell.levels | given[name] for name, cell in by_id.items()}
-    runs = runs.assign(**{key: [getattr(by_id[name], key) for name in runs["cell"]] for key in (*SHAPE, "batches")})
-    runs["path"] = runs["path"].fillna("")
+    facts = {cell.id: given[cell.id] | cell.levels | {name: getattr(cell, name) for name in FACTS} for cell in cells}
+    found = {name: [facts[cell][name] for cell in runs["cell"]] for name in facts[cells[0].id]}
+    for name, column in found.items():
+        runs[name] = pandas.Series(column, runs.index, dtype=None if name in FACTS else object)
     runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
-    factors = list(next(iter(levels.values())))
-    for factor in factors:
-        runs[factor] = pandas.Series([levels[name][factor] for name in runs["cell"]], runs.index, dtype=object)
-    first = ["cell", "label", "seed", "status", *factors, *SHAPE, "batches"]
-    return runs[list(dict.fromkeys([*first, *runs.columns]))]
+    first = ["cell", "label", "seed", "status", *cells[0].levels, *given[cells[0].id], *FACTS]
+    return runs.fillna({"path": ""})[list(dict.fromkeys([*first, *runs]))]
 
 
-def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], str]:
-    """An id for each combination of levels: its name in the column `cell`, if all names differ."""
-    combinations = list(dict.fromkeys(rows))
-    if "cell" in table:
-        named: dict[tuple[Any, ...], list[str]] = {}
-        for row, cell in dict.fromkeys(zip(rows, table["cell"], strict=True)):
-            named.setdefault(row, []).append(str(cell))
-        if same := next((sorted(cells) for cells in named.values() if len(cells) > 1), None):
-            raise Refused(
-                f"cells {same[0]} and {same[1]} have the same factors; name the columns in which they differ with "
-                "--factors, or --factors cell"
-            )
-        if len({cells[0] for cells in named.values()}) == len(combinations):
-            return {row: cells[0] for row, cells in named.items()}
-    return {row: f"c{i}" for i, row in enumerate(combinations)}
+def _refuse_long(runs: pandas.DataFrame, factors: list[str], metrics: list[str]) -> None:
+    texts = [("", name) for name in (*factors, *metrics)]
+    for name in (*factors, *["label"] * ("label" in runs)):
+        texts += [(f"{path}: ", str(level)) for path, level in zip(runs["path"], runs[name], strict=True)]
+    if long := next((each for each in texts if len(each[1]) > LONGEST), None):
+        at, text = long
+        raise Refused(f"{at}“{text[:20]}…” has {len(text):,} characters; names and levels have at most {LONGEST}")
 
 
-def _refuse_long(table: pandas.DataFrame, rows: list[tuple[Any, ...]], names: list[str]) -> None:
-    labels = table["label"] if "label" in table else [""] * len(rows)
-    by_run = ((f"{at}: ", (*row, label)) for at, row, label in zip(table.index, rows, labels, strict=True))
-    for at, texts in [("", names), *by_run]:
-        if long := next((text for text in map(str, texts) if len(text) > LONGEST), ""):
-            raise Refused(f"{at}“{long[:20]}…” has {len(long):,} characters; names and levels have at most {LONGEST}")
-
-
-def _refuse_repeated(table: pandas.DataFrame, logged: Iterable[str]) -> None:
-    keys = ["cell", "seed", *(["step"] if "step" in table else [])]
-    again = table[table.duplicated(keys, keep=False)]
+def _refuse_repeated(runs: pandas.DataFrame, factors: list[str], keys: list[str]) -> None:
+    again = runs[runs.duplicated(keys, keep=False)]
     if len(again):
         first = again.iloc[0]
-        same = again[(again[keys] == first[keys]).all(axis=1)]
-        axis = next((name for name in logged if plain(name) in STEPS), "")  # perhaps rows are steps of one run
-        uncounted = f"; if {axis} counts what was trained, call it step" if axis and "step" not in keys else ""
-        what = f"{first['label']}, seed {first['seed']}" + (f", step {first['step']:g}" if "step" in keys else "")
+        one, other = again.index[(again[keys].astype(str) == first[keys].astype(str)).all(axis=1)][:2]
+        what = f"{label_of(first[factors].to_dict())}, seed {first['seed']}"
+        what += f", step {first['step']:g}" if "step" in keys else ""
         raise Refused(
-            f"{same.index[0]} and {same.index[1]} are both {what}; name the columns in which they differ with "
-            "--factors, or give each run a seed of its own" + uncounted
+            f"{one} and {other} are both {what}; name the columns in which they differ with --factors, the column that "
+            "counts the steps with --step-from, or give each run a seed of its own"
         )
 
 
@@ -268,54 +315,45 @@ def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown
     ]
 
 
-def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
-    """A row per run with the last logged value of every column, and notes on runs without a final endpoint.
+def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
+    """The runs with the last logged value of every metric, and notes on runs without a final endpoint.
 
     A run that ended earlier than others of its cell has no final value, as its last one is from mid-schedule.  A run
     whose final endpoint is not finite has diverged.
     """
-    known = [name for name in ("cell", "label", "seed", *CARRIED) if name in table]
-    if "step" in table:
-        ordered = table.sort_values("step", kind="stable")
-        logged = ordered["step"].where(ordered[metrics[0]].notna())
-        grouped = ordered[[*known, *metrics]].assign(ended=logged).groupby(["cell", "seed"], sort=False)
-        first = table[["cell", "seed"]].drop_duplicates()  # in the order of the table
-        runs = first.merge(grouped.last().reset_index(), on=["cell", "seed"])
-    else:
-        runs = table[[*known, *metrics]].assign(ended=0.0).reset_index(drop=True)
-    notes, value = list[str](), runs[metrics[0]]
+    runs = runs.join(rows[metrics].groupby(level=0).last())
+    value, steps = runs[metrics[0]], rows["step"] if "step" in rows else pandas.Series(0.0, rows.index)
+    ended = steps.where(rows[metrics[0]].notna()).groupby(level=0).max().reindex(runs.index)
     early = f"that stopped before the last step of their cell and so have no final {metrics[0]}"
     # Leaving diverged runs out would compare the lucky runs of one side with all runs of the other.
     infinite = f"with a last {metrics[0]} that is not finite and a status that does not say diverged"
+    notes = []
     for lost, why, counts_as in (
         (value.isna(), f"without {metrics[0]}", "missing"),
         (np.isinf(value), infinite, "diverged"),
-        (runs["ended"] < runs.groupby("cell")["ended"].transform("max"), early, "missing"),
+        (ended < ended.groupby(runs["cell"]).transform("max"), early, "missing"),
     ):
         found = runs[lost & (runs["status"] == "done")]
         if len(found):
             named = few(f"{run.label} seed {run.seed}" for run in named_rows(found))
             notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
             runs.loc[found.index, "status"] = counts_as
-    last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
+    done = runs["status"] == "done"
+    last = ended[done].groupby(runs["label"], sort=False).max()
     if last.nunique() > 1:  # cells were not trained equally long
         named = few(f"{label} {step:.15g}" for label, step in last.items())
         notes.append(f"cells end at different steps, and are compared there: {named}")
-    finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
-    runs[metrics] = runs[metrics].where(finite)
-    columns = list(dict.fromkeys([*known, "path", "error", *metrics]))
-    return runs.drop(columns="ended").reindex(columns=columns), notes
+    runs[metrics] = runs[metrics].where(np.isfinite(runs[metrics]).mul(done, axis=0))
+    return runs, notes
 
 
 def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     """The runs plus a row of status `missing` for each absent cell and seed, if most pairs are present; with a note."""
-    cells, seeds = list(dict.fromkeys(runs["cell"])), sorted(set(runs["seed"]))
-    there = set(zip(runs["cell"], runs["seed"], strict=True))
-    lost = [(cell, seed) for cell in cells for seed in seeds if (cell, seed) not in there]
-    if not lost or len(there) <= DENSE * len(cells) * len(seeds):
+    pairs = pandas.MultiIndex.from_product([runs["cell"].unique(), sorted(set(runs["seed"]))], names=["cell", "seed"])
+    lost = pairs[~pairs.isin(pandas.MultiIndex.from_frame(runs[["cell", "seed"]]))].to_frame(index=False)
+    if lost.empty or len(runs) <= DENSE * len(pairs):
         return runs, []
-    label = dict(zip(runs["cell"], runs["label"], strict=True))
-    named = few(f"{label[cell]} seed {seed}" for cell, seed in lost)
-    rows = [{"cell": cell, "seed": seed, "label": label[cell], "status": "missing"} for cell, seed in lost]
+    lost = lost.assign(label=lost["cell"].map(dict(zip(runs["cell"], runs["label"], strict=True))), status="missing")
+    named = few(f"{run.label} seed {run.seed}" for run in named_rows(lost))
     note = f"{counted(len(lost), 'run')} without a row, counted as missing: {named}"
-    return pandas.concat([runs, pandas.DataFrame(rows)], ignore_index=True), [note]
+    return pandas.concat([runs, lost], ignore_index=True), [note]

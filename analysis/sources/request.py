@@ -1,5 +1,6 @@
 """What a user specifies about imported runs, on the command line and in a study file."""
 
+import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -29,7 +30,8 @@ class StudyDescription(NamedTuple):
 
 class Request(NamedTuple):
     """What the command line specifies about imported runs; the rest is inferred.  `reference` maps factors to levels as
-    texts.  The factors in `within` are not compared: effects are given at each of their levels."""
+    texts.  The factors in `within` are not compared: effects are given at each of their levels.  `names` is a pattern
+    of the runs' names with {fields}, which become columns."""
 
     factors: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -38,4 +40,18 @@ class Request(NamedTuple):
     within: tuple[str, ...] = ()
     unpaired: bool = False
     group: str = ""
+    names: str = ""
+    seed_from: str = ""
+    step_from: str = ""
     described: StudyDescription = StudyDescription()  # by a study file; the command line takes precedence
+
+    def command(self, flag: str, source: str) -> str:
+        """The command line that repeats this analysis of these runs."""
+        lists = {"--factors": self.factors, "--metric": self.metrics, "--within": self.within}
+        options = {name: ",".join(words) for name, words in lists.items()}
+        options |= {"--reference": ",".join(map("=".join, self.reference)), "--names": self.names}
+        options |= {"--seed-from": self.seed_from, "--step-from": self.step_from, "--group": self.group}
+        options |= {"--study": self.described.file}
+        given = [word for pair in options.items() if pair[1] for word in pair]
+        way = [] if self.lower is None else ["--lower" if self.lower else "--higher"]
+        return shlex.join(["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * self.unpaired])

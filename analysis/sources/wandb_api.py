@@ -9,29 +9,28 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt, Refused, one_line
 from ablate.config.extra import nowhere, wandb_credentials
 from ablate.config.files import read_regular
-from ablate.formatting import counted
+from ablate.formatting import counted, visible
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
-from analysis.sources.logged import Origin, command, study_of
+from analysis.sources.columns import few
+from analysis.sources.logged import Logged, Run, logged, study_of
 from analysis.sources.request import Request
-from analysis.sources.tracked_runs import Tracked, logged_runs
 
 TIMEOUT = 30  # seconds that one answer of W&B may take
 SILENCE = 90.0  # seconds without any answer after which it counts as unreachable
-OVER = ("finished", "crashed", "failed", "killed")
+STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
 HEAD, BLOCK = 7, 32768  # bytes of the file's and each record's header, and of a block; headers do not cross blocks
-DEEP = re.compile(r"(?:[\[{][^\[\]{}]*){50}")  # 50 levels of nesting
-DIGITS = 300  # of an integer
 WHOLE, FIRST, LAST = 1, 2, 4  # kinds of fragments of a record; 3 is a middle one
-Answers = queue.Queue[Tracked | Exception | None]  # runs, then None, or an error
+DEEP = re.compile(r"(?:[\[{][^\[\]{}]*){50}")  # 50 levels of nesting, on which Python could fail later
+Row = dict[str, Any]
 
 
 def read_wandb(target: str, request: Request, results: Path) -> Study:
@@ -52,33 +51,71 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
             runs, notes = list(fetch(target, results / "wandb" / name)), []
         else:
             raise Refused("write ENTITY/PROJECT, or a folder that holds offline-run-* folders")
-        created = max((run.created for run in runs), default=now())
+        created = max((run["created"] for run in runs), default=now())
         study = request.described.study or (f"{name}-{request.group}" if request.group else name)
-        origin = Origin(study, source, created, command("--wandb", target, request))
-        return study_of(logged_runs(runs, request.group, notes), request, origin)
+        found = logged_runs(runs, request.group, notes)
+        return study_of(found, request, study, source, created, request.command("--wandb", target))
     except Refused as error:
         raise Refused(f"--wandb {target}: {error}") from None
 
 
-def fetch(project: str, cache: Path) -> Iterator[Tracked]:
+def logged_runs(runs: list[Row], group: str, notes: list[str]) -> Logged:
+    """The runs of one group; `notes` are on runs already left out.  Raises `Refused`."""
+    groups = list(dict.fromkeys(visible(run["group"]) for run in runs if run["group"]))
+    if group and group not in groups:
+        raise Refused(f"--group {group}: there is no such group; there are {', '.join(groups) or 'none'}")
+    studies = {visible(run["group"]) for run in runs if _own(run)}
+    if not group and len(studies) > 1:
+        raise Refused(f"the runs are of {len(studies)} studies; choose one with --group: {', '.join(sorted(studies))}")
+    # Of runs that ablate logged, those of the reference come first, as in its own tables.
+    runs = [run for run in runs if not group or visible(run["group"]) == group]
+    runs.sort(key=lambda run: (not _own(run).get("reference"), run["created"]))
+    if not runs:
+        raise Refused("there are no runs")
+    for state in sorted({run["state"] for run in runs} - {*STATES, "running", "pending"}):
+        names = [visible(run["name"]) for run in runs if run["state"] == state]
+        said = f"in the state {visible(state)}, counted as missing: {few(names)}"
+        notes = [*notes, f"{counted(len(names), 'run')} {said}"]
+    return logged([_run(run) for run in runs], notes)
+
+
+def _own(run: Row) -> Row:
+    """What ablate has logged of a run for this module; empty for those of other programs."""
+    found = run["config"].get("ablate")
+    return found if isinstance(found, dict) and isinstance(found.get("levels"), dict) else {}
+
+
+def _run(run: Row) -> Run:
+    """A run as it was fetched or read.  What its summary alone holds is of the last row."""
+    own, config, history, summary = _own(run), run["config"], run["history"] or [{}], run["summary"]
+    last = {name for row in history for name in row}
+    rows = [*history[:-1], history[-1] | {name: value for name, value in summary.items() if name not in last}]
+    rows = [{name: value for name, value in row.items() if name[:1] != "_" or name == "_step"} for row in rows]
+    facts = {"status": STATES.get(run["state"], "missing"), "created": run["created"]}
+    if own:
+        config = own["levels"] | {"seed": config.get("seed")}
+        facts |= {name: own[name] for name in ("params", "batches") if name in own}
+        facts |= {"status": summary["status"]} if summary.get("status") in ("done", "diverged", "failed") else {}
+    return Run(run["name"], config, rows, facts, run["id"])
+
+
+def fetch(project: str, cache: Path) -> Iterator[Row]:
     """The runs of a project; unchanged finished runs are read from the cache.  Raises `Refused`."""
     if not wandb_credentials():
         raise Refused("no key of W&B is found; set WANDB_API_KEY, or log in once with `wandb login`")
-    answers: Answers = queue.Queue()
+    answers: queue.Queue[Row | Exception | None] = queue.Queue()  # runs, then None, or an error
     threading.Thread(target=_ask, args=(project, cache, answers), daemon=True).start()
-    while True:
-        try:
-            answer = answers.get(timeout=SILENCE)
-        except queue.Empty:
-            raise Refused(f"W&B did not answer within {SILENCE:.0f} s") from None
-        if answer is None:
-            return
-        if isinstance(answer, Exception):
-            raise Refused(f"W&B could not be read ({type(answer).__name__}: {' '.join(str(answer).split())[:200]})")
-        yield answer
+    try:
+        while answer := answers.get(timeout=SILENCE):
+            if isinstance(answer, Exception):
+                why = f"{type(answer).__name__}: {' '.join(str(answer).split())[:200]}"
+                raise Refused(f"W&B could not be read ({why})")
+            yield answer
+    except queue.Empty:
+        raise Refused(f"W&B did not answer within {SILENCE:.0f} s") from None
 
 
-def _ask(project: str, cache: Path, answers: Answers) -> None:
+def _ask(project: str, cache: Path, answers: queue.Queue[Row | Exception | None]) -> None:
     try:
         import wandb
 
@@ -92,42 +129,33 @@ def _ask(project: str, cache: Path, answers: Answers) -> None:
         answers.put(error)
 
 
-def cached(cache: Path, run: Any) -> Tracked:
+def cached(cache: Path, run: Any) -> Row:
     """A run of the API with its full history, from `cache` if it has ended and not changed since."""
-    attributes: Callable[[str], Any] = getattr(run, "_attrs", {}).get
-    times = (attributes("updatedAt"), attributes("heartbeatAt"), getattr(run, "heartbeat_at", None))
+    attributes = getattr(run, "_attrs", {})
+    times = (attributes.get("updatedAt"), attributes.get("heartbeatAt"), getattr(run, "heartbeat_at", None))
     last = next((str(time) for time in times if time), "")
     file, mark = cache / f"{run.id}.json", f"{run.state} {last}" if last else ""
+    known = {"id": run.id, "name": run.name or run.id, "group": run.group or "", "state": run.state}
     try:
-        stored = read_json(file)
-        if stored.pop("updated", "") == mark and mark and set(stored) == set(Tracked._fields):
-            return Tracked(**stored)
+        stored: Row = read_json(file)
+        if mark and stored.pop("updated", "") == mark and {*known, "created", "history"} <= set(stored):
+            return stored
     except (FileNotFoundError, Corrupt):
         pass
-    found = Tracked(
-        id=run.id,
-        name=run.name or run.id,
-        group=run.group or "",
-        job_type=getattr(run, "job_type", "") or "",
-        state=run.state,
-        created=str(run.created_at),
-        tags=list(run.tags or []),
-        config={key: value for key, value in dict(run.config).items() if not key.startswith("_")},
-        summary=_numbers(dict(run.summary)),
-        history=[_numbers(row) for row in run.scan_history(page_size=1000)],
-    )
-    if run.state in OVER:
-        write_json(file, found._asdict() | {"updated": mark})
+    found = known | {"created": str(run.created_at), "config": dict(run.config), "summary": _plain(dict(run.summary))}
+    found["history"] = [_plain(row) for row in run.scan_history(page_size=1000)]
+    if run.state in STATES:
+        write_json(file, found | {"updated": mark})
     return found
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+def _plain(row: Row) -> Row:
     """The numbers and texts of a row, without images and other values; numbers that are not finite become "NaN"."""
     plain = {key: value for key, value in row.items() if isinstance(value, int | float | str)}
     return {key: "NaN" if isinstance(v, float) and not math.isfinite(v) else v for key, v in plain.items()}
 
 
-def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
+def read_offline(folder: Path) -> tuple[list[Row], list[str]]:
     """The runs in a folder, in the order of their start, and notes on unreadable files.  Raises `Refused`."""
     files = sorted(folder.glob("run-*.wandb")) or sorted(folder.glob("*run-*/run-*.wandb"))
     files = files or sorted(folder.glob("wandb/*run-*/run-*.wandb"))
@@ -136,7 +164,7 @@ def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
     runs, notes = [], []
     for file in files:
         try:
-            runs.append(_run(read_regular(file)))
+            runs.append(_offline_run(read_regular(file)))
         except Exception:  # untrusted bytes may fail anywhere: records, JSON, times, huge numbers
             notes.append(f"{file.parent.name}/{file.name} is no run that can be read; left out")
     if not runs:
@@ -144,57 +172,40 @@ def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
     return runs, notes
 
 
-def _run(data: bytes) -> Tracked:
+def _offline_run(data: bytes) -> Row:
     from wandb.proto import wandb_internal_pb2 as proto
 
-    run: Any = None
-    config: dict[str, Any] = {}
-    summary: dict[str, Any] = {}
-    history, state = [], "running"
+    found: Row = {"config": {}, "summary": {}, "history": [], "state": "running"}
     for piece in records(data):
         record = proto.Record()
         record.ParseFromString(piece)
         if record.HasField("run"):
             run = record.run
-            config |= _items(run.config.update)
+            found |= {"id": run.run_id, "name": run.display_name or run.run_id, "group": run.run_group}
+            found["created"] = run.start_time.ToJsonString()
+            found["config"] |= _items(run.config.update)
         elif record.HasField("config"):
-            config |= _items(record.config.update)
+            found["config"] |= _items(record.config.update)
         elif record.HasField("history"):
-            row = _items(record.history.item)
-            history.append({"_step": record.history.step.num} | row)
+            found["history"].append({"_step": record.history.step.num} | _items(record.history.item))
         elif record.HasField("summary"):
-            summary |= _items(record.summary.update)
+            found["summary"] |= _items(record.summary.update)
         elif record.HasField("exit"):
-            state = "failed" if record.exit.exit_code else "finished"
-    return Tracked(
-        id=run.run_id,
-        name=run.display_name or run.run_id,
-        group=run.run_group,
-        job_type=run.job_type,
-        state=state,
-        created=run.start_time.ToJsonString(),
-        tags=list(run.tags),
-        config={name: value for name, value in config.items() if not name.startswith("_")},
-        summary=summary,
-        history=history,
-    )
+            found["state"] = "failed" if record.exit.exit_code else "finished"
+    if "id" not in found:
+        raise ValueError("it has no beginning")
+    return found
 
 
-def _items(items: Any) -> dict[str, Any]:
+def _items(items: Any) -> Row:
     return {item.key or ".".join(item.nested_key): _value(item.value_json) for item in items}
 
 
 def _value(text: str) -> Any:
-    """The value of a JSON text.  Raises ValueError, also for numbers that are too long and for too deep nesting."""
+    """The value of a JSON text.  Raises ValueError, also for too deep nesting."""
     if DEEP.search(text):
         raise ValueError("nested too deep")
-    return json.loads(text, parse_int=_whole)
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > DIGITS:
-        raise ValueError("more digits than a number has")
-    return int(digits)
+    return json.loads(text)
 
 
 def records(data: bytes) -> Iterator[bytes]:

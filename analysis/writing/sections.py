@@ -197,8 +197,7 @@ def looks(case: Case) -> Section:
 
 def left_out(case: Case) -> Section:
     """Runs without a number and damaged files, with reasons."""
-    sheet, notes = tables.losses_sheet(case), case.study.notes
-    items = [f"damaged: {note}" for note in notes]
+    sheet, items = tables.losses_sheet(case), tables.damage(case.study)
     text = [] if sheet or items else ["Nothing: every planned run ended with a number."]
     return Section("left-out", "What was left out, and why", text, items=items, sheets=[sheet] if sheet else [])
 

@@ -254,7 +254,12 @@ def remarks(study: Study) -> list[str]:
         runs = study.runs[study.runs["status"] == status]
         named = formatting.few((f"{run.label} seed {run.seed}" for run in named_rows(runs)), NAMED)
         lines += [f"{formatting.counted(len(runs), 'run')} {status}: {named}"] * bool(len(runs))
-    return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]
+    return [line for line in [*lines, *damage(study)] if line]
+
+
+def damage(study: Study) -> list[str]:
+    """What was damaged or lost in a study; of runs of other programs, what was left out."""
+    return study.notes if study.manifest.source else [f"damaged: {note}" for note in study.notes]
 
 
 def further_sheets(found: dict[str, pandas.DataFrame], effects: pandas.DataFrame) -> list[Sheet]:

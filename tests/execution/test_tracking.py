@@ -167,6 +167,10 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
         "optim.lr": 0.001,
         **{"seed": 0, "seed_data": 7, "timing": "shared"},
         "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
+        "ablate": {
+            "levels": {"model": "decoder", "norm": "ln", "optim.lr": 0.001},
+            **{"reference": True, "batches": "b0", "params": 1000},
+        },
         "study": {"name": STUDY, "command": "python -m ablate -m norm=ln,rms"}
         | {name: config[name] for name in STUDY_KEYS if name not in ("study", "user")}
         | {"seeds": 2, "track": TRACK},

@@ -171,6 +171,7 @@ def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, 
     ended = result.as_json() if result else {}
     origin = {"versions": manifest.versions} | {name: ended[name] for name in ORIGIN if ended.get(name)}
     tags = [f"{factor}={level}"[:TAG] for factor, level in cell.levels.items()]
+    read_back = {name: getattr(cell, name) for name in ("levels", "reference", "batches", "params")}  # by the analysis
     return Card(
         results=results,
         id=hashlib.sha256(f"{manifest.study}/{planned.path}".encode()).hexdigest()[:16],
@@ -178,7 +179,7 @@ def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, 
         job_type=cell.label,
         name=f"{cell.label}/s{planned.seed}",
         tags=tags + [status] * (status != "done"),
-        config=settings(cell) | {"seed": planned.seed, "study": study} | origin,
+        config=settings(cell) | {"seed": planned.seed, "study": study, "ablate": read_back} | origin,
         seconds=(result.seconds or {}).get("total", 0.0) if result else None,
     )
 

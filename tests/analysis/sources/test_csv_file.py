@@ -19,7 +19,7 @@ from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.escape import written
-from analysis.sources.csv_file import read_csv
+from analysis.sources.files import read_runs as read_csv
 from analysis.sources.request import Request
 from analysis.webpage.curve_data import series
 from analysis.writing.tables import remarks, runs_table
@@ -231,12 +231,37 @@ def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
     assert study.manifest.design == "grid"
 
 
-@pytest.mark.parametrize("name", ["_step", "Step", "trainer/global_step", "global_step"])
-def test_steps_under_other_names_are_never_compared(tmp_path: Path, name: str) -> None:
-    """Two levels of a Step would be compared as if somebody had chosen them."""
-    rows = [f"{c},{s},{t},{value(i, s)}" for (i, c), s, t in itertools.product(enumerate("ab"), range(5), (0, 9))]
-    with pytest.raises(Refused, match=r"line 2 and line 3 are both a, seed 0; .* call it step"):
-        read(tmp_path, "\n".join([f"ffn,seed,{name},test/loss", *rows]))
+@pytest.mark.parametrize("name", ["_step", "Step", "trainer/global_step", "iter", "epoch", "tokens"])
+def test_steps_under_the_names_of_other_programs(tmp_path: Path, name: str) -> None:
+    """140 levels of `iter` would be compared as if somebody had chosen them, and so would those of a learning rate."""
+    told = itertools.product(enumerate("ab"), range(5), (0, 9))
+    rows = [f"{c},{s},{t},{0.1 - t / 100},{value(i, s) if t else 4}" for (i, c), s, t in told]
+    text, asked = "\n".join([f"ffn,seed,{name},lr,test/loss", *rows]), Request(step_from=name * (name == "tokens"))
+    study = read(tmp_path, text, asked)
+    assert study.manifest.factors == {"ffn": ["a", "b"]} and study.curves["step"].tolist() == [0, 9] * 10
+    assert evidence.effects(study)["n"].tolist() == [5] and len(study.runs) == 10
+    assert study.notes == ["columns that are neither factor nor metric, left out: lr"]
+
+
+def test_two_columns_that_could_count_steps_and_one_that_need_not(tmp_path: Path) -> None:
+    rows = [f"{c},{s},{t},{t * 8},{value(i, s)}" for (i, c), s, t in itertools.product(enumerate("ab"), (0, 1), (1, 2))]
+    text = "\n".join(["ffn,seed,iter,updates,test/loss", *rows]).replace(",8,", ",9,")
+    with pytest.raises(Refused, match="each of iter and updates could count the steps; name one: --step-from iter"):
+        read(tmp_path, text)
+    assert read(tmp_path, text, Request(step_from="updates")).curves["step"].max() == 16
+    # Of a row per run, the step at which it ended is no reason to leave it out.
+    study = read(tmp_path, table("ffn,seed,global_step,test/loss", "{c},{s},{s}{i},{v}"))
+    pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(read(tmp_path, PLAIN)))
+    assert study.notes == [] and study.curves.empty
+
+
+def test_columns_without_numbers_are_left_out_and_said(tmp_path: Path) -> None:
+    study = read(tmp_path, table("ffn,seed,test/loss,val_loss,loss_note", "{c},{s},,{v},{c}ood"))
+    assert study.manifest.endpoint == "val_loss" and study.manifest.factors == {"ffn": ["a", "b"]}
+    assert study.notes == [
+        f"columns without a {what}" for what in ("value, left out: test/loss", "number, left out: loss_note")
+    ]
+    assert not any("damaged" in line for line in remarks(study))
 
 
 @pytest.mark.parametrize(
@@ -328,7 +353,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     ("", "is no tidy CSV (Could not determine delimiter); write a row per run"),
     (b"\x00\x01\x02PK\x03\x04", "write a row per run"),
     (b"\xff\xfea\x00,\x00", "is no CSV: it is not text in UTF-8"),
-    ("just words\nmore\n", "no column seed, but just, words; write a row per run"),
+    ("just words\nmore\n", "no column seed, but just; write a row per run"),
     ("ffn,seed,loss\n", "there are no rows below the names of the columns"),
     ("ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn, seed"),
@@ -342,9 +367,9 @@ REFUSED: list[tuple[str | bytes, str]] = [
     (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
     (PLAIN + PLAIN.splitlines()[1], "line 2 and line 12 are both a, seed 0; name the columns in which"),
     ("ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),
+    (table("ffn,note,loss,train_seed", "{c},x,{v},{s}") + "a,x,1,0\n", "line 2 and line 12 are both a, seed 0"),
     (table("ffn,seed,loss", "{c},{s},{v}", ("a", "b" * 501)), "line 7: “bbbbbbbbbbbbbbbbbbbb…” has 501 characters"),
     (table(f"{'f' * 501},seed,loss", "{c},{s},{v}"), "“ffffffffffffffffffff…” has 501 characters; names and levels"),
-    (table("ffn,seed,epoch,loss", "{c},{s},1,{v}\n{c},{s},2,{v}1"), "; if epoch counts what was trained, call it step"),
     ("cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
 ]
 
@@ -379,6 +404,9 @@ OPTIONS = {
     "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b",
     "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
     "--within ffn": "no factor is left to compare",
+    "--step-from steps": "--step-from steps: there is no such column; there are ffn, cell, seed",
+    "--seed-from sd": "--seed-from sd: no run has it; there are ffn, cell, seed",
+    "--factors note --seed-from hits --names x": "--names x: it has no {field}; write as in --names '{variant}-s{seed}'",
     "STUDY": "STUDY and --runs are different runs",
 }
 
@@ -387,7 +415,7 @@ OPTIONS = {
     ("words", "said"),
     [
         ("--runs none.csv", "none.csv: it cannot be read (No such file or directory)"),
-        ("--runs .", ".: it cannot be read (Is a directory)"),
+        ("--runs /proc/self/fd", "fd: there are no logs, a file per run; known are trainer_state.json, metrics.csv"),
         ("--factors ffn", "need --runs or --wandb"),
         *((f"--runs runs.csv {options}", said) for options, said in OPTIONS.items()),
     ],

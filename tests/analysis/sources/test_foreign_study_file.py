@@ -23,7 +23,7 @@ from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.escape import written
-from analysis.sources.csv_file import read_csv
+from analysis.sources.files import read_runs as read_csv
 from analysis.sources.request import Request
 from analysis.sources.study_file import read_study_file
 

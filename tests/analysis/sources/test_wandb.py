@@ -19,9 +19,9 @@ from ablate.execution.tracking.mirror import Mirror
 from ablate.results.study import Study, load_study
 from analysis.cli.main import main
 from analysis.sources import wandb_api
-from analysis.sources.logged import Origin, study_of
+from analysis.sources.logged import study_of
 from analysis.sources.request import Request
-from analysis.sources.tracked_runs import Tracked, logged_runs
+from analysis.sources.wandb_api import logged_runs
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "wandb_runs.json"
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -267,17 +267,15 @@ def framed(data: bytes, piece: bytes) -> bytes:
 PLAIN = {"ffn": ["mlp", "glu"]}
 
 
-def tracked(i: int, config: dict[str, Any], **more: Any) -> Tracked:
-    """A run that logged two steps."""
-    history = [{"_step": 0, "test/loss": 3.0}, {"_step": 5, "test/loss": 2 + 0.01 * i + 0.003 * (i * 7 % 3)}]
-    run = Tracked(f"id{i}", f"r{i}", "", "", "finished", f"2025-01-0{i + 1}", [], config, {}, history)
-    return run._replace(**more)
-
-
-def read(settings: list[dict[str, Any]], **more: Any) -> Study:
-    """The study of eight runs: of two cells, with four seeds where the settings do not say others."""
-    runs = [tracked(i, {"seed": i // 2} | each, **more) for i, each in enumerate(settings)]
-    return study_of(logged_runs(runs, "", []), Request(), Origin("s", "W&B", "2025", "-"))
+def read(settings: list[dict[str, Any]], asked: Request | None = None, **more: Any) -> Study:
+    """The study of eight runs that logged two steps: of two cells, with four seeds where the settings do not say
+    others."""
+    runs = []
+    for i, config in enumerate(settings):
+        history = [{"_step": 0, "test/loss": 3.0}, {"_step": 5, "test/loss": 2 + 0.01 * i + 0.003 * (i * 7 % 3)}]
+        run = {"id": f"id{i}", "name": f"r{i}", "group": "", "state": "finished", "created": f"2025-01-0{i + 1}"}
+        runs.append(run | {"config": {"seed": i // 2} | config, "summary": {}, "history": history} | more)
+    return study_of(logged_runs(runs, "", []), asked or Request(), "s", "W&B", "2025", "-")
 
 
 def eight(**settings: list[Any]) -> list[dict[str, Any]]:
@@ -289,12 +287,6 @@ def test_a_setting_called_as_a_column_of_ours_is_a_factor_all_the_same(name: str
     study = read(eight(**{name: ["x", "y"]}))
     assert study.manifest.factors == {f"config.{name}": ["x", "y"]}
     assert evidence.effects(study)["n"].tolist() == [4] and set(study.runs["status"]) == {"done"}
-
-
-@pytest.mark.parametrize("budget", [100, "small", {"flops": 3}, {"params": 3}, None])
-def test_a_budget_of_theirs_is_none_of_our_mirror(budget: Any) -> None:
-    study = read(eight(**PLAIN, budget=[budget]), job_type="train")
-    assert study.manifest.factors == PLAIN and evidence.effects(study)["n"].tolist() == [4]
 
 
 @pytest.mark.parametrize("seed", [math.inf, 1.5, True, "x", None, 2**70])
