@@ -94,24 +94,22 @@ def finite(text: str) -> float:
     return value
 
 
-def whole(text: str) -> int:
-    """A text as an integer of 64 bits.  Raises ValueError."""
+def seed(text: str) -> int | None:
+    """A text as an integer of 64 bits; None if it is none."""
     found = SEED.fullmatch(text)
-    if found is None or abs(int(found[1])) >= 2**63:
-        raise ValueError(text)
-    return int(found[1])
+    return int(found[1]) if found and abs(int(found[1])) < 2**63 else None
 
 
-def read_column(column: pandas.Series, read: Callable[[str], Any], wanted: str) -> pandas.Series:
+def read_column(column: pandas.Series, where: pandas.Series, read: Callable[[str], Any], wanted: str) -> pandas.Series:
     """A column with every text converted by `read`.  Raises Refused at the first text that it rejects."""
     if pandas.api.types.is_numeric_dtype(column):
         return column
     found = []
-    for where, text in column.items():
+    for at, text in column.items():
         try:
             found.append(read(text))
         except (ValueError, KeyError):
-            raise Refused(f"{where}: {column.name} is “{text[:20]}”, which is not {wanted}") from None
+            raise Refused(f"{where[at]}: {column.name} is “{text[:20]}”, which is not {wanted}") from None
     return pandas.Series(found, column.index)
 
 
@@ -138,30 +136,29 @@ def example(names: list[str]) -> str:
     return "--names '{variant}-s{seed}', for names such as rms-s0"
 
 
-def seeds_of(runs: pandas.DataFrame, names: list[str], request: Request, tidy: bool) -> list[int | None]:
+def seeds_of(
+    runs: pandas.DataFrame, where: pandas.Series, names: list[str], request: Request, tidy: bool
+) -> list[int | None]:
     """The seed of each run: of --seed-from, else of the first of `SEEDS` that varies; None where a run has none.
-    Raises Refused if no run has one."""
+    Raises Refused if no run has one, or a row of a table has none."""
     if (key := request.seed_from) and key not in runs:
         raise Refused(f"--seed-from {key}: no run has it; there are {some(runs)}")
     keys = [key] if key else [name for name in SEEDS if name in runs]
-    if not key and "seed" in keys and (tidy or "{seed}" in request.names):
-        keys = ["seed"]
-    if tidy and keys:
-        return read_column(runs[keys[0]], whole, "a whole number of 64 bits").tolist()
+    keys = ["seed"] if not key and "seed" in keys and (tidy or "{seed}" in request.names) else keys
     keys.sort(key=lambda name: runs[name].nunique() < 2)
-    found = [next((whole(text) for text in row if _is_whole(text)), None) for row in runs[keys].itertuples(index=False)]
-    if all(seed is None for seed in found):
-        if tidy:
-            raise Refused(f"there is no column seed, but {some(runs)}; {TIDY}; or name it: --seed-from COLUMN")
+    found = [next((s for s in map(seed, row) if s is not None), None) for row in runs[keys].itertuples(index=False)]
+    if tidy and not keys:
+        raise Refused(f"there is no column seed, but {some(runs)}; {TIDY}; or name it: --seed-from COLUMN")
+    if tidy and None in found:
+        at = found.index(None)
+        text = runs[keys[0]].iloc[at][:20]
+        raise Refused(f"{where.iloc[at]}: {keys[0]} is “{text}”, which is not a whole number of 64 bits")
+    if all(each is None for each in found):
         raise Refused(
             f"no run has a seed in its configuration ({', '.join(SEEDS[:3])}, …); if their names have one, write "
             f"{example(names)}, or name its key: --seed-from KEY"
         )
     return found
-
-
-def _is_whole(text: str) -> bool:
-    return (found := SEED.fullmatch(text)) is not None and abs(int(found[1])) < 2**63
 
 
 def step_columns(rows: pandas.DataFrame) -> list[str]:
@@ -187,10 +184,10 @@ def step_of(rows: pandas.DataFrame, request: Request) -> str:
     return next(iter(found), "")
 
 
-def choose_metrics(rows: pandas.DataFrame, request: Request) -> tuple[list[str], list[str]]:
+def choose_metrics(rows: pandas.DataFrame, request: Request) -> list[str]:
     """The metric columns, the endpoint first: those of --metric, else the test loss, else the test split's first.
-    Columns that claims name are metrics, too.  Also the columns that are metrics by name and hold texts alone.  Raises
-    Refused if there is no metric."""
+    Columns that claims name are metrics, too; those that hold texts alone are not, whatever their name.  Raises Refused
+    if there is none."""
     names = list(rows)
     for name in request.metrics:
         if name not in names:
@@ -208,7 +205,7 @@ def choose_metrics(rows: pandas.DataFrame, request: Request) -> tuple[list[str],
     order += [name for name in request.described.metrics if name in names]
     if not order:
         raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(names)}")
-    return list(dict.fromkeys(order)), [name for name in named if name not in order]
+    return list(dict.fromkeys(order))
 
 
 def _has_number(column: pandas.Series) -> bool:

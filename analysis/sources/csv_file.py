@@ -23,19 +23,21 @@ STATUS_OF = {"": "done", **dict(zip(STATUSES, STATUSES, strict=True))}
 def read_csv(file: Path) -> Logged:
     """The rows of a CSV as both runs and steps, with status and sizes as numbers.  Raises `Refused`."""
     table = texts(file)
+    where = pandas.Series(table.index)
+    table = table.reset_index(drop=True)
     empty = [name for name in table if (table[name] == "").all()]
     unused = [name for name in empty if name not in KEYS and direction(name) is not None]
     notes = [f"columns without a value, left out: {some(unused)}"] * bool(unused)
     table = table.drop(columns=empty)
     if "status" in table:
         wanted = f"one of {', '.join(STATUSES)}"
-        table["status"] = read_column(table["status"], STATUS_OF.__getitem__, wanted)
+        table["status"] = read_column(table["status"], where, STATUS_OF.__getitem__, wanted)
     for name in (name for name in SHAPE if name in table):
-        table[name] = read_column(table[name], number, NUMBER)
+        table[name] = read_column(table[name], where, number, NUMBER)
     for name in (name for name in TEXTS if name in table):
         table[name] = table[name].where(table[name] != "", None)
     names: list[str] = next((table[name].tolist() for name in NAMES if name in table), [])
-    return Logged(table, table.set_axis(range(len(table))), names, notes, tidy=True)
+    return Logged(table, table, where, names, notes, tidy=True)
 
 
 def texts(file: Path) -> pandas.DataFrame:

@@ -46,11 +46,12 @@ class Run(NamedTuple):
 class Logged(NamedTuple):
     """Runs as another program has logged them.
 
-    runs     a row per run, indexed by its name in messages: settings as texts, "" where a run has none; optionally
+    runs     a row per run: settings as texts, "" where a run has none; optionally
              `status` (one of STATUSES; by default done), `created` (then of equal runs the newest counts), `cell`,
              `label`, `batches`, `params`, `flops_per_token`, `path`, `error`, None where unknown
-    rows     a row per logged step, indexed by the row number of its run: what was logged, as numbers (infinite where
+    rows     a row per logged step, with the index of its run: what was logged, as numbers (infinite where
              one was not finite, NaN where nothing was logged) or as texts
+    where    what messages call each run
     names    the names of the runs, which may hold seed and factors
     notes    what was left out
     tidy     `runs` are the rows of a table, of which several may be steps of one run
@@ -58,6 +59,7 @@ class Logged(NamedTuple):
 
     runs: pandas.DataFrame
     rows: pandas.DataFrame
+    where: pandas.Series
     names: list[str]
     notes: list[str]
     tidy: bool = False
@@ -71,12 +73,12 @@ def logged(runs: list[Run], notes: list[str]) -> Logged:
         for config in ({name: v for name, v in flat(run.config).items() if name[:1] != "_"} for run in runs)
     ]
     names = [visible(run.name) for run in runs]
-    index = [f"{name} ({visible(run.id)})" if run.id else name for name, run in zip(names, runs, strict=True)]
-    table = pandas.DataFrame(settings, index).fillna("")
-    facts = pandas.DataFrame([run.facts for run in runs], index)
+    where = [f"{name} ({visible(run.id)})" if run.id else name for name, run in zip(names, runs, strict=True)]
+    table = pandas.DataFrame(settings).fillna("").join(pandas.DataFrame([run.facts for run in runs]))
     rows = [{visible(name): _number(value) for name, value in row.items()} for run in runs for row in run.rows]
     whose = [i for i, run in enumerate(runs) for _ in run.rows]
-    return Logged(table.join(facts), pandas.DataFrame(rows, whose).dropna(axis=1, how="all"), names, notes)
+    steps = pandas.DataFrame(rows, whose).dropna(axis=1, how="all")
+    return Logged(table, steps, pandas.Series(where), names, notes)
 
 
 def _text(value: Any) -> str:
@@ -97,8 +99,8 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     """Convert logged runs to a study called `study`, with the manifest that a plan would have written.  `source` is the
     file or project, `created` when it was written, `command` the command line that reads it.  Raises Refused."""
     logged = _with_seeds(logged, request)
-    metrics, texts = columns.choose_metrics(logged.rows, request)
-    runs, rows, factors, notes = (_of_table if logged.tidy else _of_runs)(logged, metrics, texts, request)
+    metrics = columns.choose_metrics(logged.rows, request)
+    runs, rows, factors, notes = (_of_table if logged.tidy else _of_runs)(logged, metrics, request)
     lower = direction(metrics[0]) if request.lower is None else request.lower
     if lower is None:
         raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
@@ -149,84 +151,64 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
 
 def _with_seeds(logged: Logged, request: Request) -> Logged:
     """The runs that have a seed, with it as an integer in the column `seed`, and fields of --names as columns."""
-    runs, rows, names, notes, tidy = logged
+    runs, rows, where, names, notes, tidy = logged
     if request.names:
-        fields = columns.read_names(request.names, names).set_axis(runs.index)
-        runs = runs.assign(**{name: fields[name] for name in fields})
-    seeds = columns.seeds_of(runs, names, request, tidy)
-    others = [] if tidy else columns.SEEDS
-    runs = runs.drop(columns=[name for name in (*others, request.seed_from) if name in runs])
-    kept = [i for i, seed in enumerate(seeds) if seed is not None]
-    lost = few(name for name, seed in zip(names, seeds, strict=False) if seed is None)
-    count = len(seeds) - len(kept)
-    notes = [*notes, *[f"{counted(count, 'run')} without a seed left out: {lost}"] * bool(count)]
-    runs = runs.iloc[kept].assign(seed=[seeds[i] for i in kept])
-    return Logged(runs, _of_kept(rows, np.isin(range(len(seeds)), kept)), names, notes, tidy)
+        runs = runs.assign(**columns.read_names(request.names, names))
+    seeds = columns.seeds_of(runs, where, names, request, tidy)
+    runs = runs.drop(columns=[request.seed_from, *([] if tidy else columns.SEEDS)], errors="ignore")
+    lost = [name for name, seed in zip(where, seeds, strict=True) if seed is None]
+    runs = runs.assign(seed=pandas.Series(seeds, dtype=object)).dropna(subset="seed").astype({"seed": "int64"})
+    notes = [*notes, *[f"{counted(len(lost), 'run')} without a seed left out: {few(lost)}"] * bool(lost)]
+    return Logged(runs, rows[rows.index.isin(runs.index)], where, names, notes, tidy)
 
 
-def _of_kept(rows: pandas.DataFrame, kept: Any) -> pandas.DataFrame:
-    """The rows of the runs that are kept, with their new numbers."""
-    rows = rows[kept[rows.index]]
-    return rows.set_axis((np.cumsum(kept) - 1)[rows.index])
-
-
-def _of_runs(logged: Logged, metrics: list[str], texts: list[str], request: Request) -> Tables:
+def _of_runs(logged: Logged, metrics: list[str], request: Request) -> Tables:
     """The runs with the levels of their factors, of equal ones the newest; their rows by step, of rows of one step the
     last value of each column; factors; notes.  Rows without a step are of the one before; without any, counted."""
-    runs, rows, notes = logged.runs, logged.rows, logged.notes
+    runs, rows, where, _, notes, _ = logged
     factors, left = columns.choose_factors(runs.drop(columns="created", errors="ignore"), metrics, request)
-    runs = _in_cells(runs, factors)
-    keys = [*factors, "seed"]
+    runs, keys = _in_cells(runs, where, factors), [*factors, "seed"]
     if "created" in runs:
         order = runs.assign(done=runs["status"] == "done").sort_values(["done", "created"], kind="stable")
-        old = runs.index.isin(order.index[order.duplicated(keys, keep="last")])
-        lost = f"{counted(old.sum(), 'run')} left out, whose cell and seed were run again: {few(runs.index[old])}"
-        left = [*left, *[lost] * bool(old.any())]
-        rows, runs = _of_kept(rows, ~old), runs[~old]
-    _refuse_repeated(runs, factors, keys)
+        old = order.index[order.duplicated(keys, keep="last")].sort_values()
+        lost = f"{counted(len(old), 'run')} left out, whose cell and seed were run again: {few(where[old])}"
+        left, runs = [*left, *[lost] * bool(len(old))], runs.drop(index=old)
+    _refuse_repeated(runs, where, factors, keys)
+    rows = rows[rows.index.isin(runs.index)]
     steps = rows.groupby(level=0).cumcount().astype(float)
     if step := columns.step_of(rows, request):
         known = rows[step].replace(math.inf, math.nan).groupby(level=0)
         steps = known.ffill().fillna(known.bfill()).fillna(steps)
     rows = rows[list(dict.fromkeys(name for name in (*AXES, *metrics) if name in rows))].assign(step=steps)
-    rows = rows.groupby([rows.index, "step"]).last().reset_index("step")
-    return _numbered(runs, factors), rows, factors, [*notes, *left]
+    return runs, rows.groupby([rows.index, "step"]).last().reset_index("step"), factors, [*notes, *left]
 
 
-def _of_table(logged: Logged, metrics: list[str], texts: list[str], request: Request) -> Tables:
+def _of_table(logged: Logged, metrics: list[str], request: Request) -> Tables:
     """The same of a table with a row per run, or per run and step."""
-    table, rows = logged.runs.drop(columns=texts), logged.rows.set_axis(logged.runs.index)
-    unused = [f"columns without a number, left out: {columns.some(texts)}"] * bool(texts)
+    table, rows, where = logged.runs, logged.rows, logged.where
     step, factors, left = columns.steps_and_factors(table, metrics, request)
-    runs = _in_cells(table, factors)
-    names = [name for name in dict.fromkeys([*AXES, *metrics]) if name in rows and name not in factors]
-    rows = pandas.DataFrame({name: read_column(rows[name], number, NUMBER) for name in names if name != "step"})
-    keys = [*factors, "seed"]
+    runs, keys = _in_cells(table, where, factors), [*factors, "seed"]
+    names = [name for name in dict.fromkeys([*AXES, *metrics]) if name in rows and name not in (*factors, "step")]
+    rows = pandas.DataFrame({name: read_column(rows[name], where, number, NUMBER) for name in names})
     if step:
-        runs["step"] = rows["step"] = read_column(table[step], columns.finite, "a number")
-    _refuse_repeated(runs, factors, [*keys, *["step"] * bool(step)])
-    whose = runs.groupby(keys, sort=False, dropna=False).ngroup()
+        runs["step"] = rows["step"] = read_column(table[step], where, columns.finite, "a number")
+    _refuse_repeated(runs, where, factors, [*keys, *["step"] * bool(step)])
+    run = runs.groupby(keys, sort=False, dropna=False).ngroup()
     order = rows["step"].argsort(kind="stable") if step else slice(None)
-    first, last = runs[~whose.duplicated()], runs.iloc[order].groupby(whose.iloc[order]).last()
-    carried = {name: last[name].set_axis(first.index) for name in CARRIED if name in runs}
-    rows = rows.set_axis(whose).iloc[order].sort_index(kind="stable")
-    return _numbered(first.assign(**carried), factors), rows, factors, [*logged.notes, *unused, *left]
+    first, last = runs.groupby(run).head(1), runs.iloc[order].groupby(run).last()
+    runs = last.assign(**{name: first[name].set_axis(last.index) for name in dict.fromkeys([*factors, "cell"])})
+    return runs, rows.iloc[order].set_axis(run.iloc[order]), factors, [*logged.notes, *left]
 
 
-def _numbered(runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
-    """What is known of runs, by number, with their names as the paths of those that have none."""
-    names = dict.fromkeys(["cell", *["label"] * ("label" in runs), "seed", *CARRIED, *factors])
-    known = runs.reindex(columns=list(names))
-    known["path"] = known["path"].where(known["path"].notna(), known.index)
-    return known.reset_index(drop=True)
-
-
-def _in_cells(runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
-    """Runs with the levels of their factors and the id of their cell."""
+def _in_cells(runs: pandas.DataFrame, where: pandas.Series, factors: list[str]) -> pandas.DataFrame:
+    """What is known of runs: levels of their factors, the id of their cell, and facts."""
     own = {name: runs[name] if name == "cell" else levels(runs[name]) for name in factors}
     own = {name: pandas.Series([*each], runs.index, dtype=object) for name, each in own.items()}
     runs = runs.assign(status=runs.get("status", "done"), **own)
-    return runs.assign(cell=_cell_ids(runs, factors))
+    runs["cell"] = _cell_ids(runs, factors)
+    names = ["cell", "label", "created", "seed", *CARRIED, *factors]
+    known = runs.reindex(columns=[name for name in dict.fromkeys(names) if name in (*runs, "path", "error")])
+    return known.assign(path=known["path"].where(known["path"].notna(), where))
 
 
 def _cell_ids(runs: pandas.DataFrame, factors: list[str]) -> pandas.Series:
@@ -265,11 +247,11 @@ def _refuse_long(runs: pandas.DataFrame, factors: list[str], metrics: list[str])
         raise Refused(f"{at}“{text[:20]}…” has {len(text):,} characters; names and levels have at most {LONGEST}")
 
 
-def _refuse_repeated(runs: pandas.DataFrame, factors: list[str], keys: list[str]) -> None:
+def _refuse_repeated(runs: pandas.DataFrame, where: pandas.Series, factors: list[str], keys: list[str]) -> None:
     again = runs[runs.duplicated(keys, keep=False)]
     if len(again):
         first = again.iloc[0]
-        one, other = again.index[(again[keys].astype(str) == first[keys].astype(str)).all(axis=1)][:2]
+        one, other = where[again.index[(again[keys].astype(str) == first[keys].astype(str)).all(axis=1)]][:2]
         what = f"{label_of(first[factors].to_dict())}, seed {first['seed']}"
         what += f", step {first['step']:g}" if "step" in keys else ""
         raise Refused(

@@ -1,23 +1,25 @@
 """What a user specifies about imported runs, on the command line and in a study file."""
 
 import shlex
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+Levels = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
-class StudyDescription(NamedTuple):
+class StudyDescription(msgspec.Struct, frozen=True):
     """The content of a study file, as texts except for the margin; `factors` holds levels in order."""
 
-    file: str = ""
-    study: str = ""
+    study: Annotated[str, msgspec.Meta(pattern=r"^((?!-)(?=.*\w)[\w.-]{1,100})?$")] = ""
     question: str = ""
-    factors: Mapping[str, list[str]] = MappingProxyType({})
-    reference: Mapping[str, str] = MappingProxyType({})
+    factors: dict[str, Levels] = {}
+    reference: dict[str, str] = {}
     design: str = ""
-    margin: float | None = None
+    margin: Any = None
     claims: Any = None
     at: Any = None
+    file: str = ""
 
     @property
     def metrics(self) -> list[str]:

@@ -15,10 +15,10 @@ levels of the runs, so that YAML does not convert `1e-3` or `no`.
 """
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from ablate import evidence
@@ -31,8 +31,11 @@ from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE
 from analysis.sources.request import StudyDescription
 
-KEYS = ("study", "question", "factors", "reference", "design", "margin", "claims", "at")
-NAME = re.compile(r"(?!-)(?=.*\w)[\w.-]{1,100}")
+FORMS = {  # the keys, and what is written
+    "study": "a name for its folder, of up to 100 letters, digits, '.', '_', '-'",
+    **{"question": "a text", "factors": "{ffn: [mlp, swiglu]}", "reference": "{norm: rms}", "design": "grid"},
+    **{"margin": "0.01", "claims": "{NAME: {less: [SIDE, SIDE]}}", "at": "{norm: ln}"},
+}
 
 
 class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
@@ -73,53 +76,26 @@ def read_study_file(file: Path) -> StudyDescription:
         why = str(getattr(error, "problem", None) or error).replace("\n", " ")
         raise Refused(f"{where}: no YAML ({why})") from None
     if not isinstance(content, dict):
-        raise Refused(f"{file} must be a mapping; write keys and values, of {', '.join(KEYS)}")
+        raise Refused(f"{file} must be a mapping; write keys and values, of {', '.join(FORMS)}")
+    if unknown := [key for key in content if key not in FORMS]:
+        keys = ", ".join(FORMS)
+        raise Refused(f"{file}: {unknown[0]}: no such key for runs of other programs; the keys are {keys}")
     try:
-        return _described(str(file), content)
+        found = msgspec.convert(content | {"file": str(file)}, StudyDescription)
+        return msgspec.structs.replace(found, margin=_margin(_checked(found).margin))
+    except msgspec.ValidationError as error:
+        key = str(error).partition("$.")[2].split("[")[0].strip("`")
+        raise Refused(f"{file}: {key}: cannot be read; write {FORMS[key]}") from None
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 
 
-def _described(file: str, content: dict[str, Any]) -> StudyDescription:
-    if unknown := [key for key in content if key not in KEYS]:
-        raise ValueError(f"{unknown[0]}: no such key for runs of other programs; the keys are {', '.join(KEYS)}")
-    study, design = _text(content, "study"), _text(content, "design")
-    if study and not NAME.fullmatch(study):
-        raise ValueError(f"study: {study} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'")
-    if design and design not in evidence.ESTIMABLE:
-        raise ValueError(f"design: no such design: {design}: {instead(design, list(evidence.ESTIMABLE))}")
-    factors = _mapping(content, "factors", "{ffn: [mlp, swiglu]}")
-    for name, levels in factors.items():
-        if not isinstance(levels, list) or not levels or not all(isinstance(level, str) for level in levels):
-            raise ValueError(f"factors.{name}: must be a list of levels; write [first, second]")
+def _checked(found: StudyDescription) -> StudyDescription:
+    if found.design and found.design not in evidence.ESTIMABLE:
+        raise ValueError(f"design: no such design: {found.design}: {instead(found.design, list(evidence.ESTIMABLE))}")
+    for name, levels in found.factors.items():
         if len(set(levels)) < len(levels):
             raise ValueError(f"factors.{name}: has a level twice; write each once")
-    reference = _mapping(content, "reference", "{norm: rms}")
-    if lost := [name for name, level in reference.items() if not isinstance(level, str)]:
-        raise ValueError(f"reference.{lost[0]}: is no level; write one")
-    return StudyDescription(
-        file=file,
-        study=study,
-        question=_text(content, "question"),
-        factors=factors,
-        reference=reference,
-        design=design,
-        margin=_margin(content.get("margin")),
-        claims=content.get("claims"),
-        at=content.get("at"),
-    )
-
-
-def _text(content: dict[str, Any], key: str) -> str:
-    if not isinstance(content.get(key, ""), str):
-        raise ValueError(f"{key}: is no text; write one")
-    return str(content.get(key, ""))
-
-
-def _mapping(content: dict[str, Any], key: str, instead: str) -> dict[str, Any]:
-    found = content.get(key, {})
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise ValueError(f"{key}: must be a mapping; write {key}: {instead}")
     return found
 
 

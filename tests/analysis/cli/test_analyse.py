@@ -71,7 +71,7 @@ def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
         "print({'numpy', 'pandas', 'scipy', 'matplotlib', 'plotly', 'jinja2'} & set(sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert ended.stdout.endswith("set()\n") and "--runs FILE" in ended.stdout, ended.stdout + ended.stderr
+    assert ended.stdout.endswith("set()\n") and "--runs PATH" in ended.stdout, ended.stdout + ended.stderr
 
 
 def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: Capture, undrawn: None) -> None:

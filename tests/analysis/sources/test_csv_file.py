@@ -406,7 +406,7 @@ OPTIONS = {
     "--within ffn": "no factor is left to compare",
     "--step-from steps": "--step-from steps: there is no such column; there are ffn, cell, seed",
     "--seed-from sd": "--seed-from sd: no run has it; there are ffn, cell, seed",
-    "--factors note --seed-from hits --names x": "--names x: it has no {field}; write as in --names '{variant}-s{seed}'",
+    "--factors note --seed-from hits --names x": "--names x: it has no {field}; write as in --names",
     "STUDY": "STUDY and --runs are different runs",
 }
 

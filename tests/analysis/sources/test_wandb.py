@@ -294,7 +294,7 @@ def test_a_seed_that_is_none_is_left_out_and_said(seed: Any) -> None:
     settings = eight(**PLAIN)
     settings[7] |= {"seed": seed}
     study = read(settings)
-    assert "1 run without a seed left out: r7" in study.notes and evidence.effects(study)["n"].tolist() == [3]
+    assert "1 run without a seed left out: r7 (id7)" in study.notes and evidence.effects(study)["n"].tolist() == [3]
     with pytest.raises(Refused, match="no run has a seed in its configuration"):
         read([each | {"seed": seed} for each in eight(**PLAIN)])
 
