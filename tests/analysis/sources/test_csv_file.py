@@ -258,9 +258,8 @@ def test_two_columns_that_could_count_steps_and_one_that_need_not(tmp_path: Path
 def test_columns_without_numbers_are_left_out_and_said(tmp_path: Path) -> None:
     study = read(tmp_path, table("ffn,seed,test/loss,val_loss,loss_note", "{c},{s},,{v},{c}ood"))
     assert study.manifest.endpoint == "val_loss" and study.manifest.factors == {"ffn": ["a", "b"]}
-    assert study.notes == [
-        f"columns without a {what}" for what in ("value, left out: test/loss", "number, left out: loss_note")
-    ]
+    no_metric = "columns that are neither factor nor metric, left out: loss_note"
+    assert study.notes == ["columns without a value, left out: test/loss", no_metric]
     assert not any("damaged" in line for line in remarks(study))
 
 
