@@ -114,7 +114,7 @@ def device_problem(plan: Plan) -> Problem | None:
     if plan.dry_run or not lacks_device(plan):
         return None
     if on_cuda(plan):
-        message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu, or hydra/launcher=… for jobs where it is"
+        message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu or hydra/launcher=…"
         return Problem("train.device", message)
     message = "there is no GPU here; run it where one is, plan it with dry_run=true, or write train.device=cpu"
     return Problem(f"tier={GPU_TIER}", message)
