@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from ablate.config.command import Command
 from ablate.config.components import offered_names, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.depth import named_variants, patterned
+from ablate.config.depth import named_variants, patterned, variant_of
 from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import other_names
@@ -69,11 +69,12 @@ def _missing_keys(composer: Composer, command: Command, cells: Iterable[list[str
 
 
 def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
-    key, _, value = text.partition("=")
-    group = composer.group_of(text)
-    if group and value not in composer.known[group] and not composer.pattern_of(text) and not text.startswith("~"):
+    key, group = text.partition("=")[0], composer.group_of(text)
+    value = str(parsed(text).value()) if group and not text.startswith("~") else text.partition("=")[2]
+    shown = f"{key}={value}" if "(" in value else text  # without the quotes that Hydra needs
+    if group and variant_of(value) not in composer.known[group] and not composer.pattern_of(text) and key[0] != "~":
         variants = composer.known[group]
-        return Problem(text, f"no such {group}; {instead(value, variants, other_names(variants))}")
+        return Problem(shown, f"no such {group}; {instead(variant_of(value), variants, other_names(variants))}")
     if group and text.startswith(group) and group not in composer.defaults:
         return Problem(text, f"the reference model has no {group}; write +{text}")
     try:
@@ -81,7 +82,7 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     except COMPOSING as error:
         why, key = _explain(composer, key.lstrip("+~"), error, chosen), key.lstrip("+~")
         several = isinstance(parsed(text).value(), list) and why.endswith((" number", "one value"))
-        return Problem(text, why + f"; to compare several write {key}={value[1:-1]}" * several)
+        return Problem(shown, why + f"; to compare several write {key}={value[1:-1]}" * several)
     return None
 
 

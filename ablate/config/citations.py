@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate.config.depth import names_of
+from ablate.config.depth import names_of, variant_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups, noted
 from ablate.formatting import nearest, visible
@@ -41,7 +41,8 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
     """The entries that the variants of these choices cite, by group=variant.  Raises `PlanError` for unknown keys."""
     found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
     chosen = {(group, choice) for each in choices for group, choice in each.items()}
-    used = sorted({(group, name) for group, choice in chosen for name in names_of(choice, found.get(group, ()))})
+    named = {(group, name) for group, choice in chosen for name in names_of(choice, found.get(group, ()))}
+    used = sorted({(group, variant_of(name)) for group, name in named})
     files = {f"{group}={name}": found[group][name] for group, name in used if name in found.get(group, {})}
     keys = {variant: cited(file) for variant, file in files.items()}
     lost = [(variant, key) for variant, named in keys.items() for key in named if key not in known]

@@ -21,7 +21,7 @@ from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain, unread
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, read_groups
-from ablate.config.overrides import parse
+from ablate.config.overrides import key_of, parse
 from ablate.config.schema import ALSO, KEYS, PACE
 from ablate.formatting import instead, nearest
 
@@ -179,11 +179,6 @@ def read_study(overrides: list[str], groups: Groups) -> StudyRequest:
         return StudyRequest(rest, problems=[wrong])
     content = {str(key): value for key, value in found.items()}
     return _merged(name, file, content, rest, Reader(file, groups))
-
-
-def key_of(text: str) -> str:
-    """The key of an override."""
-    return text.partition("=")[0].lstrip("+")
 
 
 def _is_one_of(key: str, keys: set[str]) -> bool:

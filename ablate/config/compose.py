@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +19,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.config.components import taken_by
-from ablate.config.depth import is_pattern, names_of
-from ablate.config.groups import CONF, Groups
-from ablate.config.overrides import chosen, parsed, refuse_misshapen
+from ablate.config.depth import is_pattern, names_of, settings_of, variant_of
+from ablate.config.files import read_plain
+from ablate.config.groups import CONF, Groups, default_settings
+from ablate.config.overrides import choice_of, chosen, key_of, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 
 # The errors of composing a bad override; Hydra raises ValueError for a group that is null.
@@ -117,9 +118,32 @@ class Composer:
         overrides = [*overrides, *self.patterns_of_preset(overrides)]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
-        groups = tuple(text for text in overrides if self._chooses_group(text))
+        groups = tuple(self.plain(text) for text in overrides if self._chooses_group(text))
         keys = [text for text in overrides if not self._chooses_group(text)]
-        return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1])
+        given = {*map(key_of, keys)} | {text.partition("=")[2] for text in keys if key_of(text) == "tune.key"}
+        shown = {}
+        for text in (text for text in overrides if self.group_of(text) and "(" in text):
+            shown[key_of(text)] = chosen(text)
+            keys += self.settings(key_of(text), chosen(text), given)
+        return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1] | shown)
+
+    def plain(self, text: str) -> str:
+        """An override, without the settings that it gives with a choice."""
+        return f"{text.partition('=')[0]}={variant_of(chosen(text))}" if self.group_of(text) and "(" in text else text
+
+    def settings(self, group: str, choice: str, given: Collection[str]) -> Iterator[str]:
+        """The overrides for the settings of a choice.  Raises ValueError for keys that are `given` separately, too."""
+        file = self.known[group].get(variant_of(choice))
+        own = [key for key in (file and read_plain(file)) or {} if not key.startswith("_")]
+        more = [key for key in own if key not in default_settings(group)] if group in self.defaults else own
+        for name, value in settings_of(choice):
+            if not value or (not name and len(more) != 1):
+                example = f"{variant_of(choice)}({name or (more or own or ['SETTING'])[0]}={value or 'VALUE'})"
+                raise ValueError(f"does not say which {'setting' if value else 'value'}; write {group}={example}")
+            key = f"{group}.{name or more[0]}"
+            if key in given:
+                raise ValueError(f"{key} is given twice, also by {group}={choice}; leave one out")
+            yield f"++{key}={value}"
 
     def pattern_of(self, text: str) -> list[str]:
         """The variants of the pattern over the layers that an override chooses; empty if it chooses no pattern."""
@@ -141,7 +165,10 @@ class Composer:
 
     def each_variant(self, groups: Iterable[str]) -> Iterator[tuple[str, ...]]:
         """These choices of groups, once with each variant of a pattern in place of the pattern."""
-        named = [[f"{text.partition('=')[0]}={name}" for name in self.pattern_of(text)] or [text] for text in groups]
+        named = [
+            [f"{text.partition('=')[0]}={variant_of(name)}" for name in self.pattern_of(text)] or [self.plain(text)]
+            for text in groups
+        ]
         return itertools.product(*named)
 
     def over_depth(self, overrides: list[str]) -> Composed:
@@ -150,7 +177,7 @@ class Composer:
         shown = {text.partition("=")[0]: text for text, names in found.items() if names}
         rest = [text for text in overrides if text not in shown.values()]
         others = [text for text in rest if text.lstrip("+").partition(".")[0] not in shown]
-        whole = self.compose([*others, *(f"{group}={found[text][0]}" for group, text in shown.items())])
+        whole = self.compose([*others, *(choice_of(group, found[text][0]) for group, text in shown.items())])
         for group, text in shown.items():
             own = [each for each in rest if each.lstrip("+").startswith(f"{group}.")]
             variants = self._variants(group, found[text], others, own)
@@ -160,7 +187,7 @@ class Composer:
 
     def _variants(self, group: str, names: list[str], others: list[str], own: list[str]) -> dict[str, Any]:
         """The settings of a group's variants, each with the keys of `own` that it has; keys that none has go to all."""
-        bare = {name: self.compose([*others, f"{group}={name}"]).config for name in names}
+        bare = {name: self.compose([*others, choice_of(group, name)]).config for name in names}
 
         def has(name: str, text: str) -> bool:
             key, node = parsed(text).key_or_group.split(".")[1], getattr(bare[name], group)
@@ -168,7 +195,8 @@ class Composer:
 
         lost = [text for text in own if not any(has(name, text) for name in names)]
         taken = {name: [text for text in own if text in lost or has(name, text)] for name in names}
-        return {name: getattr(self.compose([*others, f"{group}={name}", *taken[name]]).config, group) for name in names}
+        whole = {name: self.compose([*others, choice_of(group, name), *taken[name]]).config for name in names}
+        return {name: getattr(config, group) for name, config in whole.items()}
 
     def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
         """The configuration of these choices of groups with keys set, resolved to plain data."""

@@ -1,8 +1,9 @@
-"""Patterns over depth: a group whose variant changes from layer to layer, as in attention=5window+mha.  No torch.
+"""What a choice of a group may say beyond a variant's name: settings and patterns over the layers.  No torch.
 
-Names joined by + are the variants of successive layers; a number before a name repeats it.  The pattern is repeated
-over all layers; if it ends in +... it may be cut at the last layer: attention=5window+mha+... .  Three dots after a
-name repeat that variant for all remaining layers instead: ffn=mlp+moe... .
+Settings stand in parentheses, as in norm=group(groups=4).  In a pattern, as in attention=5window+mha, names joined by +
+are the variants of successive layers; a number before a name repeats it.  The pattern is repeated over all layers; if
+it ends in +... it may be cut at the last layer: attention=5window+mha+... .  Three dots after a name repeat that
+variant for all remaining layers instead: ffn=mlp+moe... .
 """
 
 import itertools
@@ -15,6 +16,9 @@ from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
 from ablate.formatting import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
+SETTINGS = re.compile(r"\([^()]*\)")
+SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")
+COMMA = re.compile(r",(?![^\[{]*[\]}])")  # outside lists and mappings
 REST, AGAIN = "...", "+..."  # after a variant, and after the whole pattern
 
 
@@ -25,22 +29,38 @@ class Item(NamedTuple):
     times: int | None
 
 
+def variant_of(text: str) -> str:
+    """A choice of a group without settings: group of group(groups=4), 5window+mha of 5window(size=8)+mha."""
+    return SETTINGS.sub("", text)
+
+
+def settings_of(text: str) -> list[tuple[str, str]]:
+    """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
+    parts = COMMA.split(text.partition("(")[2].removesuffix(")"))
+    return [(found[1] or "", found[2]) for part in parts if (found := SETTING.fullmatch(part.strip()))]
+
+
 def is_pattern(text: str, known: Collection[str]) -> bool:
     """Whether a choice of a group is a pattern and not the name of a `known` variant."""
+    text = variant_of(text)
     return text not in known and ("+" in text or text.endswith(REST) or bool(re.match(r"\d+[a-z]", text)))
 
 
 def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
     """The items of a pattern; a `known` name may begin with a digit."""
     found = []
-    for word in text.removesuffix(AGAIN).split("+"):
-        number, name, rest = ("", word, None) if word in known else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
+    for word in _words(text.removesuffix(AGAIN)):
+        number, name, rest = ("", word, None) if {word, variant_of(word)} & {*known} else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
         found.append(Item(name, None if rest else int(number or 1)))
     return found
 
 
+def _words(text: str) -> list[str]:
+    return re.split(r"\+(?![^()]*\))", text)  # a + within parentheses belongs to a number
+
+
 def names_of(text: str, known: Collection[str] = ()) -> list[str]:
-    """The variants of a pattern, each once."""
+    """The variants of a pattern with their settings, each once."""
     return list(dict.fromkeys(item.name for item in items_of(text, known)))
 
 
@@ -49,12 +69,12 @@ def pattern_problem(group: str, text: str, known: Collection[str]) -> str | None
     items = items_of(text, known)
     if group not in PLACED:
         return f"only {', '.join(PLACED)} can change over the layers; write one variant"
-    lost = [item.name for item in items if item.name not in known]
+    lost = [name for item in items if (name := variant_of(item.name)) not in known]
     if lost:
         return f"no such {group} {lost[0]!r}; {instead(lost[0], known)}" if lost[0] else "lacks a variant beside a +"
     if sum(item.times is None for item in items) + text.endswith(AGAIN) > 1:
         return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
-    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in text.split("+")):
+    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in _words(text)):
         return "takes numbers from 1 before a variant, and none before one with ..."
     if len({item.name for item in items}) == 1:
         return f"has one variant in every layer; write {group}={items[0].name}"

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.claim_relations import Level, Levels
-from ablate.config.command import Command, key_of
+from ablate.config.command import Command
 from ablate.config.compose import Composed
-from ablate.config.depth import value_at
+from ablate.config.depth import value_at, variant_of
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
-from ablate.config.overrides import MOST, parsed
+from ablate.config.overrides import MOST, key_of, parsed
 from ablate.config.schema import NAMED, VARIED, is_component
 
 FEW = 4  # the reference's label lists at most this many factors
@@ -185,4 +185,5 @@ def cell_name(choices: dict[str, str]) -> str:
     """The variants of `NAMED` groups, then others that differ from the reference model's, joined by dashes."""
     usual = defaults()
     others = [group for group in VARIED if group not in NAMED and choices.get(group, usual[group]) != usual[group]]
-    return "-".join([*(choices[group] for group in NAMED), *(f"{group}_{choices[group]}" for group in others)])
+    whole = "-".join([*(choices[group] for group in NAMED), *(f"{group}_{choices[group]}" for group in others)])
+    return variant_of(whole)  # settings are in the run's key

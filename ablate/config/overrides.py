@@ -19,6 +19,9 @@ from ablate.config.groups import Groups
 from ablate.config.key_checks import bare, misshapen
 from ablate.config.schema import PLACED, SECTIONS, VARIED, WHOLE, Config
 
+FUNCTIONS = {"choice", "range", "interval", "glob", "shuffle", "sort", "tag", "str", "int", "float", "bool", "json_str"}
+# What is quoted already, and a choice with settings, which Hydra would take for the call of a function.
+CALL = re.compile(r"""'[^']*'|"[^"]*"|(?:[\w.+-]*?([A-Za-z_][\w-]*)\([^()'"]*\))+[\w.+-]*""")
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 
 
@@ -39,7 +42,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
     zipped = any(text.startswith("zip=") for text in overrides)  # then a value may repeat, as only pairs must differ
     for text in overrides:
         try:
-            override = parsed(text)
+            override = parsed(plain := with_quotes(text, groups.variants))
             if (count := _size_of_range(override)) > MOST:
                 many = f"{count:,.0f} values" if count < 1e12 else "values without end"
                 problems.append(Problem(text, f"has {many}; a sweep has at most {MOST:,}"))
@@ -62,7 +65,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
         elif levels:
             swept[key] = levels
         else:
-            fixed.append(text)
+            fixed.append(plain)
     return Overrides(fixed, swept, problems)
 
 
@@ -80,6 +83,25 @@ def parsed(text: str) -> Override:
     """An override as Hydra parses it.  Raises what Hydra raises."""
     found: Override = OverridesParser.create().parse_override(text)
     return found
+
+
+def with_quotes(text: str, groups: Collection[str]) -> str:
+    """An override with quotes around choices that have settings, as Hydra's grammar needs: norm='group(groups=4)'."""
+    key, equals, value = text.partition("=")
+    if "(" not in value or key.lstrip("+") not in (*groups, "reference"):
+        return text
+    quoted = CALL.sub(lambda found: found[0] if found[1] in (None, *FUNCTIONS) else f"'{found[0]}'", value)
+    return f"{key}{equals}{quoted}"
+
+
+def key_of(text: str) -> str:
+    """The key of an override."""
+    return text.partition("=")[0].lstrip("+")
+
+
+def choice_of(group: str, choice: str) -> str:
+    """The override that makes this choice of a group, which may have settings."""
+    return f"{group}='{choice}'" if "(" in choice else f"{group}={choice}"
 
 
 def chosen(text: str) -> str:

@@ -14,7 +14,7 @@ from ablate.config.claims import metric_problems
 from ablate.config.command import StudyRequest, read_command
 from ablate.config.components import RESERVED, defaults_of, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.depth import patterned
+from ablate.config.depth import patterned, settings_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
 from ablate.config.key_checks import study_problems
@@ -149,7 +149,7 @@ def hold_equal(
             given, wanted = own[i][group], own[at[i]][group]
             if name in given and name in wanted and given[name] != wanted[name]:
                 classes = {getattr(each.config, group)["_target_"] for each in (cell, reference)}
-                if requested == "all" and len(classes) == 1:
+                if requested == "all" and (len(classes) == 1 or _is_given(cell.choices[group], name, given[name])):
                     continue
                 config = config.with_value(f"{group}.{name}", wanted[name])
                 changed[f"{group}.{name}"] = f"{setting(wanted[name])}, as in {reference.choices[group]}"
@@ -177,6 +177,11 @@ def _takes(group: str, node: dict[str, Any], key: str, user: list[str]) -> bool:
     return key in taken_by(group, node, user)
 
 
+def _is_given(choice: str, name: str, value: Any) -> bool:
+    """Whether the choice of a variant gives this setting, by its name or as its only value."""
+    return any(key == name or (not key and text == setting(value)) for key, text in settings_of(choice))
+
+
 def held_names(
     requested: Any, cells: list[Composed], own: list[dict[str, dict[str, Any]]], swept: list[str]
 ) -> tuple[list[tuple[str, str]], list[Problem]]:
@@ -197,6 +202,12 @@ def held_names(
             if lacking:
                 named = ", ".join(dict.fromkeys(lacking))
                 messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
+            elif named := [
+                cell.choices[each]
+                for cell, given in zip(cells, own, strict=True)
+                if _is_given(cell.choices[each], name, given[each][name])
+            ]:
+                messages.append(f"{each}={named[0]} sets {name} itself; leave it out of one")
             elif f"{each}.{name}" in swept:
                 messages.append(f"{each}.{name} is swept, so it cannot be held; leave it out of one")
             else:

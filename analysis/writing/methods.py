@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.config.depth import is_patterned, names_of, spelled, variants_of
+from ablate.config.depth import is_patterned, names_of, spelled, variant_of, variants_of
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
 from ablate.formatting import listed, metric_name, ranged
 from ablate.results import naming
@@ -106,7 +106,7 @@ def _design(manifest: Manifest) -> dict[str, Any]:
 
 def _cited(manifest: Manifest, factor: str, level: Any) -> str:
     shown = formatting.show(level)
-    parts = [shown, *names_of(shown)] if factor in PLACED else [shown]  # in a pattern each variant has its papers
+    parts = [shown, *map(variant_of, names_of(shown))] if factor in PLACED else [variant_of(shown)]
     return naming.named(manifest, level) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
 
