@@ -36,7 +36,7 @@ def variant_of(text: str) -> str:
 
 def settings_of(text: str) -> list[tuple[str, str]]:
     """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
-    parts = COMMA.split(text.partition("(")[2].removesuffix(")"))
+    parts = COMMA.split(text.partition("(")[2].removesuffix(")")) if "(" in text else []
     return [(found[1] or "", found[2]) for part in parts if (found := SETTING.fullmatch(part.strip()))]
 
 

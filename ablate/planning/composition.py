@@ -198,16 +198,13 @@ def held_names(
             there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
             messages.append(f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
         for each in having:
-            lacking = [cell.choices[each] for cell, given in zip(cells, own, strict=True) if name not in given[each]]
+            values = [(cell.choices[each], given[each]) for cell, given in zip(cells, own, strict=True)]
+            lacking = [choice for choice, given in values if name not in given]
             if lacking:
                 named = ", ".join(dict.fromkeys(lacking))
                 messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
-            elif named := [
-                cell.choices[each]
-                for cell, given in zip(cells, own, strict=True)
-                if _is_given(cell.choices[each], name, given[each][name])
-            ]:
-                messages.append(f"{each}={named[0]} sets {name} itself; leave it out of one")
+            elif fixed := [choice for choice, given in values if _is_given(choice, name, given[name])]:
+                messages.append(f"{each}={fixed[0]} sets {name} itself; leave it out of one")
             elif f"{each}.{name}" in swept:
                 messages.append(f"{each}.{name} is swept, so it cannot be held; leave it out of one")
             else:

@@ -1,0 +1,90 @@
+"""Settings of a variant as levels, norm=rms,group(groups=4): what they set, how they are called, what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ablate.config.compose import Composer
+from ablate.config.depth import settings_of, variant_of
+from ablate.config.groups import read_groups
+from ablate.config.overrides import with_quotes
+
+pytestmark = pytest.mark.usefixtures("untried", "uncounted")
+
+
+@pytest.mark.parametrize(
+    ("choice", "keys"),
+    [
+        ("norm=group(groups=4)", ["norm=group", "norm.groups=4"]),
+        ("norm=group(8)", ["norm=group", "norm.groups=8"]),  # the one setting that ln does not have
+        ("norm=group( groups = 4, eps=1e-3 )", ["norm=group", "norm.groups=4", "norm.eps=1e-3"]),
+        ("attention=mha(qk_norm=rms,sink=zero)", ["attention=mha", "+attention.qk_norm=rms", "+attention.sink=zero"]),
+        ("optim=adamw(betas=[0.8,0.9])", ["optim=adamw", "optim.betas=[0.8,0.9]"]),
+        ("+preset=qwen3 attention=qk_norm(kv_heads=1)", ["+preset=qwen3", "attention=qk_norm", "attention.kv_heads=1"]),
+    ],
+)
+def test_settings_are_those_of_keys(choice: str, keys: list[str]) -> None:
+    groups = read_groups()
+    words = [with_quotes(word, groups.variants) for word in (choice.split() if "preset" in choice else [choice])]
+    with Composer(groups) as composer:
+        with_settings, by_keys = composer.compose(words), composer.compose(keys)
+    assert with_settings.config == by_keys.config
+    group, _, name = words[-1].partition("=")
+    assert with_settings.choices == by_keys.choices | {group: name.strip("'")}
+
+
+def test_a_pattern_gives_each_variant_its_own_settings(plan: Any) -> None:
+    pattern = "2window(window=4)+window(window=10,scale=1e+0)+mha"
+    found = plan(f"attention={pattern},mha", "attention.bias=true", "model.layers=4", "seeds=1")
+    node = found.manifest.cells[0].config.attention
+    assert node["_layers_"] == ["window(window=4)"] * 2 + ["window(window=10,scale=1e+0)", "mha"]
+    assert [node[name].get("window") for name in node["_layers_"]] == [4, 4, 10, None]
+    assert node["window(window=10,scale=1e+0)"]["scale"] == 1.0 and all(node[name]["bias"] for name in node["_layers_"])
+    assert found.manifest.factors == {"attention": [pattern, "mha"]}
+    assert found.manifest.cells[0].name.split("-")[4] == "2window+window+mha"
+    assert {"attention=window", "attention=mha"} <= found.manifest.papers.keys()
+
+
+def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    levels = ["mlp", "swiglu(mult=2)", "swiglu(bias=true, mult=3)"]
+    claims = {
+        "narrow": {"less": [{"ffn": "swiglu(mult=2)"}, {"ffn": ["mlp", "swiglu(bias=true, mult=3)"]}]},
+        "groups": {"less": [{"norm": "group(4)"}, {"norm": "rms"}]},
+    }
+    text = {"factors": {"ffn": levels, "norm": ["rms", "group(4)"]}, "claims": claims, "seeds": 1}
+    (tmp_path / "experiment" / "own.yaml").write_text(yaml.dump(text))
+    found = plan("+experiment=own", "reference={norm:group(4)}", config_dir=str(tmp_path)).manifest
+    assert found.factors == {"ffn": levels, "norm": ["rms", "group(4)"]}
+    assert found.reference == {"ffn": "mlp", "norm": "group(4)"}
+    assert [cell.label for cell in found.cells][3] == "swiglu(mult=2) + group(4)"
+    assert {*found.claims} == {"narrow", "groups"}
+    by_keys = plan("ffn=swiglu", "norm=group", "norm.groups=4", "ffn.mult=2", "seeds=1")
+    assert {*by_keys.todo} <= {*plan("norm=rms,group(4)", "ffn=mlp,swiglu(mult=2)", "seeds=1").todo}, "a run is one run"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("norm=rms,grop(groups=4)", "norm=grop(groups=4): no such norm; did you mean group?"),
+        ("norm=rms,group(gruops=4)", "norm.gruops: GroupNorm has no such argument; it has eps, groups, gain, bias"),
+        ("norm=rms,group(groups=three)", "norm.groups: 'three' is not of type int"),
+        ("norm=group(3)", "norm.groups=3 must divide model.dim=16"),
+        ("norm=rms,ln(3)", "norm=ln(3): does not say which setting; write norm=ln(eps=3)"),
+        ("norm=rms,group()", "norm=group(): does not say which value; write norm=group(groups=VALUE)"),
+        ("norm=group(4),rms norm.eps=1 norm.groups=8", "norm.groups is given twice, also by norm=group(4)"),
+        ("norm=group(4) tune.key=norm.groups tune.values=[1,2]", "also by norm=group(4); leave one out"),
+        ("ffn=mlp,swiglu(bias=true) hold=[bias]", "hold: ffn=swiglu(bias=true) sets bias itself; leave it out of one"),
+        ("norm=ln+group(4", "has a bracket that is not closed"),
+    ],
+)
+def test_what_is_wrong_with_settings_is_a_line(refused: Any, words: str, message: str) -> None:
+    assert any(message in line for line in refused(*words.split()))
+
+
+def test_settings_are_split_outside_of_lists() -> None:
+    assert settings_of("adamw(betas=[0.8,0.9],eps=1e-9)") == [("betas", "[0.8,0.9]"), ("eps", "1e-9")]
+    assert settings_of("power({a: 1, b: 2})") == [("", "{a: 1, b: 2}")] and settings_of("ln") == []
+    assert variant_of("3window(window=8)+mha(sink=zero)...") == "3window+mha..."
