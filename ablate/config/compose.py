@@ -156,7 +156,7 @@ class Composer:
         preset = tuple(text for text in overrides if self.group_of(text) == "preset")
         own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
         taken = {self.group_of(text) for text in overrides}
-        return [f"{group}={pattern}" for group, pattern in own.items() if group not in taken]
+        return [choice_of(group, pattern) for group, pattern in own.items() if group not in taken]
 
     def pattern_in(self, config: DictConfig) -> dict[str, str]:
         """The patterns over the layers in a composed configuration, by group."""

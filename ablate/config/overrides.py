@@ -17,7 +17,7 @@ from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups
 from ablate.config.key_checks import bare, misshapen
-from ablate.config.schema import PLACED, SECTIONS, VARIED, WHOLE, Config
+from ablate.config.schema import OWNED, PLACED, SECTIONS, VARIED, WHOLE, Config
 
 FUNCTIONS = {"choice", "range", "interval", "glob", "shuffle", "sort", "tag", "str", "int", "float", "bool", "json_str"}
 # What is quoted already, and a choice with settings, which Hydra would take for the call of a function.
@@ -141,6 +141,8 @@ def _misused(override: Override, levels: list[str], known: Mapping[str, Collecti
         example = ",".join([*known[key]][:2])
         return f"{several[0].partition('=')[2]} is not a variant; write names, as in {key}={example}"
     for choice in map(chosen, levels or [str(override.input_line)]) if key in known else ():
+        if "(" in choice and key not in (*VARIED, *OWNED, "data"):
+            return f"{key} takes no settings in parentheses; write keys, as in model.dim=128"
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
             return f"{choice}: {wrong}" if levels else wrong
     if override.is_delete():
