@@ -65,7 +65,7 @@ catalogue: $(VENV)/.ready
 
 # Figures, tables and pages of the committed studies, from experiments/results/ alone; what is up to date stays.
 figures: $(VENV)/.ready
-	$(BIN)/python -m analysis gallery
+	PYTHONPATH=benchmarks $(BIN)/python -m gallery
 
 # What tests/test_recorded.py compares with, written anew where numbers are meant to change.
 records: $(VENV)/.ready

@@ -29,7 +29,7 @@ from ablate.formatting import instead, is_number, nearest, show
 SWITCHES = [field.name for field in dataclasses.fields(Config) if field.type == "bool"]
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
-TAKEN = ("export", "verify", "gallery")  # commands of `ablate analyse`, so no names of studies
+TAKEN = ("export", "verify")  # commands of `ablate analyse`, so no names of studies
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 

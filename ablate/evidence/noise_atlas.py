@@ -1,6 +1,6 @@
 """The noise atlas: SDs seen in finished studies, by contrast, task, scale and metric, as a forecast for new studies.
 
-It is stored in `noise_atlas.csv`, which `ablate analyse gallery` writes from the tables of committed studies.
+It is stored in `noise_atlas.csv`, which `make figures` writes from the tables of committed studies.
 """
 
 import functools

@@ -1,1 +1,1 @@
-"""The command line of the analysis: analyse, export, verify, gallery."""
+"""The command line of the analysis: analyse, export, verify."""

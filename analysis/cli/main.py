@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
     from analysis.case import Case
 
-COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify", "gallery")}
+COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
 EPILOG = """also:
-  ablate analyse export [STUDY]     runs.csv and curves.parquet, for other programs
-  ablate analyse verify FILE        whether a figure still matches the results on disk
-  ablate analyse gallery [FOLDER]   update figures, findings and gallery of experiments/results
+  ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
+  ablate analyse verify FILE      whether a figure still matches the results on disk
 """
 LINES = 16  # effects that are printed; all are in the files
 NOTES = 12

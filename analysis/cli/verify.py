@@ -19,7 +19,6 @@ from analysis.cli import arguments as arguments_
 from analysis.escape import visible
 from analysis.figures.draw.page import page_of
 from analysis.figures.stamp import Stamp, read_stamp, stamp_of
-from analysis.gallery.pages import COMMAND
 
 SHOWN = 6  # changed runs that are listed
 LARGEST = 2**28  # bytes of a figure
@@ -109,7 +108,7 @@ def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
     lines = []
     if stamped["study"] != now["study"]:
         lines.append(f"it shows the study {stamped['study']}, but the runs are from {now['study']}")
-    if (typed := _words(stamped["command"])) not in (_words(now["command"]), _words(COMMAND)):
+    if (typed := _words(stamped["command"])) != _words(now["command"]):
         lines.append(f"its command is {' '.join(typed)}, not {now['command']}")
     if stamped["table"] != now["table"]:
         edited = "; figures.yaml has changed since" * (stamped.get("edits") != now["edits"])

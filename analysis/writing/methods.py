@@ -5,6 +5,7 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pandas
@@ -22,6 +23,7 @@ from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
 from analysis.writing.sheet import prose
 
+TEMPLATE = Path(__file__).parents[1] / "templates" / "methods.txt"
 PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 
 
@@ -69,7 +71,7 @@ def methods(case: Case) -> list[str]:
         | _statistics(case)
         | _runs(case)
     )
-    return prose("methods.txt", table=case.effects, claims=case.claims, runs=case.study.runs, **words, **facts)
+    return prose(TEMPLATE, table=case.effects, claims=case.claims, runs=case.study.runs, **words, **facts)
 
 
 def markdown(case: Case) -> str:

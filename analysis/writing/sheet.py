@@ -2,13 +2,13 @@
 
 import functools
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 
 from ablate import formatting
 from ablate.formatting import visible
-from analysis.case.figures_yaml import TEMPLATES
 
 
 class Sheet(NamedTuple):
@@ -63,15 +63,15 @@ def paragraph(text: str) -> str:
     )
 
 
-def prose(template: str, **content: Any) -> list[str]:
-    """The sentences, or paragraphs, of a template rendered with this content, without empty ones."""
-    return [line for line in _environment().get_template(template).render(**content).split("\n") if line.strip()]
+def prose(template: Path, **content: Any) -> list[str]:
+    """The sentences, or paragraphs, of a template file rendered with this content, without empty ones."""
+    text = _environment().from_string(template.read_text(encoding="utf-8")).render(**content)
+    return [line for line in text.split("\n") if line.strip()]
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         line_statement_prefix="%",
         finalize=lambda value: formatting.visible(str(value).replace("\n", " ")),

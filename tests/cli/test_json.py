@@ -135,15 +135,3 @@ def test_remarks_and_mistakes_are_in_the_document(small, untried, capfd) -> None
     found = told(shown.out)
     assert found["exit_code"] == 2 and found["result"] is None
     assert [f"{found['command']}: {line}" for line in found["remarks"]] == shown.err.splitlines()
-
-
-def test_what_the_gallery_wrote(monkeypatch, tmp_path, capfd):
-    from analysis.cli.main import main
-    from analysis.gallery import write
-
-    (tmp_path / "experiments").mkdir()
-    monkeypatch.setattr(write, "write", lambda root: write.Changes([Path("a.svg")], [], 3))
-    assert main(["gallery", str(tmp_path), "--json"]) == 0
-    assert told(capfd.readouterr().out)["result"] == {"files": 3, "written": ["a.svg"], "removed": []}
-    assert main(["gallery", str(tmp_path / "none"), "--json"]) == 2
-    assert "no checkout" in told(capfd.readouterr().out)["remarks"][0]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import pytest
 from fake_studies import study_of
+from gallery import pages
 from simulate import error, paired_intervals, weights_of, with_scores
 
 from ablate import evidence
@@ -15,7 +16,6 @@ from ablate.config.typed_json import parse
 from ablate.results.records import ClaimEntry, MarginEntry
 from analysis.case import case_of
 from analysis.cli.main import _lines
-from analysis.gallery import pages
 from analysis.writing import methods, tables
 
 CASES: dict[str, dict[str, list[Any]]] = {  # by the factor whose last level has an effect

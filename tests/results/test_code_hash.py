@@ -38,6 +38,7 @@ CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 NORMED = ("qk_norm", "differential", "mla", "retention", "gla", "gated_deltanet", "mamba2")
 USERS = {"RMSNorm": {("attention", name) for name in NORMED}}
 USERS |= {"Embedding": CELLS}  # every model that reads ids has one, though the neutral variant is no part of a key
+USERS |= {"Position": CELLS}  # so does a stack, whose encoding may differ between layers
 
 
 def with_edits(*edits: tuple[Path, str]) -> Sources:

@@ -5,11 +5,11 @@ import time
 
 import pytest
 from conftest import ROOT
+from gallery import studies, write
 
 from analysis import figures
 from analysis.figures.draw.page import page_of
 from analysis.figures.stamp import read_stamp, table_hash
-from analysis.gallery import studies, write
 
 
 def test_what_is_committed_is_what_the_committed_tables_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pandas
 
@@ -9,13 +10,13 @@ from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 from analysis.writing import tables
 from analysis.writing.sections import counts
 from analysis.writing.sentences import finding, where
 from analysis.writing.sheet import inline, markdown, paragraph, prose, sheet_of
+from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 
-COMMAND = "ablate analyse gallery"
+COMMAND = "make figures"
 LOST_NOTE = (
     "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."
 )
@@ -25,8 +26,8 @@ WRITTEN = "<!-- written by `make figures` from experiments/results/: nothing her
 GALLERY = f"""\
 # Gallery
 
-Every figure of the studies in [experiments/](../experiments), drawn from their committed tables by `{COMMAND}`
-(`make figures`). Points and bars are means over seeds, intervals hold simultaneously; what each study found, in words:
+Every figure of the studies in [experiments/](../experiments), drawn from their committed tables by `{COMMAND}`.
+Points and bars are means over seeds, intervals hold simultaneously; what each study found, in words:
 [findings](../experiments/FINDINGS.md)."""
 MANY = 3  # effects up to which one of them is the answer
 NAMED = 8  # effects that an answer lists
@@ -268,7 +269,7 @@ def _words(found: list[pandas.DataFrame]) -> list[str]:
     first = [(rows, rows.iloc[0]) for rows in found]
     families = [(rows, row) for rows, row in first if row.kind in IN_FAMILIES and row.adjusted]
     return prose(
-        "verdicts.txt",
+        Path(__file__).with_name("verdicts.txt"),
         ALPHA=evidence.ALPHA,
         TUNED_ERRORS=TUNED_ERRORS,
         decided=_decided,

@@ -1,4 +1,4 @@
-"""`ablate analyse gallery`: what committed tables say, drawn and written; on small studies whose numbers are known."""
+"""`make figures`: what committed tables say, drawn and written; on small studies whose numbers are known."""
 
 import io
 import re
@@ -11,6 +11,10 @@ import pandas
 import pytest
 from conftest import ROOT
 from fake_studies import fabricate, plain_score, study_of
+from gallery import pages
+from gallery.__main__ import main
+from gallery.studies import lacking, study_files
+from gallery.write import BEGIN, END
 from PIL import Image
 from shown_studies import claim
 
@@ -20,11 +24,8 @@ from ablate.results.kept_tables import write_tables
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import case_of
-from analysis.cli.main import main
+from analysis.cli import verify
 from analysis.figures.stamp import metadata, read_stamp
-from analysis.gallery import pages
-from analysis.gallery.studies import lacking, study_files
-from analysis.gallery.write import BEGIN, END
 
 Capture = pytest.CaptureFixture[str]
 FFN = {"ffn": ["mlp", "gelu", "swiglu"]}
@@ -60,7 +61,7 @@ def train(root: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def gallery(root: Path, capsys: Capture) -> tuple[int, str]:
-    code = main(["gallery", str(root)])
+    code = main([str(root)])
     said = capsys.readouterr()
     return code, said.out + said.err
 
@@ -117,8 +118,8 @@ def test_a_figure_is_stamped_and_drawn_anew_only_for_other_data_or_drawing_code(
     file = train() / "figures" / "effects.png"
     gallery(root, capsys)
     stamped = read_stamp(file.read_bytes())
-    assert stamped and stamped["command"] == "ablate analyse gallery" and stamped["study"] == "glu_variants"
-    assert main(["verify", str(file)]) == 0
+    assert stamped and stamped["command"] == "ablate analyse glu_variants" and stamped["study"] == "glu_variants"
+    assert verify.main([str(file)]) == 0
     effects = next(each for found in study_files(root) for each in found.trained).case.effects
     table, text = pandas.read_csv(file.with_suffix(".csv")), file.with_suffix(".csv").read_text()
     assert table[["mean", "low"]].to_numpy() == pytest.approx(effects[["mean", "low"]].to_numpy(), rel=1e-9)
@@ -134,7 +135,7 @@ def test_a_figure_is_stamped_and_drawn_anew_only_for_other_data_or_drawing_code(
     of_another_machine = file.read_bytes()
     gallery(root, capsys)
     assert file.read_bytes() == of_another_machine, "the same data, drawn elsewhere"
-    monkeypatch.setattr("analysis.gallery.write.drawing_hash", lambda: "new")
+    monkeypatch.setattr("gallery.write.drawing_hash", lambda: "new")
     assert "effects.png" in gallery(root, capsys)[1] and file.read_bytes() != of_another_machine
 
 

@@ -14,10 +14,10 @@ from analysis.escape import csv_text
 from analysis.figures.draw import style
 from analysis.figures.draw.page import Page, page_of
 from analysis.figures.stamp import Stamp, drawing_hash, metadata, read_stamp, stamp_of
-from analysis.gallery import pages
-from analysis.gallery.studies import FIGURES, StudyFile, Trained, study_files
 from analysis.sources import recorded_study
 from analysis.writing.sheet import markdown
+from gallery import pages
+from gallery.studies import FIGURES, StudyFile, Trained, study_files
 
 BEGIN = "<!-- what follows is written by `make figures` from experiments/results/, up to the next such line -->"
 END = "<!-- what stands above is written by `make figures` -->"
@@ -91,7 +91,7 @@ def _draw(trained: Trained, pictures: dict[Path, str]) -> list[Path]:
 def stamp(trained: Trained, name: str, page: Page) -> Stamp:
     """The metadata of a figure's file."""
     found = stamp_of(name, trained.plotted[name], page, trained.case.study)
-    return found | {"command": pages.COMMAND, "drawing": drawing_hash()}
+    return found | {"drawing": drawing_hash()}
 
 
 def _between(file: Path, block: str) -> str:
