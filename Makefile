@@ -51,7 +51,7 @@ define installed
 endef
 
 $(VENV)/.all: $(VENV)/.ready
-	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test,browser,wheel]'
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test,browser,notebook,wheel]'
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[joblib,slurm,ray]' || \
 		echo "the tests of launchers will skip: there is no joblib, submitit or Ray for this Python"
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[fla]' || \

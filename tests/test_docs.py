@@ -211,6 +211,21 @@ print("SHOWN", json.dumps(shown))
 """
 
 
+@pytest.mark.slow
+def test_jupyter_runs_the_notebook_and_keeps_one_line_of_progress(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install -e '.[notebook]'")
+    pytest.importorskip("ipykernel")
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(NOTEBOOK, 4)
+    nbclient.NotebookClient(notebook, timeout=None, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert [output.name for output in outputs if output.output_type == "stream"] == ["stdout"], "the mistakes alone"
+    ended = [output.data["text/plain"] for output in outputs if output.output_type == "display_data"]
+    assert [re.search(r"\d+/\d+ ended", text)[0] for text in ended] == ["20/20 ended", "4/4 ended"]  # type: ignore[index]
+    kinds = [kind for output in outputs if output.output_type == "execute_result" for kind in output.data]
+    assert kinds.count("text/html") == 5 and kinds.count("image/png") == 2
+
+
 def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]

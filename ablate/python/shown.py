@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import io
 import itertools
 import sys
 import threading
@@ -170,10 +171,16 @@ def is_visible() -> bool:
 def _show(runs: Runs, stop: threading.Event) -> None:
     from tqdm import tqdm
 
-    last = False
-    with tqdm(total=sum(run.steps for run in runs.runs), bar_format=FORMAT, file=sys.stderr) as bar:
+    last, file, cell = False, sys.stderr, None
+    if "ipykernel" in sys.modules:  # a saved notebook would keep each state of a line on standard error
+        from IPython.display import display
+
+        file, cell = io.StringIO(), display({"text/plain": ""}, raw=True, display_id=True)
+    with tqdm(total=sum(run.steps for run in runs.runs), bar_format=FORMAT, file=file) as bar:
         while not last:
             last = stop.wait(TICK)
             runs.poll()
             bar.n = sum(run.steps if run.result else min(run.pace.step, run.steps) for run in runs.runs)
             bar.set_description_str(counts(runs))
+            if cell:
+                cell.update({"text/plain": str(bar)}, raw=True)
