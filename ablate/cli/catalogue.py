@@ -60,7 +60,7 @@ def pages() -> dict[str, str]:
     """The content of each generated page of `docs/`, by file name."""
     return {
         "catalogue.md": "\n".join([WRITTEN, "", CATALOGUE, catalogue()]),
-        "keys.md": "\n".join([WRITTEN, "", KEYS, key_tables(), SETTINGS, setting_tables(SHOWN)]),
+        "keys.md": "\n".join([WRITTEN, "", KEYS, key_tables(), SETTINGS, setting_tables((*SHOWN, "track"))]),
     }
 
 

@@ -57,7 +57,7 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
   data.context data.path data.tokenizer            eval.tokens eval.val_share eval.lengths
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
-  train.diagnostics train.compile train.matmul train.average
+  train.diagnostics train.compile train.matmul train.average train.memory
   optim.lr optim.warmup optim.weight_decay optim.betas optim.grad_clip optim.min_lr_ratio
   match=params|flops       match the FFN's width   match=seconds|flops_total     match the number of steps
   timing=isolated          one run at a time, to compare speed

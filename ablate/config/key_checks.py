@@ -154,7 +154,7 @@ def check(config: Config) -> list[Problem]:
         problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
     if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
         problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))
-    return problems + _beyond_numbers(config.as_json(), "", {problem.key for problem in problems})
+    return problems + _beyond_numbers(config.as_json(), "", {"train.memory", *(problem.key for problem in problems)})
 
 
 ITEMS: dict[str, tuple[Any, str]] = {"list[str]": (str, "names")}

@@ -64,7 +64,7 @@ NAMED_ELSEWHERE = {
     "track.project": "wandb_project project_name",
 }
 BY_STEPS = ("seconds", "flops_total")  # values of `match` that adjust steps; the others adjust widths
-PACE = ("train.parallel", "train.checkpoint_seconds")  # how runs are carried out; no effect on results
+PACE = ("train.parallel", "train.checkpoint_seconds", "train.memory")  # how runs are carried out; no effect on results
 # Keys of a run that do not affect its training.
 NO_NUMBERS = (*PACE, "eval.lengths", "data.path", "data.name", "data.solved_at")
 
@@ -108,6 +108,7 @@ class Train:
     log_every: int = at_least(1)
     checkpoint_seconds: float = at_least(0)
     device: str = one_of("auto", "cpu", "cuda")
+    memory: Any = None
     precision: str = one_of("auto", "fp32", "bf16")
     compile: Any = MISSING
     matmul: str = one_of("auto", "torch", "onednn")

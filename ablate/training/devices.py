@@ -4,12 +4,15 @@ import functools
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+
+from ablate.formatting import instead
 
 # Libraries and the driver raise other errors than torch when memory is full, such as cuBLAS for its handle.
 FULL = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory", "HIP out of memory")
@@ -75,6 +78,24 @@ def cards() -> list[Card]:
         return []
     done = subprocess.run([sys.executable, "-P", "-c", ASK], capture_output=True, text=True)
     return [Card(*row) for row in json.loads(done.stdout.splitlines()[-1])] if not done.returncode else []
+
+
+# GB, from NVIDIA's data sheets; B200: per GPU of the HGX board.
+MEMORY = {"t4": 16, "v100-16": 16, "v100-32": 32, "a10": 24, "a40": 48, "a100-40": 40, "a100-80": 80, "l4": 24}
+MEMORY |= {"l40s": 48, "a6000": 48, "rtx3090": 24, "rtx4090": 24, "rtx5090": 32, "h100": 80, "h200": 141, "b200": 180}
+WITHOUT_BF16 = ("t4", "v100-16", "v100-32")
+UNITS = {"gb": 1e9, "gib": 2**30, "": 1}
+
+
+def card_of(memory: Any) -> Card:
+    """The card that `train.memory` describes by its name or size.  Raises ValueError."""
+    name = str(memory).lower()
+    size = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\+?\d+)?) *(gb|gib|)", f"{MEMORY[name]}gb" if name in MEMORY else name)
+    if not size:
+        raise ValueError(f"{memory!r} is no size, as in 80GB or 24GiB, and no known card; {instead(name, MEMORY)}")
+    if not 1e8 <= (total := float(size[1]) * UNITS[size[2]]) <= 1e15:
+        raise ValueError(f"is {total:g} bytes, which no GPU has; write the size as in 80GB or 24GiB")
+    return Card(int(total), int(total), name not in WITHOUT_BF16)
 
 
 def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -89,6 +89,7 @@ def test_the_question_can_be_asked_where_there_is_no_gpu(machine, capsys) -> Non
     assert capsys.readouterr().out.strip() == "[]"
 
 
+@pytest.mark.usefixtures("estimated")
 def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None], small: list[str]) -> None:
     """For jobs elsewhere, with a note of what could not be asked; here it is refused."""
     machine(0)
@@ -99,6 +100,18 @@ def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None]
     planned = api.plan([*words, "hydra/launcher=basic"])
     assert memory.UNASKED in planned.notes
     assert planned.manifest.cells[0].config.train.precision == "bf16"
+    for given, gigabytes, precision in (("H100", "80", "bf16"), ("t4", "16", "fp32"), ("24GiB", "25.77", "bf16")):
+        found = api.plan([*words, "dry_run=true", f"train.memory={given}"])
+        [cell], notes = found.manifest.cells, found.notes
+        assert any(f" of {gigabytes} GB ({given if given in 'H100 t4' else 'train.memory'}" in note for note in notes)
+        assert memory.UNASKED not in notes and cell.config.train.precision == precision
+        assert (cell.id == planned.manifest.cells[0].id) == (precision == "bf16"), "no part of a run's key"
+    cuda = "train.device=cuda"
+    for given, message in (("h10 " + cuda, "did you mean h100"), ("8 " + cuda, "is 8 bytes"), ("l4", "of GPUs")):
+        with pytest.raises(PlanError, match=message):
+            api.plan([*small, "norm=ln", "dry_run=true", *f"train.memory={given}".split()])
+    with pytest.raises(PlanError, match=r"of the 0\.1 GB"):
+        api.plan([*words, "dry_run=true", "train.memory=0.1GB"])
     machine(1, answer="[[80000000000, 70000000000, false]]")
     planned = api.plan(words)
     assert memory.UNASKED not in planned.notes

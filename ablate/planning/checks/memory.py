@@ -28,7 +28,7 @@ from ablate.planning.checks.user_code import isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
-from ablate.training.devices import cards, environments
+from ablate.training.devices import MEMORY, card_of, cards, environments
 from ablate.training.optim import build_optimiser
 from ablate.training.scoring import positions_at_once
 from ablate.training.step import Step, build_step
@@ -195,23 +195,30 @@ def needed(cell: Checked) -> float:
 
 def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tuple[list[Problem], list[str]]:
     """Problems of cells that need more memory than each training process can have, and notes on memory in use now."""
-    found, notes = [], []
+    found, notes, fitting = [], [], dict[float, str]()
     for row, cell in zip(rows, checked, strict=True):
         train = cell.config.train
         device, workers = train.device, environments(train.device, train.parallel)
+        if train.memory is not None and not workers:  # one GPU, as nobody can be asked how many there are
+            workers = [{}] * (1 if train.parallel == "auto" else train.parallel)
         if not workers:
             notes.append(UNASKED)
             continue
         need = needed(cell)
         processes, least = sharing(workers, runs), SURE * need
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
-        if least > (have := room(device) / processes):
+        whole = room(device) if train.memory is None else float(card_of(train.memory).total)
+        if least > (have := whole / processes):
             needs = f"{row.label} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
-            found.append(Problem("", f"{needs}; {say(cell, int(room(device) / least), devices_of(workers))}"))
+            found.append(Problem("", f"{needs}; {say(cell, whole, int(whole / least), devices_of(workers))}"))
+        elif train.memory is not None:
+            source = train.memory if str(train.memory).lower() in MEMORY else "train.memory; precision auto means bf16"
+            shared = f"; {processes} processes share it" * (processes > 1)
+            fitting[need] = f"memory: about {need / 1e9:.1f} GB of {have / 1e9:.4g} GB ({source}{shared})"
         elif least > (have := spare(device) / processes):
             needs = f"{row.label} needs about {need / 1e9:.1f} GB, and others leave {have / 1e9:.1f} GB to {where}"
             notes.append(f"{needs} at present")
-    return found, notes
+    return found, notes + [fitting[need] for need in sorted(fitting)[-1:]]
 
 
 def sharing(workers: list[dict[str, str]], runs: int) -> int:
@@ -224,12 +231,12 @@ def devices_of(workers: list[dict[str, str]]) -> int:
     return len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
 
 
-def say(cell: Checked, fitting: int, devices: int) -> str:
-    """What to write instead, if `fitting` processes would fit on each device."""
+def say(cell: Checked, whole: float, fitting: int, devices: int) -> str:
+    """What to write instead, if `fitting` processes would fit into the `whole` memory of each device."""
     train = cell.config.train
     fixed = FLOAT * cell.budget.params * (2 + MOMENTS)
     hints = ["train.batch_size"] if train.batch_size > 1 else []
-    hints += ["model.dim"] if not hints or fixed > room(train.device) / 2 else []
+    hints += ["model.dim"] if not hints or fixed > whole / 2 else []
     hints = [f"write a smaller {' or '.join(hints)}"]
     hints += ["train.precision=bf16"] * (train.precision == "fp32" and train.device == "cuda")
     hints += [f"train.parallel={fitting * devices}"] * (fitting > 0)

@@ -35,7 +35,7 @@ from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.trial_step import with_passes
 from ablate.planning.checks.user_code import DescribedTask, Failed, facts_of, isolate_user_code, run_in_subprocess
 from ablate.results.stored_targets import is_foreign
-from ablate.training.devices import cards
+from ablate.training.devices import card_of, cards
 from ablate.training.length_eval import length_problems
 from ablate.training.optim import OFFERED
 from ablate.training.schedule import schedule_problems
@@ -104,8 +104,8 @@ class Validator:
         if not found:
             found += schedule_problems(config)
         if not any(problem.key.split(".")[0] in BUILDING for problem in found):
-            config = resolve_auto(config)
             try:
+                config = resolve_auto(config)
                 task = self._task(config)
                 refuse_without_text(config, task)
                 refuse_without_kernels(config)
@@ -248,12 +248,18 @@ def _fitting(config: Config) -> str:
 
 
 def resolve_auto(config: Config) -> Config:
-    """The configuration with each `auto` decided by a rule, and with absolute paths."""
+    """The configuration with each `auto` decided by a rule, and with absolute paths.  Raises BadComponent."""
     if config.train.device == "auto":
         config = config.with_value("train.device", "cuda" if cards() else "cpu")
+    try:
+        planned = [] if config.train.memory is None else [card_of(config.train.memory)]
+    except ValueError as error:
+        raise BadComponent("train.memory", str(error)) from None
+    if planned and config.train.device == "cpu":
+        raise BadComponent("train.memory", "is that of GPUs; write train.device=cuda, too, or leave it out")
     if config.train.precision == "auto":
         # A GPU that only emulates bf16 is slower with it.
-        fast = config.train.device == "cuda" and all(card.bf16 for card in cards())
+        fast = config.train.device == "cuda" and all(card.bf16 for card in planned or cards())
         config = config.with_value("train.precision", "bf16" if fast else "fp32")
     if config.timing == "isolated" and config.train.parallel == "auto":
         config = config.with_value("train.parallel", 1)
