@@ -61,7 +61,7 @@ $(VENV)/.all: $(VENV)/.ready
 	touch $@
 
 catalogue: $(VENV)/.ready
-	$(BIN)/python -m ablate catalogue
+	$(BIN)/python benchmarks/write_catalogue.py
 
 # Figures, tables and pages of the committed studies, from experiments/results/ alone; what is up to date stays.
 figures: $(VENV)/.ready

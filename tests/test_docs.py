@@ -11,9 +11,9 @@ import pytest
 import torch
 from conftest import ROOT, run_module
 from fake_studies import draw_effects_alone, fabricate
+from write_catalogue import SHOWN, pages
 
 from ablate.cli import main as subcommands
-from ablate.cli.catalogue import SHOWN, pages
 from ablate.config.groups import groups
 from ablate.results import load_study
 from analysis.case import case_of

@@ -1,0 +1,156 @@
+"""Generates the pages of `docs/` that list variants and keys.
+
+    make catalogue
+    python benchmarks/write_catalogue.py
+
+Types and ranges of keys come from the schema, defaults and meanings from `conf/`.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablate.cli.catalogue import SHOWN, catalogue, cell
+from ablate.config.groups import CONF, groups
+from ablate.config.schema import SECTIONS, VARIED, Config
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
+CATALOGUE = """\
+# Catalogue
+
+Every variant: the first line of its YAML in [conf/](../conf), as `ablate help GROUP` prints it, and the papers that it
+cites from [papers.bib](../conf/papers.bib).
+A variant of your own: [how to](how-to/own-component.md).
+"""
+KEYS = """\
+# Keys
+
+Every key of a command line or a study file. Any of them but those of the study can be swept: `optim.lr=1e-3,3e-3`.
+"""
+SETTINGS = """\
+## Settings of variants
+
+`group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`.
+Settings that no YAML holds are added with a plus: [options](models-and-tasks.md#options).
+"""
+SCALES = ("tiny", "small", "base")
+FILES = ("config.yaml", "scale/tiny.yaml", "model/decoder.yaml", "optim/adamw.yaml")  # of defaults
+TITLES = {
+    "": "The study",
+    "tune": "Tuning",
+    "model": "The model",
+    "data": "The data (and each task's own settings, below)",
+    "train": "Training",
+    "optim": "The optimiser",
+    "eval": "Evaluation",
+    "seed": "Seeds",
+}
+INNER = ("_target_",)  # internal keys
+TYPES = {"bool": "true, false", "str": "a name", "list[str]": "a list", "list[int]": "a list", "list[float]": "a list"}
+# Settings of model forms and optimisers that are keys of the base schema.
+FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
+LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
+
+
+def pages() -> dict[str, str]:
+    """The content of each generated page of `docs/`, by file name."""
+    return {
+        "catalogue.md": "\n".join([WRITTEN, "", CATALOGUE, catalogue()]),
+        "keys.md": "\n".join([WRITTEN, "", KEYS, key_tables(), SETTINGS, setting_tables((*SHOWN, "track"))]),
+    }
+
+
+def key_tables() -> str:
+    """A table for each section: key, default, accepted values, description."""
+    says, values = dict[str, str](), dict[str, str]()
+    for name in FILES:
+        group = name.partition("/")[0] if name.startswith(("model", "optim")) else ""
+        found = dict(entries(CONF / name, group))
+        says |= {key: comment for key, (_, comment) in found.items()}
+        values |= {key: value for key, (value, _) in found.items()}
+    scaled = [{key: value for key, (value, _) in entries(CONF / f"scale/{scale}.yaml")} for scale in SCALES]
+    tables = []
+    for section, title in TITLES.items():
+        rows = []
+        for key, takes in _keys(section):
+            value = values.get(key, "")
+            if all(key in scale for scale in scaled):
+                value = " / ".join(scale[key] for scale in scaled)
+            rows.append(f"| `{key}` | {f'`{value}`' if value else ''} | {takes} | {cell(says.get(key, ''))} |\n")
+        tables.append(f"## {title}\n\n| key | default | takes | |\n|---|---|---|---|\n{''.join(rows)}")
+    strokes = f"Three defaults with a stroke between them are those of `scale={'`, `'.join(SCALES)}`.\n"
+    return "\n".join([*tables, strokes])
+
+
+def setting_tables(shown: Iterable[str]) -> str:
+    """A table for each group: variants with their settings, defaults and comments."""
+    found, tables = groups(), []
+    for group in shown:
+        rows = [_settings(name, file, group) for name, file in found[group].items() if group not in ("scale", "preset")]
+        if rows := [row for row in rows if row]:
+            tables.append(f"| `{group}=` | settings |\n|---|---|\n{''.join(rows)}")
+    return "\n".join(tables)
+
+
+def entries(file: Path, prefix: str = "") -> Iterator[tuple[str, tuple[str, str]]]:
+    """Every key of a YAML file, dotted, with its value as written and the comment after it."""
+    above: list[tuple[int, str]] = [(-1, prefix)] if prefix else []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not (match := LINE.match(line)):
+            continue
+        indent, key, value, comment = len(match[1]), match[2], match[3] or "", match[4] or ""
+        above = [(place, name) for place, name in above if place < indent]
+        dotted = ".".join([*(name for _, name in above), key])
+        if value.startswith("{") and "$" not in value:
+            for name, each in yaml.safe_load(value).items():
+                text = str(yaml.safe_dump(each, default_flow_style=True))
+                yield f"{dotted}.{name}", (text.removesuffix("\n").removesuffix("\n..."), "")
+        elif value:
+            yield dotted, (value, comment)
+        else:
+            above.append((indent, key))
+
+
+def _keys(section: str) -> Iterator[tuple[str, str]]:
+    if section == "data":
+        yield "data.context", "≥ 1"
+        return
+    for field in dataclasses.fields(SECTIONS[section] if section else Config):
+        hidden = {*INNER, *SECTIONS, *VARIED, "data", "track", "unread"} if not section else set(INNER)
+        if field.name not in hidden:
+            yield f"{section}.{field.name}".lstrip("."), _takes(field)
+
+
+def _takes(field: dataclasses.Field[Any]) -> str:
+    if choices := field.metadata.get("choices"):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if limits := field.metadata.get("range"):
+        low, high = (f"{limit:,}" if isinstance(limit, int) else f"{limit:g}" for limit in limits)
+        return f"≥ {low}" if math.isinf(limits[1]) else f"{low} to {high}"
+    return TYPES.get(str(field.type).removesuffix(" | None"), "")
+
+
+def _settings(name: str, file: Path, group: str) -> str:
+    found = [
+        f"`{key}: {value}`" + f" ({cell(comment)})" * bool(comment)
+        for key, (value, comment) in entries(file)
+        if key not in ("_target_", "_partial_") and (group, key) not in FRAMED
+    ]
+    return f"| `{name}` | {'<br>'.join(found)} |\n" if found else ""
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, encoding="utf-8")
+        print(DOCS / name)
+
+
+if __name__ == "__main__":
+    main()
