@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,7 +131,7 @@ class Composer:
         """An override, without the settings that it gives with a choice."""
         return f"{text.partition('=')[0]}={variant_of(chosen(text))}" if self.group_of(text) and "(" in text else text
 
-    def settings(self, group: str, choice: str, given: Collection[str]) -> Iterator[str]:
+    def settings(self, group: str, choice: str, given: set[str]) -> Iterator[str]:
         """The overrides for the settings of a choice.  Raises ValueError for keys that are `given` separately, too."""
         file = self.known[group].get(variant_of(choice))
         own = [key for key in (file and read_plain(file)) or {} if not key.startswith("_")]
@@ -141,8 +141,11 @@ class Composer:
                 example = f"{variant_of(choice)}({name or (more or own or ['SETTING'])[0]}={value or 'VALUE'})"
                 raise ValueError(f"does not say which {'setting' if value else 'value'}; write {group}={example}")
             key = f"{group}.{name or more[0]}"
+            if name.startswith("_"):
+                raise ValueError(f"{name} is no setting of {variant_of(choice)}; leave it out")
             if key in given:
                 raise ValueError(f"{key} is given twice, also by {group}={choice}; leave one out")
+            given.add(key)
             yield f"++{key}={value}"
 
     def pattern_of(self, text: str) -> list[str]:

@@ -127,6 +127,8 @@ def _unreadable(text: str, error: Exception) -> str:
         return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
     if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
         return "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
+    if "(" in text:
+        return "cannot be read; parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
     return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
 
 

@@ -78,6 +78,9 @@ def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: P
         ("norm=group(4) tune.key=norm.groups tune.values=[1,2]", "also by norm=group(4); leave one out"),
         ("ffn=mlp,swiglu(bias=true) hold=[bias]", "hold: ffn=swiglu(bias=true) sets bias itself; leave it out of one"),
         ("+preset=qwen3(dim=8)", "preset takes no settings in parentheses; write keys, as in model.dim=128"),
+        ("norm=ln(_target_=os.system)", "norm=ln(_target_=os.system): _target_ is no setting of ln; leave it out"),
+        ("norm=group(groups=4,groups=8)", "norm.groups is given twice, also by norm=group(groups=4,groups=8)"),
+        ("norm=ln(eps=range(1,3))", "parentheses after a variant hold settings of one value each"),
         ("norm=ln+group(4", "has a bracket that is not closed"),
     ],
 )
