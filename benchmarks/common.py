@@ -1,13 +1,17 @@
-"""What the benches share: a command line in a folder of its own, timed."""
+"""What the benches share: a command line in a folder of its own, timed; the order of study files."""
 
 import os
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# Study files in the order in which they are worth training.
+ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
+ORDER += ["mqar_tuned", "qk_norm", "nope_lengths", "catalogue_2"]
 
 
 def timed(*arguments: str, module: str = "ablate") -> tuple[float, str]:
@@ -38,3 +42,8 @@ def cpu_seconds(code: str) -> float:
         [sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True
     )
     return used() - before
+
+
+def by_value(names: Iterable[str]) -> list[str]:
+    """Sort names of study files: those of `ORDER` first, the others alphabetically."""
+    return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))

@@ -21,11 +21,12 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from common import by_value
+
 from ablate.cli.main import exit_after_training
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
 from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt
-from ablate.config.groups import by_value
 from ablate.config.overrides import key_of, parsed
 from ablate.execution.fork import program
 from ablate.execution.signals import Terminated

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import train_studies
 import yaml
+from common import ORDER, by_value
 from conftest import ROOT, SHAPE, STEPS, importing, run_module
 from crashing_norm import STARTED, hazard, wait_for
 from fake_studies import fabricate
@@ -19,7 +20,7 @@ from warm_python import Copy
 
 from ablate import evidence
 from ablate.cli import status
-from ablate.config.groups import ORDER, by_value, experiments
+from ablate.config.groups import experiments
 from ablate.planning.plan import plan_study
 from ablate.results.kept_tables import read_tables, write_tables
 from ablate.results.study import load_study

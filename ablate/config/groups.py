@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
-ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
-ORDER += ["mqar_tuned", "qk_norm", "nope_lengths", "catalogue_2"]
 FIGURES = PACKAGE.parent / "analysis" / "figures" / "kinds"
 
 
@@ -60,11 +58,6 @@ def experiments(config_dir: str | None = None) -> dict[str, Path]:
 def figures() -> list[str]:
     """The kinds of figures that `analysis` draws, by file name, without importing it."""
     return sorted(file.stem for file in FIGURES.glob("[!_]*.py"))
-
-
-def by_value(names: Iterable[str]) -> list[str]:
-    """Sort names of study files: those of `ORDER` first, the others alphabetically."""
-    return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 
 @functools.cache

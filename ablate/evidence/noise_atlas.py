@@ -3,36 +3,30 @@
 It is stored in `noise_atlas.csv`, which `make figures` writes from the tables of committed studies.
 """
 
-import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas
 
 from ablate.config.claim_relations import BOUNDED
-from ablate.config.files import read_plain
 from ablate.config.groups import groups as config_groups
 from ablate.evidence.claims.rules import contrast_of
-from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, margin_of
-from ablate.evidence.estimates import Scored, estimate_row, groups, scored, sums
+from ablate.evidence.estimates import groups
 from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.noise_floor import MOST, SINGLE, seeds_to_bound
 from ablate.evidence.scores import endpoints
 from ablate.evidence.sequential import planned_looks
-from ablate.evidence.statistics import Estimate, chi2_quantile, findable, paired
+from ablate.evidence.statistics import findable
 from ablate.formatting import MINUS, between, counted, is_number, listed, plain, size
-from ablate.results.naming import measured_as, no_evidence
+from ablate.results.naming import no_evidence
 from ablate.results.records import Manifest
-from ablate.results.study import Study
 from ablate.results.tables import named_rows
 
-BITS = "test/bpb"  # the loss in another unit
 FILE = Path(__file__).with_name("noise_atlas.csv")
 COLUMNS = [
     *("study", "task", "task_kind", "scale", "params", "steps", "metric"),
@@ -44,74 +38,10 @@ ALIKE = math.log(1.1)  # |log ratio| up to which the size of the source is not m
 TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "change", "stratum")
 
 
-def atlas(studies: list[Study]) -> pandas.DataFrame:
-    """A row per study, contrast and test metric; studies that are no evidence (tuning, placebos, …) are left out.
-
-    scale             preset with the layers, heads and width of the reference's side; params and steps are that side's
-    squares           Σ w² of the contrast's weights: if cells have independent noise of equal SD, the contrast's SD is
-                      proportional to √squares, so that a plain difference (squares = 2) informs main effects
-    n, seeds          seeds with a number for every cell of the contrast, and seeds of the study
-    left_out          seeds in which one of its cells diverged or collapsed (see evidence.collapse), not counted in n
-    sd                SD over seeds of the difference, as in `effects`; sd_low, sd_high: its 95 % interval,
-                      s·√(ν/χ²_{0.975, ν}) to s·√(ν/χ²_{0.025, ν})
-    sd_level          SD over the same seeds of the level's side, sd_reference of the reference's
-    correlation       Pearson correlation of the two sides over seeds
-
-    Numbers are rounded to six digits, so that they are the same on every machine.
-    """
-    rows = [row for study in studies if not no_evidence(study.manifest) for row in _rows(study)]
-    return pandas.DataFrame(rows, columns=COLUMNS)
-
-
 def read_atlas() -> pandas.DataFrame:
     """The atlas that is installed with the package."""
     numbers = [name for name in COLUMNS if name not in TEXTS]
     return pandas.read_csv(FILE, keep_default_na=False, na_values=dict.fromkeys(numbers, ""), encoding="utf-8")
-
-
-def _rows(study: Study) -> Iterator[dict[str, Any]]:
-    known = {name for task in study.manifest.tasks.values() for name in task.metrics}
-    tested = [name for name in study.runs if name.startswith("test/") and name != BITS]
-    for metric in (name for name in tested if measured_as(name) in known):
-        found = scored(study, metric)
-        for contrast in contrasts(study.manifest):
-            if len({found.cells[cell].task for cell in contrast.weights}) == 1 and contrast.kind != "trend":
-                yield from _row(found, metric, contrast)
-
-
-def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, Any]]:
-    """The row of one contrast, if two seeds have the metric or a seed collapsed."""
-    left, lost = without_collapsed(found, list(contrast.weights))
-    row = estimate_row(left, contrast)
-    if row["n"] < 2 and not lost:
-        return
-    sides = []
-    for side in (contrast.side(1), contrast.side(-1)):  # if paired, over the seeds that have both sides
-        complete = ~np.isnan(left.of(contrast.weights if row["paired"] else side)).any(axis=1)
-        sides.append(paired(sums(left.of(side)[complete], side)).sd)
-    numbers = dict(zip(("sd_low", "sd_high"), sd_interval(row["estimate"]), strict=True))
-    numbers |= {"sd": row["sd"], "sd_level": sides[0], "sd_reference": sides[1], "correlation": row["correlation"]}
-    reference = found.cells[next(iter(contrast.side(-1)))]
-    task, known, shape = found.study.manifest.tasks[reference.task], reference.config.known, reference.config.model
-    yield {
-        "study": found.study.manifest.study,
-        "task": task.name,
-        "task_kind": task.kind,
-        "scale": scale_of(shape.layers, shape.heads, shape.dim) if known else "",
-        "params": reference.params,
-        "steps": reference.config.train.steps if known else math.nan,
-        "metric": metric,
-        "kind": contrast.kind,
-        "factor": contrast.factor,
-        "change": change_of(contrast),
-        "stratum": contrast.stratum,
-        "squares": round(sum(weight**2 for weight in contrast.weights.values()), 12),
-        "paired": row["paired"],
-        "n": row["n"],
-        "seeds": len(found.study.manifest.seeds),
-        "left_out": lost,
-        **{name: float(f"{value:.6g}") for name, value in numbers.items()},
-    }
 
 
 def change_of(contrast: Contrast) -> str:
@@ -121,27 +51,9 @@ def change_of(contrast: Contrast) -> str:
     return contrast.label.removesuffix(f" at {contrast.stratum}")
 
 
-@functools.cache
-def scale_of(layers: int, heads: int, dim: int) -> str:
-    """The preset with these layers, heads and width, or the shape itself: "tiny", "4 layers of 64"."""
-    shape = {"layers": layers, "heads": heads, "dim": dim}
-    named = [name for name, file in scales().items() if shape.items() <= read_plain(file).get("model", {}).items()]
-    return named[0] if named else f"{layers} layers of {dim}"
-
-
 def scales() -> dict[str, Path]:
     """The files of the `scale` presets, by name."""
     return config_groups().get("scale", {})
-
-
-def sd_interval(estimate: Estimate) -> tuple[float, float]:
-    """The 95 % interval of the SD of normal values, s·√(ν/χ²); NaN below two seeds."""
-    if estimate.n < 2:
-        return math.nan, math.nan
-    low, high = (
-        estimate.sd * math.sqrt(estimate.df / float(chi2_quantile(p, estimate.df))) for p in (1 - ALPHA / 2, ALPHA / 2)
-    )
-    return low, high
 
 
 class Expected(NamedTuple):

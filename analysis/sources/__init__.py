@@ -7,14 +7,9 @@ tables of `logged.Logged`; `columns` and `design` infer their meaning, and `logg
 import dataclasses
 from pathlib import Path
 
-from ablate.config.typed_json import parse
-from ablate.results.atomic import read_json
 from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.manifest import choose_study, refusing, studies, study_folder
-from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
-
-RECORDED = Path(__file__).parents[2] / "tests" / "recorded"  # in the checkout: the sweep that the README shows
 
 
 def is_saved(results: Path, name: str) -> bool:
@@ -42,15 +37,3 @@ def read_saved(folder: Path) -> Study:
     """The study whose tables are saved in a folder.  Raises `Refused`."""
     with refusing(folder):
         return read_tables(folder)
-
-
-def recorded_study(folder: Path = RECORDED) -> Study:
-    """The study of norm_ffn_tiny.csv, without curves; its manifest lists cells but no runs."""
-    import pandas  # slow to import, and not needed for error messages
-
-    manifest = parse(Manifest, read_json(folder / "norm_ffn_tiny.manifest.json"))
-    table = pandas.read_csv(folder / "norm_ffn_tiny.csv")
-    cells = {tuple(cell.levels.values()): cell for cell in manifest.cells}
-    whose = [cells[each] for each in zip(*(table[name] for name in manifest.factors), strict=True)]
-    runs = table.assign(cell=[cell.id for cell in whose], label=[cell.label for cell in whose])
-    return Study(manifest, runs, pandas.DataFrame(columns=["cell", "seed", "step"]), [])

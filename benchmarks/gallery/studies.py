@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas
+from common import by_value
 
 from ablate.config.errors import Refused
 from ablate.config.files import read_plain
-from ablate.config.groups import by_value, groups
+from ablate.config.groups import groups
 from ablate.config.schema import NAMED
 from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.manifest import refusing

@@ -7,16 +7,16 @@ import matplotlib
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.evidence.noise_atlas import FILE, atlas
+from ablate.evidence.noise_atlas import FILE
 from ablate.results.atomic import write_atomic
 from analysis import figures
 from analysis.escape import csv_text
 from analysis.figures.draw import style
 from analysis.figures.draw.page import Page, page_of
 from analysis.figures.stamp import Stamp, drawing_hash, metadata, read_stamp, stamp_of
-from analysis.sources import recorded_study
 from analysis.writing.sheet import markdown
 from gallery import pages
+from gallery.atlas import atlas, recorded_study
 from gallery.studies import FIGURES, StudyFile, Trained, study_files
 
 BEGIN = "<!-- what follows is written by `make figures` from experiments/results/, up to the next such line -->"

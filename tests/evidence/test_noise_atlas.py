@@ -11,18 +11,18 @@ import pandas
 import pytest
 from claimed_studies import entry
 from fake_studies import TASK, Levels, plain_score, study_of
+from gallery.atlas import atlas, recorded_study
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate import evidence
 from ablate.evidence import noise_atlas
 from ablate.evidence.contrasts import contrasts
-from ablate.evidence.noise_atlas import COLUMNS, atlas, expected, noise_lines, read_atlas, usable
+from ablate.evidence.noise_atlas import COLUMNS, expected, noise_lines, read_atlas, usable
 from ablate.evidence.noise_floor import seeds_to_bound
 from ablate.evidence.statistics import bounded, findable
 from ablate.results.records import Manifest
 from ablate.results.study import Study
-from analysis.sources import recorded_study
 
 FACTORS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
