@@ -1,8 +1,6 @@
-"""make studies: which are trained in which order, what becomes of one that goes wrong, and what ends them all."""
+"""make studies: which are trained in which order, and what becomes of one that goes wrong."""
 
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,13 @@ import pytest
 import train_studies
 import yaml
 from common import ORDER, by_value
-from conftest import ROOT, SHAPE, STEPS, importing, run_module
-from crashing_norm import STARTED, hazard, wait_for
+from conftest import ROOT, SHAPE, STEPS, run_module
+from crashing_norm import hazard
 from fake_studies import fabricate
 from one_run import carry_out, here
 from train_studies import Request, with_history
-from warm_python import Copy
 
 from ablate import evidence
-from ablate.cli import status
 from ablate.config.groups import experiments
 from ablate.planning.plan import plan_study
 from ablate.results.kept_tables import read_tables, write_tables
@@ -119,31 +115,6 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
     first = written(updated="2026-01-01")
     assert written(updated="2026-02-02") == first, "only the time is another"
     assert written(updated="2026-02-02", question="What else?") != first
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path, capsys) -> None:
-    """Seen from outside by `ablate status` while it runs, and after."""
-    long = ("train.steps=200000", "train.eval_every=1000", "train.checkpoint_seconds=0.5")
-    files("first", *long, factors={"norm": ["ln", "rms"]}, study="first")
-    files("second", norm="ln")
-
-    def said() -> list[str]:
-        assert status.main(["--results-dir", str(tmp_path / "results")]) == 0
-        return capsys.readouterr().out.splitlines()
-
-    process = Copy(["train_studies", "first", "second", *words()], tmp_path, importing(PYTHONPATH=BENCHMARKS))
-    STARTED.append(process.pid)
-    # A busy machine can leave a worker that is told to stop no time to write a checkpoint: one is there before.
-    wait_for(lambda: any(tmp_path.glob("results/runs/*/*/checkpoint.pt")), 240)
-    assert "2 runs: 0 done, 1 running, 1 queued" in said()[1]
-    os.kill(process.pid, number)
-    out, err = process.communicate()
-    assert process.returncode == (143 if number == signal.SIGTERM else 130), err
-    assert "the same command continues" in err
-    assert out.splitlines()[-2:] == ["first: not complete", "second: not complete"]
-    assert "2 runs: 0 done, 1 interrupted, 1 queued" in said()[1]
-    assert list(tmp_path.glob("results/runs/*/*/checkpoint.pt")) and not list(tmp_path.glob("experiments"))
 
 
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
