@@ -109,7 +109,7 @@ def exit_after_training(act: Callable[[], int]) -> NoReturn:
 
 def command(words: list[str]) -> int:
     """Print the version, help or a configuration, or run a study; returns the exit code."""
-    from ablate.config.subcommands import PlainParser, conclude
+    from ablate.config.subcommands import Outcome, PlainParser, conclude
 
     parser = PlainParser("ablate", "", add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
@@ -122,7 +122,13 @@ def command(words: list[str]) -> int:
     if given.version:
         print(f"ablate {__version__}")
     elif given.help or given.words[:1] == ["help"]:
-        print(help_text((given.config_dir or [None])[0], [word for word in given.words if word != "help"]))
+        asked = [word for word in given.words if word != "help" and "=" not in word]
+
+        def shown() -> Outcome:
+            print(help_text((given.config_dir or [None])[0], asked))
+            return Outcome(0)
+
+        return conclude("ablate", False, shown)
     else:
         return conclude("ablate", given.json, lambda: study(given, words, others))
     return 0
@@ -161,11 +167,20 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
 
 
 def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
-    """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line."""
+    """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line.
+    Raises PlanError for a word that is no group."""
+    from ablate.config.errors import PlanError, Problem
     from ablate.config.groups import experiments, first_line, groups
+    from ablate.config.schema import NAMED_ELSEWHERE
+    from ablate.formatting import instead
 
     found = groups(folder) | {"+experiment": experiments(folder)}
     order = sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    names = [group.lstrip("+") for group in order]
+    also = {other: name for name in names for other in NAMED_ELSEWHERE.get(name, "").split()}
+    if lost := [word for word in asked if word.lstrip("+") not in names]:
+        other = f"is a command; write ablate {lost[0]} --help" if lost[0] in COMMANDS else ""
+        raise PlanError([Problem(f"help {lost[0]}", other or f"no such group; {instead(lost[0], names, also)}")])
     if known := [group for group in order if group in asked or group.lstrip("+") in asked]:
         rows = {group: [f"  {name:<15} {first_line(file)}" for name, file in found[group].items()] for group in known}
         return "\n".join("\n".join([group, *rows[group]]) for group in known)

@@ -8,10 +8,12 @@ variant for all remaining layers instead: ffn=mlp+moe... .
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Problem
+from ablate.config.groups import other_names
 from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
 from ablate.formatting import instead
 
@@ -64,14 +66,15 @@ def names_of(text: str, known: Collection[str] = ()) -> list[str]:
     return list(dict.fromkeys(item.name for item in items_of(text, known)))
 
 
-def pattern_problem(group: str, text: str, known: Collection[str]) -> str | None:
-    """What is wrong with a pattern independent of the number of layers; None if nothing."""
+def pattern_problem(group: str, text: str, known: Mapping[str, Path]) -> str | None:
+    """What is wrong with a pattern of `known` variants, whatever the number of layers; None if nothing."""
     items = items_of(text, known)
     if group not in PLACED:
         return f"only {', '.join(PLACED)} can change over the layers; write one variant"
     lost = [name for item in items if (name := variant_of(item.name)) not in known]
     if lost:
-        return f"no such {group} {lost[0]!r}; {instead(lost[0], known)}" if lost[0] else "lacks a variant beside a +"
+        why = f"no such {group} {lost[0]!r}; {instead(lost[0], known, other_names(known))}"
+        return why if lost[0] else "lacks a variant beside a +"
     if sum(item.times is None for item in items) + text.endswith(AGAIN) > 1:
         return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
     if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in _words(text)):

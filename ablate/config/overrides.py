@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -132,7 +133,7 @@ def _unreadable(text: str, error: Exception) -> str:
     return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
 
 
-def _misused(override: Override, levels: list[str], known: Mapping[str, Collection[str]]) -> str | None:
+def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[str, Path]]) -> str | None:
     """What is wrong with a parsed override, if anything; `known` maps groups to variants."""
     key, sweep = override.key_or_group, override.is_sweep_override()
     if key in known and isinstance(override.value(), list):

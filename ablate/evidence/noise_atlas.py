@@ -4,6 +4,7 @@ It is stored in `noise_atlas.csv`, which `make figures` writes from the tables o
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,6 @@ class Expected(NamedTuple):
     sd: float
     source: Any
     distance: float  # |log ratio| of parameters × steps
-    same_factor: bool
 
 
 def noise_lines(manifest: Manifest) -> list[str]:
@@ -76,10 +76,11 @@ def noise_lines(manifest: Manifest) -> list[str]:
     known = [each for each in found if each]
     level = ALPHA / len(family) / planned_looks(manifest)
     margin, needed = margin_of(manifest).size, _of_claims(manifest, sources)
-    if known and all(each.same_factor for each in known) and math.isfinite(margin):
+    if known and len(known) == len(single) and math.isfinite(margin):
         seeds = seeds_to_bound(margin, max(each.sd for each in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
-    lines = [_expectation(manifest, known, level)] if known else []
+    others = list(dict.fromkeys(each.factor for each, own in zip(single, found, strict=True) if not own))
+    lines = [_expectation(manifest, known, others, level)] if known else []
     return lines + [f"if there is no difference, {'; '.join(needed)}, four times in five"] * bool(needed)
 
 
@@ -90,48 +91,44 @@ def usable(table: pandas.DataFrame) -> list[Any]:
 
 
 def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric: str) -> Expected | None:
-    """The SD of a contrast, from the nearest row of the atlas with its metric and kind of task; None without one.
+    """The SD of a contrast, from the nearest row of the atlas with its metric, task and factor; None without one.
 
-    The same change comes first, then the same factor, then any; then the same task, the nearest in
-    log(parameters × steps), the most seeds and the largest SD.  The SD is scaled up by √Σ w² but never down: averaging
+    The same change comes first; then the same text of the task, the nearest in log(parameters × steps), the most seeds
+    and the largest SD.  The SD is scaled up by √Σ w² but never down: averaging
     over more cells need not reduce noise, since a component draws the same random numbers in all of them.
     """
     cell = next(cell for cell in manifest.cells if cell.id in contrast.side(-1))
     task, budget = manifest.tasks[cell.task], cell.params * cell.config.train.steps
-    factor, change = contrast.factor, change_of(contrast)
+    change = change_of(contrast)
     if not groups(manifest, contrast.weights)[1]:
         return None
     ranked = sorted(
-        (
-            row.change != change,
-            row.factor != contrast.factor,
-            row.task != task.name,
-            distance,
-            -row.n,
-            -row.sd,
-            row.Index,
-            row,
-        )
+        (row.change != change, row.task != task.name, distance, -row.n, -row.sd, row.Index, row)
         for row in sources
         if row.metric == metric
-        and row.task_kind == task.kind
+        and row.factor == contrast.factor
+        and (unversioned(row.task), row.task_kind) == (unversioned(task.name), task.kind)
         and (distance := abs(math.log(row.params * row.steps / budget))) <= FARTHEST
     )
     if not ranked:
         return None
     source, squares = ranked[0][-1], sum(weight**2 for weight in contrast.weights.values())
     sd = float(source.sd) * max(1.0, math.sqrt(squares / source.squares))
-    return Expected(sd, source, distance=ranked[0][3], same_factor=source.factor == factor)
+    return Expected(sd, source, distance=ranked[0][2])
 
 
-def _expectation(manifest: Manifest, known: Sequence[Expected], level: float) -> str:
-    """The expected SDs with their source, and the effects that the study's seeds can detect."""
+def unversioned(task: str) -> str:
+    """A task's name without Python's version: stdlib of stdlib-3.11."""
+    return re.sub(r"-3\.\d+$", "", task)
+
+
+def _expectation(manifest: Manifest, known: Sequence[Expected], others: list[str], level: float) -> str:
+    """The expected SDs with their source, the factors without one, and the effects that the seeds can detect."""
     sds, n = [each.sd for each in known], len(manifest.seeds)
     if manifest.sequential:
         n = manifest.sequential.looks[-1]
-    same = all(each.same_factor for each in known)
-    how, whence = ("about", "from") if same else ("perhaps", "known of other changes alone:")
-    noise = f"noise: SD of an effect {how} {between(min(sds), max(sds))} ({whence} {_some(_sources(manifest, known))})"
+    whence = f"from {_some(_sources(manifest, known))}" + f"; none known of {listed(others)}" * bool(others)
+    noise = f"noise: SD of an effect about {between(min(sds), max(sds))} ({whence})"
     if n < PAIRS:
         return f"{noise}; fewer than {PAIRS} seeds find nothing"
     least, most = (findable(sd, n, level) for sd in (min(sds), max(sds)))
@@ -142,7 +139,7 @@ def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:
     """Sources of the SDs by scale and task: "64 seeds of norm: rms − ln and ffn: swiglu − mlp at scale=tiny"."""
     presets, tasks = scales(), [task.name for task in manifest.tasks.values()]
     places: dict[tuple[int, str], list[str]] = {}
-    for _, row, distance, _ in known:
+    for _, row, distance in known:
         where = f"scale={row.scale}" if row.scale in presets else row.scale
         where += f", {size(int(row.params))} parameters × {row.steps:.0f} steps," * (distance > ALIKE)
         where += f" on {row.task}" * (row.task not in tasks)
@@ -169,7 +166,7 @@ def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
         label = f"{factor}: {claimed.level} {MINUS} {claimed.reference}"  # as a design's contrast is labelled
         contrast = replace(claimed, factor=factor, label=label)
         metric = next(iter(claim.metrics), endpoints(manifest)[next(iter(contrast.weights))])
-        if (found := expected(sources, manifest, contrast, metric)) and found.same_factor:
+        if found := expected(sources, manifest, contrast, metric):
             needed = seeds_to_bound(claim.margin, found.sd, level, both=claim.relation == "equivalent")
             needs.append(f"{_count(needed)} would support {name} (margin {plain(claim.margin)})")
     return needs

@@ -66,11 +66,11 @@ def expected_time(plan: Plan) -> str:
         whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
     first, speed = known[0]
     step = f"{speed.step:.2g} s" if speed.step < 10 else duration(speed.step)
-    basis = [f"a step of {first.label} takes {step} here"]
+    basis = [f"a step of {first.label} takes {step} here"] * (first.step_seconds is None)  # match=seconds says another
     basis += ["before compiling"] * any(cell.config.train.compile for cell in todo)
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
     basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
-    return f"{whole}{' for this round' * plan.more} ({', '.join(basis)})"
+    return f"{whole}{' for this round' * plan.more}" + f" ({', '.join(basis)})" * bool(basis)
 
 
 def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:

@@ -89,6 +89,8 @@ def test_help_lists_every_variant(capsys):
         for variant, file in variants.items():
             assert variant in short and variant in shown and first_line(file) in shown
             assert first_line(file), f"{file} does not say what it is"
+    for word, told in (("activations", "did you mean ffn"), ("status", "status --help"), ("frob", "there are norm")):
+        assert command(["help", word]) == 2 and told in capsys.readouterr().err
 
 
 def test_every_command_is_in_the_help_and_a_misspelt_one_is_named(capsys):

@@ -55,6 +55,7 @@ def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, laye
     ("group", "text", "told"),
     [
         ("attention", "2windw+mha", "did you mean window"),
+        ("norm", "LayerNorm+rms", "did you mean ln"),
         ("attention", "window+window", "attention=window"),
         ("attention", "window+", "lacks"),
         ("attention", "window...+mha...", "twice"),

@@ -131,12 +131,14 @@ def test_the_nearest_row_is_taken_and_none_that_is_far() -> None:
     assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2, "steps": 4000})) == 0.2, "the same change, if farther"
     assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2, "change": "norm: none − ln"})) == 0.2, "its factor"
     assert taken(manifest, rows({"sd": 0.1, "steps": 1600}, {"sd": 0.2, "steps": 700})) == 0.2, "nearest in steps"
-    assert taken(manifest, rows({"sd": 0.1, "task": "chars"}, {"sd": 0.2, "steps": 3000})) == 0.2, "the same task"
-    assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2} | other)) == 0.2, "any factor, the noisier, or none"
+    elsewhere = {"task": "stdlib-3.14"}
+    assert taken(manifest, rows({"sd": 0.1} | elsewhere, {"sd": 0.2, "steps": 3000})) == 0.2, "the same text"
+    assert taken(manifest, rows({"sd": 0.1} | elsewhere, {"sd": 0.2} | elsewhere)) == 0.2, "the noisier"
     for order in (1, -1):
         both = [{"sd": 0.2, "n": 20}, {"sd": 0.1, "n": 40}][::order]
         assert taken(manifest, rows(*both)) == 0.1, "of most seeds, if less noisy"
-    unlike = [{"metric": "test/accuracy"}, {"task_kind": "mlm"}, {"kind": "cell"}, {"n": 4}, {"paired": False}]
+    unlike = [other, {"task": "chars"}, {"metric": "test/accuracy"}, {"task_kind": "mlm"}, {"kind": "cell"}]
+    unlike += [{"n": 4}, {"paired": False}]
     unlike += [{"steps": 8001}, {"steps": 79}, {"sd": math.nan}, {"sd": 0.0}, {"steps": math.nan}]
     for change in unlike:
         assert taken(manifest, rows(change)) is None, change
@@ -208,8 +210,8 @@ def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(monkeyp
 def test_where_nothing_is_near_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = planned()
     assert lines(monkeypatch, manifest, rows()) == [] == lines(monkeypatch, manifest, rows({"task_kind": "mlm"}))
-    (far,) = lines(monkeypatch, manifest, rows({"steps": 4000, "task": "chars", "scale": "4 layers of 64"}))
-    assert "at 4 layers of 64, 0.12 M parameters × 4000 steps, on chars)" in far
+    (far,) = lines(monkeypatch, manifest, rows({"steps": 4000, "task": "stdlib-3.14", "scale": "4 layers of 64"}))
+    assert "at 4 layers of 64, 0.12 M parameters × 4000 steps, on stdlib-3.14)" in far
     (one,) = lines(monkeypatch, planned(seeds=[0]), rows({}))
     assert "fewer than 3 seeds find nothing" in one
     assert lines(monkeypatch, planned(tunes="x"), rows({})) == []
