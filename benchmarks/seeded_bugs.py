@@ -17,7 +17,7 @@ from typing import NamedTuple
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("ablate", "analysis", "conf", "docs", "experiments", "tests", "README.md", "pyproject.toml")
+PARTS = ("ablate", "analysis", "benchmarks", "conf", "docs", "experiments", "tests", "README.md", "pyproject.toml")
 
 
 class Bug(NamedTuple):
