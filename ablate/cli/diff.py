@@ -117,6 +117,12 @@ def study_differences(first: Manifest, second: Manifest) -> list[Row]:
             matters = row.section != "without effect on numbers" or row.key.partition(".")[0] in OF_STUDIES
             if matters and row.key != "seed":
                 found.setdefault(row.key, row._replace(section="size" if row.section == "size" else "settings"))
+        if pair[0].task != pair[1].task and not any(key.startswith("data.") for key in found):  # other texts, say
+            texts = (
+                f"{each.tasks[cell.task].name} ({cell.task[:8]})"
+                for each, cell in zip((first, second), pair, strict=True)
+            )
+            found.setdefault("data", Row("settings", "data", *texts))
     return list(found.values())
 
 

@@ -239,7 +239,8 @@ def choose_factors(
             raise Refused(f"--factors {name}: {what}; there are {some(there)}")
     found, left = (wanted, []) if wanted else _found_factors(runs, metrics, step, most)
     if not found:
-        raise Refused(f"no column is a factor; name those that are with --factors; there are {some(names)}")
+        named = "name those that are with --factors (of logs, --names '{variant}-s{seed}' reads them from runs' names)"
+        raise Refused(f"no column is a factor; {named}; there are {some(names)}")
     return found, [f"columns that are neither factor nor metric, left out: {some(left)}"] * bool(left)
 
 

@@ -61,6 +61,10 @@ def read_folder(folder: Path) -> Logged:
 def _log(file: Path, folder: Path, read: Callable[[Path], Log]) -> Log:
     try:
         return read(file)
+    except json.JSONDecodeError:
+        raise Refused(
+            f"{file.relative_to(folder)}: this is not all of a JSON file; take the run away, or write it anew"
+        ) from None
     except (OSError, ValueError, Refused, RecursionError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or " ".join(str(error).split())
         raise Refused(f"{file.relative_to(folder)}: {why}") from None

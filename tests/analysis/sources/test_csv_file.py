@@ -356,7 +356,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     ("ffn,seed,loss\n", "there are no rows below the names of the columns"),
     ("ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn, seed"),
-    ("seed,loss,note\n0,1,x\n1,2,y\n", "is a factor; name those that are with --factors; there are seed, loss, note\n"),
+    ("seed,loss,note\n0,1,x\n1,2,y\n", "from runs' names); there are seed, loss, note\n"),
     *((f"{FIELDS}b,{seed},2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
     (f"{FIELDS}b,1,odd", "line 6: loss is “odd”, which is not a number"),
     (f"{FIELDS}b,1,2,3", "Expected 3 fields in line 6, saw 4"),
