@@ -96,3 +96,13 @@ def test_two_studies_and_a_new_one_beside_those_there_are(results: Path, capsys:
     assert lines[effect + 1].split()[0] == "B" and "[" in lines[effect + 1]
     new = replace(read_manifest(results, "s-confirm-2"), study="new", confirms=None)
     assert diff.nearest(results, new) == "like s but for train.steps 800 → 1,200"
+
+
+def test_other_data_of_equal_settings_are_a_difference(tmp_path: Path) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    one = read_manifest(tmp_path, "fabricated")
+    task = next(iter(one.tasks.values()))
+    cells = [replace(cell, task="0123456789") for cell in one.cells]
+    other = replace(one, cells=cells, tasks={"0123456789": replace(task, name="mine")})
+    [row] = diff.study_differences(one, other)
+    assert (row.key, row.second) == ("data", "mine (01234567)") and diff.study_differences(one, one) == []
