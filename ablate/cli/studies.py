@@ -124,6 +124,8 @@ def rename(results: Path, old: str, new: str) -> Outcome:
         for file in study_folder(results, name).iterdir():
             if file.is_file() and file.name not in ("manifest.json", "lock"):
                 shutil.copy2(file, folder)
+            elif file.is_dir():  # somebody's notes, say
+                shutil.copytree(file, folder / file.name, dirs_exist_ok=True)
         write_manifest(results, renamed[name])
         shutil.copystat(study_folder(results, name) / "manifest.json", folder / "manifest.json")  # its age stays
         if (results / "figures" / name).is_dir() and not (results / "figures" / names[name]).exists():

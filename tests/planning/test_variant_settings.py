@@ -81,6 +81,7 @@ def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: P
         ("norm=ln(_target_=os.system)", "norm=ln(_target_=os.system): _target_ is no setting of ln; leave it out"),
         ("norm=group(groups=4,groups=8)", "norm.groups is given twice, also by norm=group(groups=4,groups=8)"),
         ("norm=ln(eps=range(1,3))", "parentheses after a variant hold settings of one value each"),
+        ("ffn=mlp,swiglu(hidden=64) match=params", "ffn.hidden: match=params chooses it for each cell"),
         ("norm=ln+group(4", "has a bracket that is not closed"),
     ],
 )

@@ -106,7 +106,7 @@ def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     data = [config.data["_target_"], *sorted(config.data)]
     depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
     try:
-        return cached("copies", depends, lambda: isolate_user_code(config, partial(_first_that_runs, specs)))
+        return cached("copies", depends, lambda: isolate_user_code(config, partial(_first_that_runs, specs), anew=True))
     except Failed as error:
         return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 
