@@ -69,10 +69,11 @@ def _missing_keys(composer: Composer, command: Command, cells: Iterable[list[str
 
 
 def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
-    key, group = text.partition("=")[0], composer.group_of(text)
+    typed, group = text.partition("=")[0], composer.group_of(text)
+    key = typed.lstrip("+~")
     value = str(parsed(text).value()) if group and not text.startswith("~") else text.partition("=")[2]
-    shown = f"{key}={value}" if "(" in value else text  # without the quotes that Hydra needs
-    if group and variant_of(value) not in composer.known[group] and not composer.pattern_of(text) and key[0] != "~":
+    shown = f"{typed}={value}" if "(" in value else text  # without the quotes that Hydra needs
+    if group and variant_of(value) not in composer.known[group] and not composer.pattern_of(text) and typed[0] != "~":
         variants = composer.known[group]
         return Problem(shown, f"no such {group}; {instead(variant_of(value), variants, other_names(variants))}")
     if group and text.startswith(group) and group not in composer.defaults:
@@ -80,7 +81,7 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     try:
         composer.compose([*chosen, text])
     except COMPOSING as error:
-        why, key = _explain(composer, key.lstrip("+~"), error, chosen), key.lstrip("+~")
+        why = _explain(composer, key, error, chosen)
         several = isinstance(parsed(text).value(), list) and why.endswith((" number", "one value"))
         return Problem(shown, why + f"; to compare several write {key}={value[1:-1]}" * several)
     return None

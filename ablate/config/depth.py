@@ -66,6 +66,11 @@ def names_of(text: str, known: Collection[str] = ()) -> list[str]:
     return list(dict.fromkeys(item.name for item in items_of(text, known)))
 
 
+def named_settings(group: str, text: str) -> set[str]:
+    """The keys of the settings that a choice of a group gives by name, of any of its variants: norm.groups."""
+    return {f"{group}.{name}" for each in names_of(text) for name, _ in settings_of(each) if name}
+
+
 def pattern_problem(group: str, text: str, known: Mapping[str, Path]) -> str | None:
     """What is wrong with a pattern of `known` variants, whatever the number of layers; None if nothing."""
     items = items_of(text, known)

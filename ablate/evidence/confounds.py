@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ablate.config.depth import is_patterned, settings_of, spelled
+from ablate.config.depth import is_patterned, named_settings, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.formatting import counted, flat, setting
@@ -39,8 +39,8 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
     levels = [{name: {repr(cell.levels.get(name)) for cell in side} for name in manifest.factors} for side in sides]
     changed = [name for name in manifest.factors if levels[0][name] != levels[1][name]]
     own = {key for name in changed for key in name.split("+")}
-    named = ((name, str(cell.levels.get(name))) for name in changed for side in sides for cell in side)
-    own |= {f"{name}.{key}" for name, level in named for key, _ in settings_of(level)}  # part of the level's name
+    given = {(name, str(cell.levels.get(name))) for name in changed for side in sides for cell in side}
+    own = own.union(*(named_settings(*each) for each in given))  # they are part of the level's name
     values = [_values(settings[cell.id] for cell in side) for side in sides]
     aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
     found = []

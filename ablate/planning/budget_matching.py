@@ -6,7 +6,6 @@ layers has no width, those of the others are scaled in proportion.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
@@ -73,11 +72,9 @@ AMOUNT: dict[str, Amount] = {
 }
 
 
-def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list[Problem]:
-    """Problems of keys that the match chooses; steps may be set, for the reference, but not swept."""
-    given = [override.partition("=")[0].lstrip("+") for override in overrides] if how not in BY_STEPS else swept
-    levels = [(override.partition("=")[0].lstrip("+"), override.partition("(")[2]) for override in overrides]
-    given += [f"{group}.{name}" for group, text in levels for name in re.findall(r"(\w+)\s*=", text)]  # in parentheses
+def contradictions(how: str, given: Iterable[str], swept: list[str]) -> list[Problem]:
+    """Problems of `given` keys that the match chooses; steps may be set, for the reference, but not swept."""
+    given = {*given} if how not in BY_STEPS else {*swept}
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
     found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
     if how in ("params", "flops") and not found and not {*swept} & {*BUILT, "model", "preset"}:

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from ablate.config.citations import papers
 from ablate.config.claims import applicable
 from ablate.config.command import read_command
-from ablate.config.depth import folder_choice
+from ablate.config.depth import folder_choice, named_settings
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
 from ablate.config.key_checks import idle_problems, study_problems, without_unit
+from ablate.config.overrides import key_of
 from ablate.execution.launcher import launcher_problems
 from ablate.formatting import listed
 from ablate.planning.budget_matching import contradictions, match_cells
@@ -102,7 +103,9 @@ def study_wide_problems(composition: Composition, checked: list[Checked]) -> lis
     problems = (
         study_problems(settings) + about_metrics(command.request, checked) + idle_problems(command.given, settings)
     )
-    problems += contradictions(settings.match, command.request.overrides, list(command.swept))
+    choices = {choice for cell in composition.cells for choice in cell.choices.items()}
+    given = {*map(key_of, command.request.overrides)}.union(*(named_settings(*choice) for choice in choices))
+    problems += contradictions(settings.match, given, list(command.swept))
     if wrong := without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked)):
         problems.append(Problem("margin", wrong))
     return problems

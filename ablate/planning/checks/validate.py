@@ -297,12 +297,16 @@ def in_float32_on_cpu(config: Config) -> bool:
     return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
+def _import(package: str) -> None:  # at top level, so that it can be pickled
+    importlib.import_module(package)
+
+
 def _package_problems(package: str) -> list[Problem]:
     """Problems of a user package: an invalid name, or it cannot be imported in a separate process."""
     if why := package_problem(package):
         return [Problem("user", f"{package!r} {why}")]
     try:
-        run_in_subprocess(partial(exec, f"import {package}"), about=f"importing {package}")
+        run_in_subprocess(partial(_import, package), about=f"importing {package}")
     except Failed as error:
         return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
     return []

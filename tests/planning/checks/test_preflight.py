@@ -1,11 +1,13 @@
 """Cells that are tried out before training: seeded mistakes are found, and nothing that is right is accused."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 from empty_task import Blank
 from model.test_variants import ALONE, CONTEXT, IN_FORMS, LM, SETTINGS, VOCAB, configuration, in_a_test, read
+from own_module import write_module
 
 from ablate.config.groups import defaults, groups
 from ablate.model import cost
@@ -288,3 +290,31 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(plan, tmp_path
     monkeypatch.setattr(preflight, "code_of", lambda config: Code("other", {}))
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
+
+
+CACHED = """
+import functools
+import torch
+from torch import nn
+
+@functools.lru_cache
+def one(dim):
+    return torch.ones(dim)
+
+class Leak(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.register_buffer("one", one(dim), persistent=False)
+
+    def forward(self, x, mask=None):
+        return (x + x.mean(-2, keepdim=True)) * self.one
+"""
+
+
+def test_what_an_earlier_check_left_in_a_module_hides_no_leak(
+    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks count on the meta device, where this module's cached tensor would then lie."""
+    name = write_module(tmp_path, monkeypatch, CACHED, "norm", {"leak": ""})
+    [line] = refused(f"user=[{name}]", "norm=leak", "seeds=1", config_dir=str(tmp_path / "conf"))
+    assert line.startswith(f"norm: {name}.Leak looks ahead")
