@@ -6,7 +6,8 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +15,10 @@ import jinja2
 from markupsafe import Markup
 
 from ablate import evidence, formatting
+from ablate.config.claims import weighed
 from ablate.formatting import visible
 from ablate.results import naming
+from ablate.results.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.figures.stamp import source_hash
@@ -34,11 +37,18 @@ QUESTIONS = {
     "made": "How was this made?",
 }
 # The part of each section, sheet and figure; sections and sheets that are not listed belong to "trust".
-SECTIONS = {"verdicts": "help", "claims": "help", "plan": "compared", "differences": "compared", "left-out": "wrong"}
+SECTIONS = {
+    "overall": "help",
+    "verdicts": "help",
+    "claims": "help",
+    "plan": "compared",
+    "differences": "compared",
+    "left-out": "wrong",
+}
 SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
 SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
 FIGURES = {"claims": "help", "effects": "help", "curves": "training", "seeds": "training", "placebos": "trust"}
-UNTITLED = ("verdicts", "plan", "left-out", "runs")  # sections without a heading: the question is enough
+UNTITLED = ("overall", "verdicts", "plan", "left-out", "runs")  # sections without a heading: the question is enough
 FEW = 8  # sentences up to which all are shown
 LONG = 40  # rows from which a table is collapsed
 PIXELS = 134  # per inch of a figure
@@ -59,13 +69,15 @@ def parts(case: Case, folder: Path) -> list[Part]:
     found: dict[str, list[Block]] = {name: [] for name in QUESTIONS}
     known = set(warnings(case))  # sentences that are already in the page
     found["training"] += _curves(case)
+    by_row, by_claim = _compared(case), _claimed(case)
     for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
             found[SECTIONS.get(section.name, "trust")] += _blocks(case, section, known)
             for sheet in section.sheets:
                 place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
-                found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, known)
-    found["compared"] += _sheet(common(case.study.manifest), known, folded=True)
+                cells = by_claim if sheet.name == "claims" else by_row
+                found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, known, cells)
+    found["compared"] += _sheet(common(case.study.manifest), known, {}, folded=True)
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.csv"))}
     hashes = {f"SHA-256 of {name}": digest for name, digest in sums.items()}
     hashes["hash of the analysis"] = f"{source_hash()} (also in the metadata of every figure)"
@@ -74,6 +86,29 @@ def parts(case: Case, folder: Path) -> list[Part]:
         found[FIGURES.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))
     found["help"].sort(key=lambda block: block["kind"] == "table")  # sentences and figures before tables
     return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
+
+
+def _compared(case: Case) -> dict[str, str]:
+    """The cells, as places in the manifest, of each effect by its label and of each cell by its name."""
+    manifest = case.study.manifest
+    found: dict[str, Iterable[str]] = {each.label: each.weights for each in evidence.contrasts(manifest)}
+    found |= {cell.label: [cell.id] for cell in manifest.cells}
+    found |= {row.name: [row.cell] for row in named_rows(case.cells)}
+    return {name: _places(case, cells) for name, cells in found.items()}
+
+
+def _claimed(case: Case) -> dict[str, str]:
+    """The same of each claim, by its name and by its sentence."""
+    manifest, found = case.study.manifest, {}
+    for row in named_rows(case.claims):
+        sides = weighed(manifest.claims[row.name].claim, manifest.cells)
+        found[row.name] = found[row.sentence.strip()] = _places(case, chain(*sides))
+    return found
+
+
+def _places(case: Case, cells: Iterable[str]) -> str:
+    chosen = set(cells)
+    return " ".join(str(place) for place, cell in enumerate(case.study.manifest.cells) if cell.id in chosen)
 
 
 def warnings(case: Case) -> list[str]:
@@ -91,33 +126,33 @@ def _blocks(case: Case, section: Section, known: set[str]) -> Iterator[Block]:
     if section.name not in UNTITLED and (text or section.items or section.facts):
         yield {"kind": "heading", "text": section.title}
     if section.name == "verdicts":
-        yield from [{"kind": "heading", "text": "Effects"}] * bool(section.items and len(case.claims))
         yield from _findings(case, section)
-    yield from ({"kind": "text", "text": line} for line in text)
+    yield from ({"kind": "overall" if section.name == "overall" else "text", "text": line} for line in text)
     if section.facts:
         yield {"kind": "facts", "rows": section.facts}
     if section.name == "claims" and section.items:
         judged = set(case.claims.loc[case.claims["verdict"] != "undecided", "sentence"])
-        yield {"kind": "findings", "lines": [(line, line in judged) for line in section.items]}
+        cells = _claimed(case)
+        yield {"kind": "findings", "lines": [(line, line in judged, cells.get(line, "")) for line in section.items]}
     elif section.items and section.name != "verdicts":
         yield {"kind": "listing", "lines": section.items}
 
 
 def _findings(case: Case, section: Section) -> Iterator[Block]:
     """The sentences of the verdicts; if there are many, a count, then conclusive ones, with the rest collapsed."""
-    verdicts = evidence.headline(case.effects)["verdict"].tolist()
-    lines = [(line, verdict in evidence.DECIDED) for line, verdict in zip(section.items, verdicts, strict=True)]
+    table, cells = evidence.headline(case.effects), _compared(case)
+    lines = [
+        (line, verdict in evidence.DECIDED, cells.get(label, ""))
+        for line, verdict, label in zip(section.items, table["verdict"], table["label"], strict=True)
+    ]
     if len(lines) <= FEW:
         yield from [{"kind": "findings", "lines": lines}] * bool(lines)
         return
-    order = dict.fromkeys([*evidence.DECIDED, *verdicts])
-    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in order if name in verdicts)
-    yield {"kind": "text", "text": f"{len(lines)} effects: {counts}."}
     first = [each for each in lines if each[1]][:FEW] or lines[:FEW]
     yield {"kind": "findings", "lines": first, "more": [each for each in lines if each not in first]}
 
 
-def _sheet(sheet: Sheet, known: set[str], folded: bool = False) -> Iterator[Block]:
+def _sheet(sheet: Sheet, known: set[str], cells: dict[str, str], folded: bool = False) -> Iterator[Block]:
     notes = [note for note in sheet.notes if note not in known]
     known.update(notes)
     if sheet.name == "claims":  # its widest column repeats the sentences above
@@ -126,7 +161,7 @@ def _sheet(sheet: Sheet, known: set[str], folded: bool = False) -> Iterator[Bloc
         sheet = sheet._replace(head=head, rows=rows)
     if sheet.rows:
         folded = folded or (len(sheet.rows) > LONG and sheet.name != "losses")
-        yield {"kind": "table", "sheet": sheet, "notes": notes, "folded": folded}
+        yield {"kind": "table", "sheet": sheet, "notes": notes, "folded": folded, "cells": cells}
 
 
 def _runs(case: Case, sheet: Sheet) -> Block:
@@ -134,9 +169,9 @@ def _runs(case: Case, sheet: Sheet) -> Block:
     if any(errors):
         rows = [[*row, error] for row, error in zip(sheet.rows, errors, strict=True)]
         sheet = sheet._replace(head=[*sheet.head, "error"], rows=rows)
-    status = sheet.head.index("status")
+    status, cells = sheet.head.index("status"), [_places(case, [cell]) for cell in case.study.runs["cell"]]
     statuses = list(dict.fromkeys(row[status] for row in sheet.rows))
-    return {"kind": "runs", "sheet": sheet, "status": status, "statuses": statuses}
+    return {"kind": "runs", "sheet": sheet, "status": status, "statuses": statuses, "cells": cells}
 
 
 def _figure(case: Case, file: Path, caption: list[str]) -> Block:

@@ -54,7 +54,14 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order, without empty ones."""
     pictured = Section("figures", "Figures", pictures=list(pictures))
     sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
-    found = [question(case), claims(case), verdicts(case), plan(case), Section("tables", "Tables", sheets=sheets)]
+    found = [
+        question(case),
+        overall(case),
+        verdicts(case),
+        claims(case),
+        plan(case),
+        Section("tables", "Tables", sheets=sheets),
+    ]
     found += [pictured, runs(case), differences(case), looks(case), left_out(case)]
     found += [Section("methods", "Methods", [methods.markdown(case).strip()]), provenance(case)]
     return [each for each in found if any(each[2:])]
@@ -67,6 +74,16 @@ def question(case: Case) -> Section:
     plain = f"What do{'es' if len(factors) == 1 else ''} {listed(factors)} change?" if factors else ""
     lines = [manifest.question or plain, naming.role(manifest)]
     return Section("question", "Question", [line for line in lines if line])
+
+
+def overall(case: Case) -> Section:
+    """The study's verdict by its registered criterion; without one, the number of effects by verdict."""
+    criterion = evidence.replication(case.study.manifest, case.claims)
+    found = evidence.headline(case.effects)["verdict"].tolist()
+    order = dict.fromkeys([*evidence.DECIDED, *found])
+    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in order if verdict in found)
+    counted = f"{formatting.counted(len(found), 'effect')}: {counts}." if found else ""
+    return Section("overall", "Overall", [criterion.sentence if criterion else counted] if criterion or counts else [])
 
 
 def verdicts(case: Case) -> Section:
@@ -90,7 +107,8 @@ def verdicts(case: Case) -> Section:
 def claims(case: Case) -> Section:
     """The claims with their verdicts, their earlier versions, and withdrawn claims."""
     sheet = tables.claims_sheet(case)
-    lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims)]
+    said = overall(case).text
+    lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims) if line not in said]
     return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
 
 

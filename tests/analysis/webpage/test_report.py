@@ -78,6 +78,7 @@ def test_the_report_answers_what_a_reader_asks_and_says_nothing_twice(analysed: 
     assert "unadjusted: seeds were added after a look at 2 of the 4" in said
     assert "ablate -m norm=ln,rms ffn=mlp,swiglu" in said and "2025-01-02T03:04:05+00:00: 2 seeds" in said
     assert "shapes do not fit" in said and "2 of 16" not in said
+    assert re.search(r"^3 effects: 1 better, \d undecided", said, re.MULTILINE), "the verdicts are counted"
     rows = [attributes for attributes in found.all("tr") if "data-status" in attributes]
     assert [row["data-status"] for row in rows].count("failed") == 2 and len(rows) == 16
     said = [text.strip() for text in found.texts["p"] if text.strip()]
@@ -91,6 +92,20 @@ def test_a_report_is_small_does_not_say_where_it_was_written_and_is_equal_for_eq
     assert (analysed / "report.html").stat().st_size < 6_500_000
     first, again = (webpage.html(case(analysed.parents[1], "fabricated"), analysed) for _ in range(2))
     assert first == again
+
+
+def test_every_effect_claim_and_cell_leads_to_its_runs(tmp_path: Path) -> None:
+    sides = [{"ffn": "swiglu", "norm": "rms"}, {"ffn": "mlp", "norm": "ln"}]
+    text = written(tmp_path, fabricate(tmp_path, GRID, claims={"rms": claim(less=sides)}))
+    leads = re.findall(r'<a href="#runs" data-cells="([\d ]+)">([^<]+)</a>', text)
+    cells = {name: set(places.split()) for places, name in leads if name != "runs"}
+    every = {"0", "1", "2", "3"}  # ln + mlp, ln + swiglu, rms + mlp, rms + swiglu
+    assert cells["ffn: swiglu − mlp"] == cells["norm × ffn"] == every and cells["rms"] == {"0", "3"}
+    assert cells["rms + mlp"] == {"2"} and cells["rms + mlp against ln + mlp"] == {"0", "2"}
+    sentences = [set(places.split()) for places, name in leads if name == "runs"]
+    assert sentences == [every, every, every, {"0", "3"}], "three effects and a claim"
+    rows = re.findall(r'<tr data-status="done" data-cell="(\d)"><th scope="row">([^<]+)</th>', text)
+    assert set(rows) == {("0", "ln + mlp"), ("1", "ln + swiglu"), ("2", "rms + mlp"), ("3", "rms + swiglu")}
 
 
 def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
@@ -169,16 +184,20 @@ def test_long_curves_keep_their_ends_and_extremes(tmp_path: Path) -> None:
     np.testing.assert_allclose([min(values), max(values)], [logged.min(), logged.max()], rtol=1e-5)
 
 
-def test_claims_come_first_as_sentences_and_what_they_say_is_no_column(tmp_path: Path) -> None:
+def test_the_overall_verdict_and_effects_come_first_and_what_claims_say_is_no_column(tmp_path: Path) -> None:
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
-    fabricate(tmp_path, GRID, claims={"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)})
+    claims = {"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)}
+    criterion = {"value": {"of": ["gated", "same"]}, "registered": True}
+    fabricate(tmp_path, GRID, claims=claims, replicated=criterion)
     folder = tmp_path / "figures" / "fabricated"
     folder.mkdir(parents=True)
     (folder / "figures.yaml").write_text("subset: {figures: [claims]}")
     assert main(["--results-dir", str(tmp_path)]) == 0
     text = (folder / "report.html").read_text(encoding="utf-8")
     help, others = text.split('<section id="help"')[1].split("</section>", 1)
-    assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims", "Effects"]
+    assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims"]
+    order = ["replicated (registered): partly met", "swiglu in place of mlp", ">Claims<", "gated (registered)"]
+    assert sorted(order, key=help.index) == order and text.count(order[0]) == 1
     assert '<li class="decided">gated (registered): supported.' in help
     assert '<li class="decided">same (registered): contradicted.' in help
     assert "Every claim of the study file" in help and "Every claim of the study file" not in others

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from analysed_studies import analysed
 from browser import chromium, open_page, resize
 from fake_studies import TASK, fabricate
 
@@ -104,6 +105,29 @@ def test_runs_sort_and_filter(browser: Any, tmp_path: Path) -> None:
     assert "1 of 12 shown" in browser.find_element("css selector", "form.filter output").text
 
 
+def test_an_effect_leads_to_its_runs_and_back_to_all(browser: Any, tmp_path: Path) -> None:
+    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID, design="one_at_a_time")))
+    shown = "return [...document.querySelectorAll('#runs-table tbody tr')].filter(row => !row.hidden).length"
+    every = browser.execute_script(shown)
+    browser.find_element("css selector", "form.filter input").send_keys("nothing like this")
+    assert browser.execute_script(shown) == 0
+    browser.find_element("css selector", ".findings a").click()
+    assert browser.execute_script(shown) == every * 2 // 3 and browser.current_url.endswith("#runs")
+    browser.find_element("css selector", "form.filter button.all").click()
+    assert browser.execute_script(shown) == every
+
+
+def test_a_figure_opens_in_full_size_and_closes(browser: Any) -> None:
+    open_page(browser, analysed() / "report.html")
+    browser.find_element("css selector", "button.zoom").click()
+    size = "const image = document.querySelector('dialog[open] img'); return [image.clientWidth, image.naturalWidth]"
+    shown, pixels = browser.execute_script(size)
+    assert shown == pixels > 800
+    browser.find_element("css selector", "dialog").click()
+    browser.execute_async_script("requestAnimationFrame(arguments[0])")  # its close event is sent later
+    assert not browser.find_elements("css selector", "dialog") and complaints(browser) == []
+
+
 @pytest.mark.parametrize("width", [360, 768, 1600])
 def test_nothing_leaves_the_page_at_any_width(browser: Any, tmp_path: Path, width: int) -> None:
     factors = {"norm": ["ln", "a_norm_with_a_very_long_name_" * 4], "optim.lr": [1e-3, 3e-3]}
@@ -112,6 +136,8 @@ def test_nothing_leaves_the_page_at_any_width(browser: Any, tmp_path: Path, widt
     try:
         open_page(browser, file)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        cut = "return [...document.querySelectorAll('.scroll')].some(each => each.scrollWidth > each.clientWidth)"
+        assert width > 400 or not browser.execute_script(cut), "on a phone no table is wider than the page"
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
@@ -140,6 +166,6 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
     assert "val/<b>loss" in browser.execute_script(title)
     names = [button.text for button in browser.find_elements("css selector", "#curves-legend button span")]
     assert names[1:6] == [*EVIL[:5]] and names[0] == "ln (reference)"
-    assert not browser.find_elements("css selector", "img[src=x], main b, main a, footer b, svg a")
+    assert not browser.find_elements("css selector", "img[src=x], main b, main a:not([data-cells]), footer b, svg a")
     choose(browser, "seeds")
     assert browser.execute_script("return window.pwned") is None and complaints(browser) == []
