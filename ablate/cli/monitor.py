@@ -28,7 +28,6 @@ from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.run import Result, Run, stamp
 from ablate.results.tables import parse_lines
 
-STALE = 60.0  # seconds without a logged step after which a run without lease does not count as running
 LEASE = 5.0  # seconds between polls of a fresh lease
 TAIL = 16384  # bytes read from the end of a metrics file
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
@@ -49,7 +48,7 @@ class Pace(NamedTuple):
 
 class RunState:
     """A run and its last known state on disk.  With `again`, the files are from before the sweep: a failed run is about
-    to be retried, and recently logged steps do not mean that it is running."""
+    to be retried."""
 
     def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
         self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
@@ -58,20 +57,16 @@ class RunState:
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # per step
         self.damage, self.lease_read = "", -LEASE
         self.holder: Holder | None = None
-        self.checkpoint: tuple[int, int] | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
         self.result: Result | None = self._read_result()
         if again and self.result and self.result.status == "failed":
             self.result = None
         self.pace = Pace(self.result.steps or 0) if self.result else read_pace(self.run.metrics_file)
-        self.grew = -STALE
-        if self.seen_metrics and not again:  # a file server's clock may be off; leases are not affected
-            self.grew = time.monotonic() - abs(time.time() - self.seen_metrics[0] / 1e9)
-        self.poll(time.monotonic())
+        self.poll()
 
-    def poll(self, now: float) -> bool:
+    def poll(self) -> bool:
         """Read the files again; returns whether the run has ended since the last poll."""
-        found, ended = stamp(self.run.result_file), False
+        now, found, ended = time.monotonic(), stamp(self.run.result_file), False
         if found != self.seen_result:
             self.seen_result, self.result = found, self._read_result()
             ended = self.result is not None
@@ -79,23 +74,18 @@ class RunState:
             return ended
         found = stamp(self.run.metrics_file)
         if found != self.seen_metrics:
-            self.seen_metrics, self.grew = found, now
-            self.pace = read_pace(self.run.metrics_file)
+            self.seen_metrics, self.pace = found, read_pace(self.run.metrics_file)
         if not self.holder or now - self.lease_read >= LEASE:
             self.holder, self.lease_read = self.run.holder(), now
-        self.checkpoint = stamp(self.run.checkpoint_file) if found else None
         return False
 
-    def state(self, now: float) -> str:
+    def state(self) -> str:
         """One of STATES: how it ended, running, interrupted (it has a checkpoint and no holder), or queued."""
         if self.result:
             return self.result.status
-        growing = self.seen_metrics and now - self.grew < STALE and not self.run.lease_file.exists()
-        if growing and self.seen_metrics and self.checkpoint:  # a newer checkpoint: it was stopped
-            growing = self.checkpoint[0] < self.seen_metrics[0]
-        if self.holder or growing:
+        if self.holder:
             return "running"
-        return "interrupted" if self.checkpoint else "queued"
+        return "interrupted" if self.run.checkpoint_file.exists() else "queued"
 
     def work(self) -> tuple[float, float] | None:
         """FLOPs and seconds of the run, so far if it has not ended; None if unknown."""
@@ -154,8 +144,7 @@ class Runs:
 
     def poll(self) -> list[RunState]:
         """Poll all runs; returns those that have ended since the last poll, in order."""
-        now = time.monotonic()
-        fresh = [run for run in self.runs if run.poll(now)]
+        fresh = [run for run in self.runs if run.poll()]
         return sorted(fresh, key=lambda run: str(run.result.ended if run.result else ""))
 
     def ended(self) -> int:
@@ -164,10 +153,9 @@ class Runs:
 
     def by_state(self) -> dict[str, list[RunState]]:
         """The runs in each state."""
-        now = time.monotonic()
         found: dict[str, list[RunState]] = {}
         for run in self.runs:
-            found.setdefault(run.state(now), []).append(run)
+            found.setdefault(run.state(), []).append(run)
         return found
 
     def rates(self) -> Rates:
@@ -246,8 +234,7 @@ BAR = 110  # the same for progress bars
 def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
     """A table of running runs that fits a terminal, and the number of those left out."""
     running, rates = runs.by_state().get("running", []), runs.rates()
-    held, bars = any(run.holder for run in running), bars and width >= BAR
-    names = [name for name, least in COLUMNS.items() if width >= least and (held or name != "where")]
+    names, bars = [name for name, least in COLUMNS.items() if width >= least], bars and width >= BAR
     shown = Table.grid(padding=(0, 2, 0, 0))
     shown.show_header = True
     for name in names:

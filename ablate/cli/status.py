@@ -158,9 +158,8 @@ def every(results: Path) -> Iterator[tuple[str, list[Round] | Refused]]:
 
 def progress_of_runs(rounds: list[Round]) -> list[RunProgress]:
     """The progress of each run of a study."""
-    now = time.monotonic()
     return [
-        RunProgress(one.manifest.study, one.kind, run.run.path, run.name, run.state(now), run.pace.step, run.steps)
+        RunProgress(one.manifest.study, one.kind, run.run.path, run.name, run.state(), run.pace.step, run.steps)
         for one in rounds
         for run in one.runs.runs
     ]

@@ -35,8 +35,10 @@ def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swigl
 
 
 def log(results: Path, path: str, until: int, **row: Any) -> None:
-    """Write a run's metrics, ten steps and a second a row."""
-    writer = MetricsWriter(Run(results, path).metrics_file)
+    """Write a run's metrics, ten steps and a second a row, and the lease of the process that trains it."""
+    run = Run(results, path)
+    write_json(run.lease_file, {"host": "node7.cluster", "pid": 123, "device": "cpu"})
+    writer = MetricsWriter(run.metrics_file)
     for step in range(0, until + 1, 10):
         writer.write({"step": step, "tokens": 640 * step, "seconds": step / 10, "train/loss": 4.5} | row)
     writer.close()
@@ -101,13 +103,14 @@ def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: P
 
 def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
-    log(tmp_path, paths[3], 20)  # interrupted long ago: it is queued
+    log(tmp_path, paths[3], 20)  # killed before its first checkpoint: it is queued
+    Run(tmp_path, paths[3]).lease_file.unlink()
     runs = runs_of(tmp_path, paths[1:])
     log(tmp_path, paths[1], 40, **{"val/loss": 3.25})
     monitor.endings(runs)
     assert [re.split(r"\s{2,}", line.strip()) for line in rendered(runs, 100)] == [
-        ["run", "step", "train/loss", "val/loss", "tokens/s", "left"],
-        ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s"],
+        ["run", "step", "train/loss", "val/loss", "tokens/s", "left", "where"],
+        ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s", "node7:123 cpu"],
         ["0/3 ended, 0 diverged, 0 failed, 1 running, 2 queued, about 26 s left"],
     ]
 
@@ -131,6 +134,7 @@ def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
     end(tmp_path, paths[0], "done")  # 40 steps in 8.1 s
     log(tmp_path, paths[1], 50)  # ten steps a second; 90 steps in 13.1 s are the pace of the third
     Run(tmp_path, paths[1]).checkpoint_file.write_text("")
+    Run(tmp_path, paths[1]).lease_file.unlink()
     counts = monitor.counts(runs_of(tmp_path, paths))
     assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 20 s of computing left"
 
