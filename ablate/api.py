@@ -87,7 +87,8 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
     if plan.todo:
         with contextlib.ExitStack() as held:
             if any(cell.config.track for cell in plan.manifest.cells):
-                held.enter_context(mirrored(plan.results, plan.manifest.study, plan.user, reporter.remark))
+                study, user = plan.manifest.study, plan.study.settings.user
+                held.enter_context(mirrored(plan.results, study, user, reporter.remark))
             held.enter_context(reporter.training(plan))
             trouble = run_plan(plan)
         if trouble:

@@ -17,7 +17,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ablate.config.errors import Corrupt
 from ablate.config.files import regular
 from ablate.formatting import duration
 from ablate.formatting.streams import say, screen
@@ -25,7 +24,7 @@ from ablate.planning.runs import makespan
 from ablate.results.lease import Holder
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Manifest, PlannedRun
-from ablate.results.run import Result, Run, stamp
+from ablate.results.run import Result, Run, noted, stamp
 from ablate.results.tables import parse_lines
 
 LEASE = 5.0  # seconds between polls of a fresh lease
@@ -55,7 +54,7 @@ class RunState:
         self.name, train = f"{cell.label} s{planned.seed}", cell.config.train
         self.steps = max(1, train.steps)
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # per step
-        self.damage, self.lease_read = "", -LEASE
+        self.lease_read = -LEASE
         self.holder: Holder | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
         self.result: Result | None = self._read_result()
@@ -127,13 +126,10 @@ class RunState:
         return f"{held.host.partition('.')[0]}:{held.pid} {held.device}".rstrip() if held else ""
 
     def _read_result(self) -> Result | None:
-        self.damage = ""
+        result, self.damage = None, list[str]()
         with contextlib.suppress(OSError):
-            try:
-                return self.run.result()
-            except Corrupt as error:
-                self.damage = str(error)
-        return None
+            result, self.damage = noted(self.run.result)
+        return result
 
 
 class Runs:

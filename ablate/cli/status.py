@@ -227,7 +227,7 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     above.append(progress(everything))
     failed = [run for run in everything.runs if run.result and run.result.status == "failed"]
     why = [f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}" for run in failed]
-    damaged = [f"damaged: {run.damage}; the run is trained again" for run in everything.runs if run.damage]
+    damaged = [f"damaged: {note}; the run is trained again" for run in everything.runs for note in run.damage]
     below = [*_first(why, "failed"), *_first(damaged, "damaged")]
     running = "running" in everything.by_state()
     if not running and not is_over(rounds):

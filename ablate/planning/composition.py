@@ -68,7 +68,9 @@ def compose_cells(design: Design) -> Composition:
                 cells = [composer.compose(each) for each in arrange(command).overrides()]
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
-        raise PlanError(problems + problems_of(cells, design.command.request))
+        checked, wrong = Validator().validate(cell.config for cell in cells)
+        wrong += about_metrics(design.command.request, checked)
+        raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))
     levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
     factors, reference = factors_of(levels, design)
     at = [levels.index(level | reference) for level in levels]
@@ -96,12 +98,6 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
         raise PlanError(command.problems)
     job = OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"])
     return OmegaConf.to_yaml({"job": job, "hydra": OmegaConf.masked_copy(whole, ["hydra"]), "all": whole}[part])
-
-
-def problems_of(cells: list[Composed], request: StudyRequest) -> list[Problem]:
-    """Problems of cells and of a study's own keys."""
-    checked, problems = Validator().validate(cell.config for cell in cells)
-    return problems + about_metrics(request, checked) + (study_problems(cells[0].config) if cells else [])
 
 
 def about_metrics(request: StudyRequest, checked: Iterable[Checked]) -> list[Problem]:

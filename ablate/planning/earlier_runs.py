@@ -19,9 +19,9 @@ from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
 from ablate.planning.study import CheckedStudy
 from ablate.results import records
-from ablate.results.manifest import read_manifest
+from ablate.results.manifest import read_manifest, studies
 from ablate.results.records import Cell, ClaimEntry, ClaimText, CriterionEntry, Look, Manifest, MarginEntry, PlannedRun
-from ablate.results.run import Run, now, untested, why_without
+from ablate.results.run import Run, noted, now, untested, why_without
 from ablate.results.run_key import run_key
 
 E = TypeVar("E", MarginEntry, CriterionEntry)
@@ -46,11 +46,6 @@ class Earlier:
         """The runs that were planned."""
         return self.manifest.runs if self.manifest else []
 
-    @property
-    def studies(self) -> set[str]:
-        """The names of all studies."""
-        return {file.parent.name for file in self.results.glob("studies/*/manifest.json")}
-
     def companions(
         self, rows: list[Cell], runs: list[PlannedRun], requested: Iterable[str]
     ) -> tuple[dict[str, str], list[str]]:
@@ -73,7 +68,7 @@ class Earlier:
     def same_runs(self, runs: list[PlannedRun]) -> list[PlannedRun]:
         """Runs of any study with these cells and seeds, also of other code or with reuse=none."""
         wanted = {(run.cell, run.seed) for run in runs}
-        known = (run for name in self.studies for run in read_earlier(self.results, name).runs)
+        known = (run for name in studies(self.results) for run in read_earlier(self.results, name).runs)
         return [run for run in known if (run.cell, run.seed) in wanted]
 
 
@@ -141,23 +136,20 @@ def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
     """
     own, found = {run.path for run in runs} | {(run.cell, run.seed) for run in runs}, []
     least = min(2, len({run.cell for run in runs}))
-    for name in sorted(earlier.studies - {earlier.name}):
+    for name in studies(earlier.results):
         other = read_earlier(earlier.results, name)
         count = Counter(run.seed for run in other.runs if own & {run.path, (run.cell, run.seed)})
         shared = {seed for seed, cells in count.items() if cells >= least}
-        for look in other.looks:
+        for look in other.looks if name != earlier.name else ():
             if seeds := sorted(shared.intersection(look.seeds)):
                 found.append(dataclasses.replace(look, seeds=seeds, study=name))
     return found
 
 
-def status_of(results: Path, path: str) -> tuple[str, str | None]:
+def status_of(results: Path, path: str) -> tuple[str, list[str]]:
     """The status of a run, or "missing", and a note on a corrupt result, which counts as missing."""
-    try:
-        result = Run(results, path).result()
-    except Corrupt as error:
-        return "missing", f"{error}; that run is trained again"
-    return result.status if result else "missing", None
+    result, damage = noted(Run(results, path).result)
+    return result.status if result else "missing", [f"{error}; that run is trained again" for error in damage]
 
 
 def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:

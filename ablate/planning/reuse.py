@@ -4,12 +4,12 @@ import dataclasses
 import json
 from pathlib import Path
 
-from ablate.config.errors import Corrupt, PlanError, Problem
+from ablate.config.errors import PlanError, Problem
 from ablate.formatting import counted, first_of
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.naming import TAKEN
 from ablate.results.records import Cell, PlannedRun, Provenance
-from ablate.results.run import Run
+from ablate.results.run import Run, noted
 from ablate.results.run_key import provenance, run_key, settings
 from ablate.results.tables import as_planned
 
@@ -77,18 +77,10 @@ class ProvenanceIndex:
         for file in (self.results / "runs" / name).glob("s*-*/provenance.json"):
             run = Run(self.results, f"{name}/{file.parent.name}")
             seed = file.parent.name[1:].partition("-")[0]
-            origin = read_provenance(run)
+            origin = noted(run.provenance)[0]
             if origin and seed.isdigit():
                 found.setdefault((int(seed), origin.numbers), []).append((run, origin))
         return found
-
-
-def read_provenance(run: Run) -> Provenance | None:
-    """The provenance of a run; None if it is missing or damaged."""
-    try:
-        return run.provenance()
-    except Corrupt:
-        return None
 
 
 def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tuple[list[PlannedRun], list[Cell]]:
@@ -119,10 +111,7 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
 
 def _ended(run: Run) -> str | None:
     """When a run ended as done or diverged; None if it did not."""
-    try:
-        result = run.result()
-    except Corrupt:
-        return None
+    result, _ = noted(run.result)
     return result.ended or "some time" if result and result.status in ("done", "diverged") else None
 
 
@@ -156,7 +145,7 @@ def trained_again(
         planned, similar = index.like(as_planned(cells[run.cell], run), run.seed)
         old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
-            origin = read_provenance(old)
+            origin = noted(old.provenance)[0]
             names = changed_names(origin, planned) if origin else set()
             reasons.setdefault(_reason(origin, planned), []).append(names)
         else:  # runs on data of the same path, but none on its present content

@@ -72,7 +72,8 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
 
     planned = looks_until(study.settings.seeds_max)
     for n in planned:
-        plan = plan_runs(dataclasses.replace(study.set(seeds=n), looks=planned, more=n < planned[-1]))
+        settings = dataclasses.replace(study.settings, seeds=n)
+        plan = plan_runs(dataclasses.replace(study, settings=settings, looks=planned, more=n < planned[-1]))
         if described(plan.manifest) and not any(entry.registered for entry in plan.manifest.claims.values()):
             message = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
             raise PlanError([Problem("seeds", message)])

@@ -48,11 +48,6 @@ class Plan:
         return bool(self.study.settings.dry_run)
 
     @property
-    def user(self) -> list[str]:
-        """The user's packages that the command line allows."""
-        return list(self.study.settings.user)
-
-    @property
     def folder(self) -> Path:
         """The results folder, relative to the working directory if it is inside."""
         here = Path.cwd()
@@ -82,7 +77,7 @@ class Plan:
                 path=run.path,
                 seed=run.seed,
                 cell=as_planned(cells[run.cell], run),
-                user=self.user,
+                user=self.study.settings.user,
             )
             for run in runs
             if run.path in todo
@@ -162,7 +157,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         *seed_notes(study, seen),
         *companion_notes,
         *comparison_notes(study.cells, settings.tune.key),
-        *(damage for _, damage in found.values() if damage),
+        *(note for _, damage in found.values() for note in damage),
         *reuse.timing_notes(study.results, runs, rows, statuses),
         *reuse.trained_again(earlier, runs, rows, statuses, settings.reuse),
         *(earlier_runs.without_weights(study.results, statuses) if settings.keep != "none" else []),

@@ -128,10 +128,6 @@ class CheckedStudy:
         """The results folder."""
         return Path(self.settings.results_dir).absolute()
 
-    def set(self, **settings: Any) -> CheckedStudy:
-        """The study with other values of its own keys."""
-        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
-
     def companion(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
         """A placebo or exchange study of this one: other cells and seeds, no claims."""
         own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}

@@ -15,7 +15,7 @@ from ablate.formatting import counted, duration
 from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.runs import Plan, lacks_device, makespan
-from ablate.planning.step_seconds import shape_of, trainer_of
+from ablate.planning.step_seconds import seconds_of, shape_of, trainer_of
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.tables import as_planned, class_name
 from ablate.training.devices import environments
@@ -86,26 +86,23 @@ def flops_of(cell: Cell) -> float:
 
 
 def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
-    """Each cell's speed with so many other workers, timed once per shape; None if that failed or took too long."""
-    ends, found = time.monotonic() + ALL, dict[tuple[str, str], Speed | None]()
-    shapes = [(shape_of(cell), str(cell.config.eval)) for cell in cells]
+    """Each cell's speed with so many other workers, timed once per shape in a separate process; None if that failed or
+    took too long."""
+    ends, found = time.monotonic() + ALL, dict[str, Speed | None]()
+    shapes = [f"{shape_of(cell)} {cell.config.eval}" for cell in cells]
     with tempfile.TemporaryDirectory() as folder:
         for shape, cell in zip(shapes, cells, strict=True):
             left = ends - time.monotonic()
-            if shape not in found:
-                found[shape] = measured(cell, Path(folder) / str(len(found)), others, left + EACH) if left > 0 else None
-    return [found[shape] for shape in shapes]
+            if shape not in found and left > 0:
+                call = partial(measured, cell, Path(folder) / str(len(found)), others)
+                try:
+                    found[shape] = Speed(*run_in_subprocess(call, left + EACH))
+                except Failed:
+                    found[shape] = None
+    return [found.get(shape) for shape in shapes]
 
 
-def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:
-    """A cell's speed, from a separate process; None if it fails or exceeds the seconds."""
-    try:
-        return Speed(*run_in_subprocess(partial(speed_with_others, cell, folder, others), seconds))
-    except Failed:
-        return None
-
-
-def speed_with_others(cell: Cell, folder: Path, others: int) -> Speed:
+def measured(cell: Cell, folder: Path, others: int) -> Speed:
     """A cell's speed while other processes train it, too, as the workers of a sweep will."""
     processes = [start(partial(keep_stepping, cell, folder / f"other-{i}")) for i in range(others)]
     try:
@@ -150,14 +147,10 @@ def reduced(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
 
 def seconds_of_step(trainer: Trainer, times: float) -> float:
     """Mean seconds of a step with `times` the batch, which scales all but the optimiser.  The first is left out."""
-    trainer.update(0)[0]["loss"].item()
-    start, optimiser, count = time.perf_counter(), trainer.clock.seconds["optimiser"], 0
-    while count == 0 or (count < STEPS and time.perf_counter() - start < EACH / 2):
-        count += 1
-        loss = trainer.update(count)[0]["loss"]
-    loss.item()  # waits for a GPU
-    whole, own = time.perf_counter() - start, trainer.clock.seconds["optimiser"] - optimiser
-    return (times * whole - (times - 1) * own) / count
+    count = max(1, min(STEPS, int(EACH / 2 / seconds_of(trainer, 1))))
+    before, whole = trainer.clock.seconds["optimiser"], seconds_of(trainer, count)
+    own = (trainer.clock.seconds["optimiser"] - before) / count
+    return times * whole - (times - 1) * own
 
 
 SECONDS = 30.0  # limit on trials of training vectors

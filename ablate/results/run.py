@@ -161,10 +161,7 @@ def _written(result: Result, file: Path) -> Sum | None:
 
 def lacking(run: Run, lengths: list[int]) -> list[int]:
     """The lengths that a run has not been tested at; all of them if its evaluation file is corrupt."""
-    try:
-        known = run.evaluation()
-    except Corrupt:
-        return lengths
+    known = noted(run.evaluation)[0] or {}
     return [length for length in lengths if f"test/loss@{length}" not in known]
 
 

@@ -9,31 +9,17 @@ Nothing in this module needs torch.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
-from ablate.config.files import read_regular
 from ablate.formatting import counted
+from ablate.results import tables
 from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Documents, Manifest, Result
 from ablate.results.run import Run, noted
-from ablate.results.tables import (
-    CellSeed,
-    Columns,
-    Planned,
-    as_planned,
-    by_document,
-    curve_column,
-    in_one_sitting,
-    mixed,
-    run_row,
-    speed_of,
-    tested_on,
-)
 
 if TYPE_CHECKING:
     import pandas
@@ -65,7 +51,7 @@ class Study:
     curves: pandas.DataFrame
     notes: list[str]
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
-    documents: pandas.DataFrame = dataclasses.field(default_factory=lambda: by_document({}))
+    documents: pandas.DataFrame = dataclasses.field(default_factory=lambda: tables.by_document({}))
     results: Path | None = None
 
     def __repr__(self) -> str:
@@ -85,10 +71,10 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     planned = list({(run.cell, run.seed): run for run in manifest.runs}.values())
     twice = len(manifest.runs) - len(planned)
     notes = [f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"] * bool(twice)
-    rows, owners, steps, checked = [], [], Columns(), Planned()
-    tested, without_steps = dict[CellSeed, Documents](), 0
+    rows, owners, steps, checked = [], [], tables.Columns(), tables.Planned()
+    tested, without_steps = dict[tables.CellSeed, Documents](), 0
     for one in planned:
-        cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
+        cell, run = tables.as_planned(cells[one.cell], one), Run(results, one.path)
         result, result_notes = noted(functools.partial(_planned_result, checked, run, cell, one.seed))
         evaluation, evaluation_notes = noted(run.evaluation) if result else (None, [])
         read, metrics_notes = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
@@ -96,31 +82,26 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         torn_notes = [f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn)
         notes += [*result_notes, *metrics_notes, *torn_notes, *evaluation_notes]
         owner = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
-        rows.append(owner | run_row(cell, result, evaluation) | speed_of(manifest, result))
+        rows.append(owner | tables.run_row(cell, result, evaluation) | tables.speed_of(manifest, result))
         without_steps += bool(curves and not logged and result and result.status != "failed")
-        if curves and (found := tested_on(result)):
+        if curves and (found := tables.tested_on(result)):
             tested[one.cell, one.seed] = found
         if logged:
-            owners.append(owner | {curve_column(name): level for name, level in cell.levels.items()})
+            owners.append(owner | {tables.curve_column(name): level for name, level in cell.levels.items()})
             steps.add(logged)
-    runs, timing_notes = in_one_sitting(pandas.DataFrame(rows))
+    runs, timing_notes = tables.in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
     beside, lost = _load_companions(results, manifest)
     notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {UNLOGGED}"] * bool(without_steps)]
-    notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, steps.frame(owners), notes, beside, by_document(tested), results)
+    notes += [*checked.notes, *tables.mixed(runs), *lost, *newer(manifest)]
+    return Study(manifest, runs, steps.frame(owners), notes, beside, tables.by_document(tested), results)
 
 
-def _planned_result(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
+def _planned_result(checked: tables.Planned, run: Run, cell: Cell, seed: int) -> Result | None:
     """The result of a run.  Raises `Corrupt` if it belongs to another run than the planned one."""
     result = run.result()
-    if result is None:
-        return None
-    text = None
-    with contextlib.suppress(OSError):
-        text = read_regular(run.config_file)
-    if why := checked.other(cell, seed, result, text, str(run.config_file)):
+    if result and (why := checked.other(cell, seed, result, run.config_file)):
         raise Corrupt(f"{run.result_file} is of another run: {why}; left out")
     return result
 

@@ -10,10 +10,11 @@ import math
 import re
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
-from ablate.config.files import parse_plain
+from ablate.config.files import parse_plain, read_regular
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
 from ablate.formatting import SPEED, counted
 from ablate.results.records import Cell, Commit, Documents, Manifest, Metrics, PlannedRun, Result
@@ -142,16 +143,19 @@ class Planned:
         self.read: dict[bytes, Row] = {}
         self.notes: list[str] = []
 
-    def other(self, cell: Cell, seed: int, result: Result, text: bytes | None, where: str) -> str:
-        """How a result or its saved configuration `text` differs from the planned run; "" if it does not."""
+    def other(self, cell: Cell, seed: int, result: Result, file: Path) -> str:
+        """How a result or its saved configuration differs from the planned run; "" if it does not."""
+        text = b""
+        with contextlib.suppress(OSError):
+            text = read_regular(file)
         facts = {"params": (result.params, cell.params), "data_fingerprint": (result.data_fingerprint, cell.task)}
         for name, (one, planned) in facts.items():
             if one is not None and one != planned:
                 return f"its {name} is {one} where {planned} is planned"
-        trained = SEED.search(text or b"")
+        trained = SEED.search(text)
         if trained and int(trained[1]) != seed:
             return f"its seed is {int(trained[1])} where {seed} is planned"
-        config = self._parsed(SEED.sub(b"", text), where) if text else {}
+        config = self._parsed(SEED.sub(b"", text), str(file)) if text else {}
         return next(_differences(config, cell.config.as_json()), "")
 
     def _parsed(self, text: bytes, where: str) -> Row:

@@ -104,10 +104,10 @@ def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(pl
 
     monkeypatch.setattr(sweep_time, "speed_of", speed)
     cell = plan().manifest.cells[0]
-    assert sweep_time.speed_with_others(cell, tmp_path, 2) == SPEED
+    assert sweep_time.measured(cell, tmp_path, 2) == SPEED
     assert seen == [2] and set(children()) == before
     others = list[int]()
-    monkeypatch.setattr(sweep_time, "measured", lambda cell, folder, count, seconds: others.append(count))
+    monkeypatch.setattr(sweep_time, "run_in_subprocess", lambda call, _: others.append(call.args[2]) or SPEED)
     for words in (["seeds=3", "train.parallel=2"], ["seeds=1", "train.parallel=4"], ["seeds=3", "timing=isolated"]):
         expected_time(plan(*words))
     expected_time(dataclasses.replace(plan("seeds=3"), launcher=["hydra/launcher=joblib"]))
