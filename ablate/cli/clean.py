@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -91,8 +92,10 @@ def survey(results: Path, without: Collection[str] = ()) -> Found:
             items.append(Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run))
     items += [item for folder in manifests if not folder.is_symlink() for item in _leftovers(folder, now, None)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in orphans]
-    left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
+    left = [folder for cell in cells for folder in sorted(cell.glob(".*s*-*.tmp"))]
     left += [folder for kind in ("studies", "figures") for folder in sorted(results.glob(f"{kind}/.*.tmp"))]
+    names = {study.name for study in studies}
+    left = [folder for folder in left if folder.name not in names and not folder.is_symlink()]
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
     links += [study for study in studies if study.is_symlink()]
     untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
@@ -178,10 +181,10 @@ def _remove(item: Item) -> bool:
         if not item.path.is_dir():
             item.path.unlink(missing_ok=True)
             return True
+        aside = tempfile.mkdtemp(".tmp", f".{item.path.name}.", item.path.parent)  # fails where nothing can be renamed
         if item.kind == STUDIES:  # a folder without it is no study, whatever becomes of the rest
             (item.path / "manifest.json").unlink(missing_ok=True)
-        aside = item.path.with_name(f".{item.path.name}.tmp")  # so that readers see all of it or nothing
-        item.path.rename(aside)
+        item.path.rename(aside)  # so that readers see all of it or nothing
         shutil.rmtree(aside)
         if item.kind == ORPHANS:
             with contextlib.suppress(OSError):  # fails if the cell has other seeds

@@ -39,6 +39,7 @@ LEVELS = 4  # of each factor that the list names
 DAY = 86400.0  # seconds
 FACTS = ("factors", "seeds", "metric")
 ACTIONS = "rename OLD NEW, delete NAME ..., or compare A B"
+OTHER_WORDS = {"remove": "delete", "rm": "delete", "move": "rename", "mv": "rename", "diff": "compare"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,8 +64,9 @@ def act(results: Path, words: list[str], sure: bool) -> Outcome:
             return delete(results, words[1:], sure)
         case ["compare", first, second]:
             return compare(results, first, second)
-    hint = "a study file is trained by ablate +experiment=NAME"
-    raise Refused(f"{' '.join(words)}: write {ACTIONS}; {hint}")
+    near = formatting.nearest(words[0], ("rename", "delete", "compare"), OTHER_WORDS)
+    meant = f"write {ACTIONS}; a study file is trained by ablate +experiment=NAME"
+    raise Refused(f"{' '.join(words)}: {f'did you mean {near}?' if near not in (None, words[0]) else meant}")
 
 
 def show_list(results: Path) -> Outcome:

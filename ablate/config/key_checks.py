@@ -74,11 +74,11 @@ def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
 
 def wrong_name(name: str | None) -> str | None:
     """What is wrong with the name of a study, if anything."""
-    if name in TAKEN or (name or "").startswith("-"):
-        why = "is a command" if name in TAKEN else "begins as an option does"
-        return f"{name!r} {why}, so that ablate analyse would not take it for a study; write another name"
-    if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
-        return f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"
+    if name in TAKEN or (name or "").startswith(("-", ".")):
+        why = "is a command of ablate analyse" if name in TAKEN else "begins as options or hidden files do"
+        return f"{name!r} {why}; write another name"
+    if name is not None and not (re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name) and len(name.encode()) <= 200):
+        return f"{name!r} cannot name a folder; use up to 100 letters (200 bytes), digits, '.', '_', '-'"
     return None
 
 

@@ -130,7 +130,9 @@ def _unreadable(text: str, error: Exception) -> str:
         return "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
     if "(" in text:
         return "cannot be read; parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
-    return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
+    key, _, value = text.partition("=")
+    example = f"quotes within quotes, \"{key}='{value}'\"" if not value.isascii() and "'" not in value else "key=value"
+    return f"cannot be read ({first_line(error).rstrip('.')}); write {example}"
 
 
 def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[str, Path]]) -> str | None:

@@ -18,6 +18,7 @@ from ablate.config.depth import patterned, settings_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
 from ablate.config.key_checks import study_problems
+from ablate.config.overrides import key_of
 from ablate.config.schema import COMPONENTS, Config
 from ablate.formatting import setting
 from ablate.planning.checks.user_code import Failed, isolate_user_code
@@ -68,6 +69,7 @@ def compose_cells(design: Design) -> Composition:
                 cells = [composer.compose(each) for each in arrange(command).overrides()]
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
+        cells = [] if any(key_of(each.key) == "user" for each in problems) else cells  # more would follow from that
         checked, wrong = Validator().validate(cell.config for cell in cells)
         wrong += about_metrics(design.command.request, checked)
         raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))

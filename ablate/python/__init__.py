@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 from ablate import api
 from ablate.config.command import value_text
 from ablate.config.errors import PlanError, Problem, Refused
+from ablate.config.overrides import key_of
 from ablate.config.schema import WHOLE
+from ablate.config.targets import allowed_packages
 from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.python.shown import Bar, Plan, Study
@@ -57,7 +59,7 @@ def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | Non
         study = api.train(planned, reporter or Bar())
     except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
-    return Study.of(study)
+    return Study.of(study, planned.user)
 
 
 def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> "nn.Module":
@@ -71,17 +73,23 @@ def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: obj
 
     from ablate.planning.plan import check_cell
 
+    given, own = words_of(words, keys), words_of([], {"seed": seed})[0].removeprefix("seed=")
+    about = "build makes one model; give its seed as a keyword: build(..., seed=5)"
+    wrong = [Problem(key, about) for key in map(key_of, given) if key in OF_SEEDS]
+    wrong += [Problem("seed", f"must be a whole number ≥ 0, not {own}")] * (not own.isdecimal())
+    if wrong:
+        raise PlanError(wrong)
     folder = os.path.abspath(config_dir) if config_dir else None
-    with torch.device("cpu"):  # even if the caller has set another default
-        return untrained(check_cell(words_of(words, keys | {"seeds": [seed]}), folder).config, seed)
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # even if the caller has set another default
+        return untrained(check_cell([*given, f"seeds=[{own}]"], folder).config, int(own))
 
 
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     """Load a run by its folder, or a study by its folder, the folder of its tables, or its name in `results` (or the
     folder in ABLATE_RESULTS).
 
-    `user` names your packages that a run's model may import, which files cannot allow.  Damaged parts are left out with
-    a warning.  Raises FileNotFoundError if it is neither, `Corrupt` if it cannot be read.
+    `user` names your packages that models of its runs may import, which files cannot allow.  Damaged parts are left out
+    with a warning.  Raises FileNotFoundError if it is neither, `Corrupt` if it cannot be read.
     """
     results = Path(os.environ.get("ABLATE_RESULTS", "results"))
     for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
@@ -91,7 +99,7 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
             tables = read_tables(folder) if holds_tables(folder) else load_study(folder.parents[1], folder.name)
             for note in tables.notes:
                 warnings.warn(note, stacklevel=2)
-            return Study.of(tables)
+            return Study.of(tables, allowed_packages(user))
     parent = Path(path).parent
     there = studies(parent.parent if parent.name == "studies" else results)
     raise FileNotFoundError(
@@ -100,6 +108,7 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     )
 
 
+OF_SEEDS = ("seed", "seeds", "seeds_max", "confirm", "placebo_seeds")
 ONE_VALUE = (*WHOLE, "eval")  # sections and keys that cannot be swept, so that a list is a single value
 HOW = 'write each as a separate string, as in ablate.run("norm=ln,rms", seeds=5)'
 

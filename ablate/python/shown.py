@@ -55,12 +55,15 @@ class Study(tables.Study):
     """The study that `ablate.run` and `ablate.load` return: see `ablate.results.study.Study` for its tables.
 
     effects  one row per contrast of the design, with its interval and verdict: `ablate.evidence.effects`
+    user     your packages that models of its runs may import
     """
 
+    user: Sequence[str] = ()
+
     @classmethod
-    def of(cls, study: tables.Study) -> Study:
+    def of(cls, study: tables.Study, user: Sequence[str]) -> Study:
         """Convert a study to this class."""
-        return cls(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
+        return cls(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)}, user=user)
 
     @functools.cached_property
     def effects(self) -> pandas.DataFrame:
@@ -75,11 +78,12 @@ class Study(tables.Study):
         rest = found.columns.difference(FIRST, sort=False)
         return found.assign(**columns)[[*FIRST, *columns, *rest]]
 
-    def run(self, cell: str, seed: int, user: Iterable[str] = ()) -> LoadedRun:
+    def run(self, cell: str, seed: int, user: Iterable[str] | None = None) -> LoadedRun:
         """A run by its cell's label or id and its seed, with its configuration, steps, result and `model()`.
 
-        `user` names your packages that its model may import.  Raises KeyError if the study has no such run, and
-        FileNotFoundError if the run has not begun or the study was read from tables without runs.
+        `user` names your packages that its model may import; without it, those of the study.  Raises KeyError if the
+        study has no such run, and FileNotFoundError if the run has not begun or the study was read from tables without
+        runs.
         """
         labels = {one.id: one.label for one in self.manifest.cells}
         found = [run for run in self.manifest.runs if cell in (run.cell, labels[run.cell]) and run.seed == seed]
@@ -88,7 +92,7 @@ class Study(tables.Study):
             raise KeyError(f"no run of {cell} with seed {seed}; {instead(str(cell), map(str, there))}")
         if self.results is None:
             raise FileNotFoundError(f"{self.manifest.study} was read from kept tables, which hold no runs")
-        return load_run(self.results / "runs" / found[0].path, user)
+        return load_run(self.results / "runs" / found[0].path, self.user if user is None else user)
 
     def __repr__(self) -> str:
         cells = evidence.cells(self)

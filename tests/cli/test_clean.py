@@ -172,8 +172,14 @@ def test_sizes() -> None:
 
 
 def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:
-    rest = put(run_of(results, 0).folder.with_name(".s9-gone.tmp") / "weights.safetensors")
-    assert command(results, "--yes") == 0 and not rest.parent.exists()
+    """But no study of such a name, with its figures, and no link."""
+    folder, named = run_of(results, 0).folder, ".a.tmp"
+    rest = [put(folder.with_name(name) / "x") for name in (".s9-gone.tmp", "..s9-gone.tmp.abc.tmp")]
+    fabricate(results, {"norm": ["ln"]}, seeds=[0], study=named)
+    figure, link = put(results / "figures" / named / "x"), results / "figures" / ".b.tmp"
+    link.symlink_to(folder)
+    assert command(results, "--yes") == 0 and not any(each.parent.exists() for each in rest)
+    assert figure.exists() and link.is_symlink() and read_manifest(results, named).runs
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,10 @@ def test_a_run_that_has_not_begun_has_its_cells_configuration(tmp_path: Path) ->
             ["mlp+0.001", "gelu"],
             "gelu is no cell of fabricated and no run in {folder}: it is a cell of other; write --st",
         ),
+        (
+            ["other", "fabricated"],
+            "other is no cell of fabricated and no run in {folder}: it is a study; write ablate studies compare other",
+        ),
         (["c0", "ln-mlp-pre-rope-mha-gpt2-0/s"], "ln-mlp-pre-rope-mha-gpt2-0/s can be ln-mlp-pre-rope-mha-gpt2-0/s0"),
         (["c0 s0", "c1 s1"], "{folder}/runs/ln-mlp-pre-rope-mha-gpt2-1/s1-fabricated/result.json is not readable"),
         (["c0", "runs/ln-mlp-pre-rope-mha-gpt2-1/s0-fabricated"], "{cwd}/runs/ln-mlp-pre-rope-mha-gpt2-1/s0-fab"),

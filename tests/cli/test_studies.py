@@ -30,6 +30,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     edit_json(study_folder(folder, "other") / "manifest.json", lambda told: told["runs"][0].update(path=path))
     (folder / "figures" / "s").mkdir(parents=True)
     (folder / "figures" / "s" / "figures.yaml").write_text("{}")
+    (folder / "studies" / ".s.tmp" / "of an earlier removal").mkdir(parents=True)
     for age, name in enumerate(["other", "s", "s-confirm-2", "s-aa"]):
         os.utime(study_folder(folder, name) / "manifest.json", (1e9 - age, 1e9 - age))
     return folder
@@ -67,8 +68,17 @@ def test_a_study_is_renamed_with_those_named_after_it(crash: str | None, results
     assert read_manifest(results, "mine-confirm-2").beside() == {"placebos": "mine-aa"}
     assert read_manifest(results, "mine-confirm-2").confirms == read_manifest(results, "mine-aa").placebo_of == "mine"
     assert (results / "figures" / "mine" / "figures.yaml").exists()
-    for words in (["mine", "mine"], ["mine", "other"], ["mine-aa", "x"], ["other", "a/b"], ["s", "x"]):
+    for words in (
+        ["mine", "mine"],
+        ["mine", "other"],
+        ["mine-aa", "x"],
+        ["other", "a/b"],
+        ["other", ".x.tmp"],
+        ["s", "x"],
+    ):
         assert len(said(results, capsys, "rename", *words, code=2)) == 1
+    for word, told in {"compar": "did you mean compare?", "rm": "did you mean delete?", "rename": "OLD NEW"}.items():
+        assert told in said(results, capsys, word, "other", code=2)[0]
 
 
 def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys) -> None:
@@ -83,7 +93,9 @@ def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys) -> None
     assert any(line.startswith("s ") and "done, " in line for line in said(results, capsys))
     said(results, capsys, "delete", "s", "--yes")
     assert shared.result_file.exists() and not any(run.folder.exists() for run in alone)
-    assert {path.name for path in (results / "studies").iterdir()} == {"s-aa", "s-confirm-2", "other"}, "aa is of both"
+    assert {path.name for path in (results / "studies").glob("[!.]*")} == {"s-aa", "s-confirm-2", "other"}, (
+        "aa is of both"
+    )
     assert not (results / "figures" / "s").exists()
 
 

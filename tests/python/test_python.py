@@ -119,8 +119,9 @@ def test_a_run_of_a_study_is_at_hand(study: Study) -> None:
     assert run.config.seeds == [1] and run.result and run.result.status == "done"
     assert sum(weight.numel() for weight in run.model().parameters()) == run.result.params
     assert study.results
-    again = ablate.load(study.results / "studies" / study.manifest.study)
+    again = ablate.load(study.results / "studies" / study.manifest.study, user="my_package")
     assert isinstance(again, Study) and again.run("rms + mlp", 1).run.path == run.run.path
+    assert again.run("rms + mlp", 1).config.user == ["my_package"] and again.run("rms + mlp", 1, []).config.user == []
     with pytest.raises(KeyError, match="did you mean rms \\+ mlp"):
         study.run("rms + mpl", 1)
     with pytest.raises(KeyError, match="seed 5; there are 0, 1"):
@@ -130,14 +131,20 @@ def test_a_run_of_a_study_is_at_hand(study: Study) -> None:
 def test_a_model_is_built_without_a_study(small: list[str], tmp_path: Path) -> None:
     [cell] = ablate.plan("norm=rms", "ffn=swiglu", *small, seeds=1).manifest.cells
     step_0 = Trainer(Run(tmp_path / "at", "cell/run"), cell.config, 3).model.state_dict()
+    before = torch.get_rng_state()
     with torch.device("meta"):
         model = ablate.build("norm=rms", *small, ffn="swiglu", seed=3)
+    assert torch.equal(torch.get_rng_state(), before), "the caller's draws go on"
     assert all(torch.equal(weight, step_0.pop(name)) for name, weight in model.state_dict().items()) and not step_0
     assert model(torch.zeros(2, 5, dtype=torch.long)).shape == (2, 5, 256) and not (tmp_path / "results").exists()
     mistakes = {"norm=rmss": "did you mean rms", "norm=ln,rms": "norm: build makes one model; write one value"}
+    mistakes |= dict.fromkeys(("seeds=5", "seed=5"), r"^seeds?: build makes one model; .* build\(..., seed=5\)$")
     for word, told in mistakes.items():
         with pytest.raises(PlanError, match=told):
             ablate.build(word, *small)
+    for keys in ({"seeds": 5}, {"seed": [1, 2]}, {"seed": True}, {"seed": -1}):
+        with pytest.raises(PlanError, match=r"^seeds?: (build makes one model|must be a whole number)"):
+            ablate.build(*small, **keys)  # type: ignore[arg-type]
 
 
 def test_a_bar_tells_how_far_runs_are(small, in_this_process, monkeypatch) -> None:

@@ -42,7 +42,8 @@ def optimiser_problems(config: Config) -> list[tuple[str, str]]:
         return [("parametrization", f"has no rule for {name}; {rules}")]
     if not within(target.__module__, BUILT_IN) or name == "muon":  # muon needs more than a layer
         return []
-    layer = nn.Linear(2, 2)
+    with torch.random.fork_rng(devices=[]):
+        layer = nn.Linear(2, 2)
     for parameter in layer.parameters():
         parameter.grad = torch.ones_like(parameter)
     try:  # with valid values of the keys that are checked elsewhere

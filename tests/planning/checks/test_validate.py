@@ -54,7 +54,10 @@ MISTAKES = {
     "train.device=tpu": ["train.device", "auto, cpu, cuda"],
     "study=" + "x" * 101: ["study", "up to 100 letters"],
     "study=a/b": ["study", "cannot name a folder"],
-    "study=verify": ["study", "'verify' is a command, so that ablate analyse would not take it for a study"],
+    "study='" + "語" * 67 + "'": ["study", "200 bytes"],
+    "study=größe": ["study=größe", "\"study='größe'\""],
+    "study=verify": ["study", "'verify' is a command of ablate analyse"],
+    "study=.a.tmp": ["study", "'.a.tmp' begins as options or hidden files do"],
     "reference={norm:rms}": ["reference", "norm is not compared here"],
     "norm=ln,ln": ["has a value twice; write each once"],
     "norm=ln,,rms": ["lacks a value before a comma", "norm=ln,rms"],
@@ -182,8 +185,10 @@ def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untri
     assert len(mine) == len(used) and len({run.path for run in plan.manifest.runs}) == 1 + len(used)
     for group, cell in zip(used, mine, strict=True):
         assert cell.levels[group] == "mine" and cell.params == built_in.params and cell.shared_draws == 1
-    with pytest.raises(PlanError, match="user"):
-        plan_study((sweep[0], *rest), conf)
+    for given, told in {"user=[]": "add user=.my_package.", "user=my_parts": "user=my_parts: takes a list"}.items():
+        with pytest.raises(PlanError, match=told) as refused:
+            plan_study((sweep[0], given, *rest), conf)
+        assert len(refused.value.problems) == 1, "what follows from a wrong package is not said"
 
 
 def test_a_user_norm_that_cannot_be_called_is_located_at_its_line_or_the_call(tmp_path, faulty, uncounted, monkeypatch):
