@@ -59,7 +59,7 @@ def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | Non
         study = api.train(planned, reporter or Bar())
     except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
-    return Study.of(study, planned.user)
+    return Study.of(study, planned.study.settings.user)
 
 
 def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> "nn.Module":
