@@ -88,7 +88,8 @@ def run_hashes(study: Study) -> str:
 
 
 def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
-    known = study.curves.drop(columns=list(study.manifest.factors), errors="ignore")
+    levels = [name for name in study.manifest.factors if name != "cell"]  # of runs without other factors it is one
+    known = study.curves.drop(columns=levels, errors="ignore")
     curves = known.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$")
     if curves.empty:
         return {}

@@ -11,13 +11,14 @@ import pandas
 
 from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.formatting import instead, show
+from ablate.formatting import instead, nearest, show
 from analysis.sources.request import Request
 
 SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status")  # identify a run or its end: never factors, even on request
 KEYS = ("cell", *RUNS, "batches", *SHAPE, "label", "path", "error")
 AXES = ("step", "tokens", "seconds")
+RESERVED = {*KEYS, *AXES, "created"} - {"seed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value", "train_seed", "global_seed", "data_seed")
 # Counts of training steps, as programs call them, in order of preference; W&B's own _step counts calls of its log.
 STEPS = (
@@ -33,6 +34,7 @@ HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc
 MOST = 50  # inferred factors; more must be a mistake
 SHOWN = 20  # columns that a message lists
 NAMED = 6  # runs that a message lists
+WORD = re.compile(r"[^\W\d][\w.]*")
 WHOLE = re.compile(r"[+-]?\d{1,15}")
 SEED = re.compile(r"([+-]?\d{1,19})(\.0*)?")
 DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
@@ -43,9 +45,11 @@ TIDY = (
 NUMBER = "a number; write a decimal point and no other sign"
 
 
-def some(names: Iterable[str]) -> str:
-    """A list of columns for a message, shortened if long."""
-    return formatting.first_of(names, SHOWN) or "none"
+def some(names: Iterable[str], meant: str = "") -> str:
+    """A list of columns or levels for a message, shortened if long, and which of them a misspelt one could be."""
+    names = list(names)
+    near = nearest(meant, names)
+    return (formatting.first_of(names, SHOWN) or "none") + f"; did you mean {near}?" * bool(near)
 
 
 def few(names: Iterable[str]) -> str:
@@ -113,16 +117,25 @@ def read_column(column: pandas.Series, where: pandas.Series, read: Callable[[str
     return pandas.Series(found, column.index)
 
 
-def read_names(pattern: str, names: list[str]) -> pandas.DataFrame:
+def read_names(pattern: str, names: list[str], metrics: Iterable[str]) -> pandas.DataFrame:
     """The fields of a pattern such as `{norm}-s{seed}` in each run's name, as texts, "" where it does not fit; a *
-    stands for any text.  Raises Refused if it fits no name."""
-    parts = re.split(r"(\{[^{}]+\}|\*)", pattern)
+    stands for any text.  Raises Refused if it fits no name, or if a field cannot be a column."""
+    parts = re.split(r"(\{[^{}]*\}|\*)", pattern)
     fields = [part[1:-1] for part in parts[1::2] if part != "*"]
     kinds = {"*": ".*", "{seed}": r"(\d+)"}
     texts = [kinds.get(part, "([^/]+)") if i % 2 else re.escape(part) for i, part in enumerate(parts)]
+    for why, refused in {
+        "is no word": [field for field in fields if not WORD.fullmatch(field)],
+        "is there twice": [field for field in fields if fields.count(field) > 1],
+        "is a metric of these runs": metrics,
+        "has a meaning of its own": RESERVED,
+    }.items():
+        if wrong := [field for field in fields if field in refused]:
+            raise Refused(f"--names {pattern}: {{{wrong[0]}}} {why}; write another word, as in {example(names)}")
     found = [re.fullmatch("".join(texts), name) for name in names]
     if not fields or not any(found):
-        why = f"fits none of the runs' names, such as {few(names[:2])}" if fields else "has no {field}"
+        such = f"fits none of the runs' names, such as {few(names[:2])}"
+        why = (such if names else "fits no run, as no column has names (name, run, …)") if fields else "has no {field}"
         raise Refused(f"--names {pattern}: it {why}; write as in {example(names)}")
     return pandas.DataFrame([fit.groups() if fit else [""] * len(fields) for fit in found], columns=fields)
 
@@ -142,11 +155,13 @@ def seeds_of(
     """The seed of each run: of --seed-from, else of the first of `SEEDS` that varies; None where a run has none.
     Raises Refused if no run has one, or a row of a table has none."""
     if (key := request.seed_from) and key not in runs:
-        raise Refused(f"--seed-from {key}: no run has it; there are {some(runs)}")
+        raise Refused(f"--seed-from {key}: no run has it; there are {some(runs, key)}")
     keys = [key] if key else [name for name in SEEDS if name in runs]
     keys = ["seed"] if not key and "seed" in keys and (tidy or "{seed}" in request.names) else keys
     keys.sort(key=lambda name: runs[name].nunique() < 2)
     found = [next((s for s in map(seed, row) if s is not None), None) for row in runs[keys].itertuples(index=False)]
+    if not keys and (near := nearest("seed", runs)) and f"{{{near}}}" in request.names:
+        raise Refused(f"--names {request.names}: {{{near}}} gives no seed; did you mean {{seed}}?")
     if tidy and not keys:
         raise Refused(f"there is no column seed, but {some(runs)}; {TIDY}; or name it: --seed-from COLUMN")
     if tidy and None in found:
@@ -177,7 +192,7 @@ def step_columns(rows: pandas.DataFrame) -> list[str]:
 def step_of(rows: pandas.DataFrame, request: Request) -> str:
     """The column that counts training steps, "" if there is none.  Raises Refused if several could."""
     if (name := request.step_from) and name not in rows:
-        raise Refused(f"--step-from {name}: there is no such column; there are {some(rows)}")
+        raise Refused(f"--step-from {name}: there is no such column; there are {some(rows, name)}")
     found = [name] if name else step_columns(rows)
     if len(found) > 1:
         raise Refused(f"each of {' and '.join(found)} could count the steps; name one: --step-from {found[0]}")
@@ -191,7 +206,7 @@ def choose_metrics(rows: pandas.DataFrame, request: Request) -> list[str]:
     names = list(rows)
     for name in request.metrics:
         if name not in names:
-            there = some(column for column in names if column not in KEYS)
+            there = some((column for column in names if column not in KEYS), name)
             raise Refused(f"--metric {name}: there is no such column; there are {there}")
     for name in (*request.metrics, *request.described.metrics):
         if name in KEYS and name in names:
@@ -221,6 +236,8 @@ def choose_factors(
     there = [name for name in names if name == "cell" or name not in (*KEYS, *metrics)]
     if lost := [name for name in described.factors if name not in names]:
         raise Refused(f"{described.file}: factors.{lost[0]}: there is no such column: {instead(lost[0], there)}")
+    if there and all(runs[name].nunique() < 2 for name in there):
+        raise Refused(f"there is one variant, with the same {some(there)} in each run; a comparison needs two")
     wanted = list(request.factors or described.factors)
     most = _most_cells(runs, step)
     for name in wanted:
@@ -236,7 +253,7 @@ def choose_factors(
             else ""
         )
         if what:
-            raise Refused(f"--factors {name}: {what}; there are {some(there)}")
+            raise Refused(f"--factors {name}: {what}; there are {some(there, name)}")
     found, left = (wanted, []) if wanted else _found_factors(runs, metrics, step, most)
     if not found:
         named = "name those that are with --factors (of logs, --names '{variant}-s{seed}' reads them from runs' names)"

@@ -10,6 +10,7 @@ from ablate.config.errors import Refused
 from ablate.config.schema import Config
 from ablate.formatting import show
 from ablate.results.records import Cell, Manifest
+from analysis.sources.columns import some
 from analysis.sources.request import Request, StudyDescription
 from analysis.sources.study_file import level_of
 
@@ -57,7 +58,7 @@ def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request
     the first such cell from which all others differ in one factor."""
     every = list(levels.values())
     if lost := [name for name in request.within if name not in every[0]]:
-        raise Refused(f"{lost[0]} is no factor of these runs; the factors are {', '.join(every[0])}")
+        raise Refused(f"--within {lost[0]}: it is no factor of these runs; the factors are {some(every[0], lost[0])}")
     wanted = _wanted(factors, request)
     fitting = [each for each in every if all(each[name] == level for name, level in wanted.items())]
     if not fitting:
@@ -81,10 +82,10 @@ def _wanted(factors: dict[str, list[Any]], request: Request) -> Levels:
     for name, text in (dict(request.described.reference) | dict(request.reference)).items():
         where = _where(request, name)
         if name not in factors:
-            raise Refused(f"{where}: {name} is no factor of these runs; the factors are {', '.join(factors)}")
+            raise Refused(f"{where}: {name} is no factor of these runs; the factors are {some(factors, name)}")
         found[name] = level_of(text, factors[name])
         if found[name] not in factors[name]:
-            there = ", ".join(map(show, factors[name]))
+            there = some(map(show, factors[name]), text)
             raise Refused(f"{where} {name}={text}: there is no such level; there are {there}")
     return found
 

@@ -16,7 +16,7 @@ from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.sources import columns
-from analysis.sources.columns import AXES, KEYS, NUMBER, SHAPE, direction, few, levels, number, read_column
+from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, few, levels, number, read_column
 from analysis.sources.design import arrange, label_of, labels_of, outside
 from analysis.sources.request import Request
 from analysis.sources.study_file import claim_fields
@@ -67,7 +67,7 @@ class Logged(NamedTuple):
 
 def logged(runs: list[Run], notes: list[str]) -> Logged:
     """The two tables of these runs; settings that are called as a column with a meaning become `config.NAME`."""
-    taken = {*KEYS, *AXES, "created"} - {"cell", "seed"}
+    taken = columns.RESERVED - {"cell"}
     settings = [
         {f"config.{name}" if name in taken else visible(str(name)): _text(value) for name, value in config.items()}
         for config in ({name: v for name, v in flat(run.config).items() if name[:1] != "_"} for run in runs)
@@ -152,8 +152,18 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
 def _with_seeds(logged: Logged, request: Request) -> Logged:
     """The runs that have a seed, with it as an integer in the column `seed`, and fields of --names as columns."""
     runs, rows, where, names, notes, tidy = logged
+    facts = [name for name in runs if name in (*CARRIED, "created")]
+    bare = not tidy and len(facts) == runs.shape[1]
     if request.names:
-        runs = runs.assign(**columns.read_names(request.names, names))
+        named = (*request.metrics, *request.described.metrics)
+        metrics = [name for name in rows if name in named or direction(name) is not None]
+        runs = runs.assign(**columns.read_names(request.names, names, metrics))
+    if bare and sum(name == "seed" or runs[name].nunique() > 1 for name in runs.columns.difference(facts)) < 2:
+        raise Refused(
+            "no run has settings; write seed and factors to hparams.yaml in each run's folder (Lightning: "
+            "self.save_hyperparameters(), W&B: wandb.init(config=...)), or read them from the runs' names: "
+            + columns.example(names)
+        )
     seeds = columns.seeds_of(runs, where, names, request, tidy)
     runs = runs.drop(columns=[request.seed_from, *([] if tidy else columns.SEEDS)], errors="ignore")
     lost = [name for name, seed in zip(where, seeds, strict=True) if seed is None]

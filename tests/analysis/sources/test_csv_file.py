@@ -19,6 +19,7 @@ from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.escape import written
+from analysis.figures.stamp import run_hashes
 from analysis.sources.files import read_runs as read_csv
 from analysis.sources.request import Request
 from analysis.webpage.curve_data import series
@@ -183,6 +184,7 @@ def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> Non
     lines = [f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}" for cell, seed, step in told]
     study = read(tmp_path, "\n".join(["cell,seed,step,accuracy", *lines]))
     case = case_of(study, tmp_path)
+    assert run_hashes(study).count(",") == 7
     drawn = figures.tables(case, figures.Edits(figures=["seeds", "curves"]))
     assert set(drawn["seeds"]["facet"]) == {"accuracy"}
     assert sorted(drawn["seeds"]["value"]) == sorted(study.runs["accuracy"])
@@ -356,6 +358,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     ("ffn,seed,loss\n", "there are no rows below the names of the columns"),
     ("ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn, seed"),
+    ("ffn,seed,loss\na,0,2\n", "there is one variant, with the same ffn in each run; a comparison needs two"),
     ("seed,loss,note\n0,1,x\n1,2,y\n", "from runs' names); there are seed, loss, note\n"),
     *((f"{FIELDS}b,{seed},2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
     (f"{FIELDS}b,1,odd", "line 6: loss is “odd”, which is not a number"),
@@ -400,11 +403,15 @@ OPTIONS = {
     "--metric bpb": "--metric bpb: there is no such column; there are ffn, hits, note, test/loss\n",
     **{f"--metric {name}": f"{name} identifies a run" for name in ("seed", "status", "cell", "params")},
     "--metric note": "note is “text”, which is not a number",
-    "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b",
+    "--metric hit": "--metric hit: there is no such column; there are ffn, hits, note, test/loss; did you mean hits?",
+    "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b\n",
+    "--reference ffn=aa": "--reference ffn=aa: there is no such level; there are a, b; did you mean a?",
     "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
+    "--within fn": "--within fn: it is no factor of these runs; the factors are ffn; did you mean ffn?",
     "--within ffn": "no factor is left to compare",
     "--step-from steps": "--step-from steps: there is no such column; there are ffn, cell, seed",
-    "--seed-from sd": "--seed-from sd: no run has it; there are ffn, cell, seed",
+    "--seed-from sd": "there are ffn, cell, seed, params, status, hits, note, test/loss; did you mean seed?",
+    "--names {ffn}": "--names {ffn}: it fits no run, as no column has names (name, run, …)",
     "--factors note --seed-from hits --names x": "--names x: it has no {field}; write as in --names",
     "STUDY": "STUDY and --runs are different runs",
 }

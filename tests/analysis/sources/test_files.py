@@ -104,6 +104,22 @@ def test_names_hold_seed_and_factors(tmp_path: Path) -> None:
     ("write", "options", "said"),
     [
         (nanogpt, [], "write --names '{variant}-s{seed}', or name its key: --seed-from KEY"),
+        *(
+            (nanogpt, ["--names", names], f"--names {names}: {said}")
+            for names, said in {
+                "{v}{v}-s{seed}": "{v} is there twice; write another word, as in --names '{variant}-s{seed}'",
+                "{seed}-s{seed}": "{seed} is there twice",
+                **{f"{{{name}}}-s{{seed}}": f"{{{name}}} is no word" for name in ("", "*", "a b", "val/loss", "1")},
+                **{
+                    f"{{{name}}}*": f"{{{name}}} has a meaning"
+                    for name in ("cell", "status", "step", "path", "created")
+                },
+                "{loss}-s{seed}": "{loss} is a metric of these runs",
+                "{act}-s{sed}": "{sed} gives no seed; did you mean {seed}?",
+                "{act": "it has no {field}",
+            }.items()
+        ),
+        (nanogpt, [*SEED, "--metric", "val_los"], "loss, time, mfu; did you mean val/loss?"),
         (nanogpt, ["--names", "{a}/s{seed}"], "fits none of the runs' names, such as gelu-s0, gelu-s1; write"),
         (nanogpt, [*SEED, "--factors", "out_dir"], "out_dir has a level per run, so that no variant"),
         (nanogpt, [*SEED, "--metric", "test/loss"], "test/loss: there is no such column; there"),
@@ -119,6 +135,17 @@ def test_names_hold_seed_and_factors(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_one_line(tmp_path, capsys, write, options, said):
     study(tmp_path, write, Request(names="*{seed}"))
+    refused(tmp_path, capsys, options, said)
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--names", "version_{seed}"], ["--names", "{a}_{seed}"], ["--seed-from", "seed"]]
+)
+def test_runs_without_settings_are_one_line(tmp_path, capsys, options):
+    study(tmp_path, lightning)
+    for file in (tmp_path / "logs").glob("*/hparams.yaml"):
+        file.write_text("{}\n") if "9" in str(file.parent) else file.unlink()  # Lightning writes it without any
+    said = "no run has settings; write seed and factors to hparams.yaml in each run's folder (Lightning: "
     refused(tmp_path, capsys, options, said)
 
 
