@@ -1,4 +1,4 @@
-"""ablate sync [STUDY]: uploads a study's runs to its tracking service, each once."""
+"""ablate sync [STUDY]: replays a study's runs to its tracking services, each once."""
 
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
@@ -8,7 +8,7 @@ from ablate.results.run import Run
 
 def main(arguments: list[str] | None = None) -> int:
     """Replay a study (default: the newest) and print the outcome; returns the exit code."""
-    parser = Parser("ablate sync", "Replay a study to its tracking service.")
+    parser = Parser("ablate sync", "Replay a study to its tracking services.")
     usage = "default: the newest; user=[my_package] for a tracking service of your own"
     parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=usage)
     given = parser.parse_intermixed_args(arguments)
@@ -29,15 +29,20 @@ def replay(mirror: Mirror, paths: list[str]) -> list[str]:
     with mirror.lock() as lock:
         if not mirror.take(lock, wait=False):
             return [f"{mirror.study}: a mirror is at work on it already"]
-        now = mirror.replay()
+        earlier = set(mirror.replayed)
+        mirror.replay()
         mirror.close()
-    sinks = [sink for sink in mirror.sinks.values() if sink]
+    sinks = sorted({(sink.name, sink.mode) for sink in mirror.sinks.values() if sink})
     if not sinks:
         return [f"{mirror.study}: none of its runs has a tracking service"]
     going = sum(not Run(mirror.results, path).result_file.exists() for path in paths)
-    before = len({mark[0] for mark in mirror.replayed} & set(paths)) - now
-    where = " and ".join(sorted(f"{sink.name} ({sink.mode})" for sink in sinks))
-    lines = [f"{mirror.study} to {where}: {now} replayed now, {before} before, {going} not ended"]
-    if any(sink.mode == "offline" for sink in sinks):
+    lines = []
+    for name, mode in sinks:
+        now = {mark.path for mark in mirror.replayed - earlier if mark.sink == name}
+        before = len({mark.path for mark in earlier if mark.sink == name} & set(paths) - now)
+        lines.append(f"{mirror.study} to {name} ({mode}): {len(now)} replayed now, {before} before, {going} not ended")
+    if ("wandb", "offline") in sinks:
         lines.append(f"upload: wandb sync {mirror.results / 'wandb'}/offline-run-*")
+    if ("tensorboard", "online") in sinks:
+        lines.append(f"see: tensorboard --logdir {mirror.results / 'tensorboard' / mirror.study}")
     return lines

@@ -73,9 +73,11 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     key = typed.lstrip("+~")
     value = str(parsed(text).value()) if group and not text.startswith("~") else text.partition("=")[2]
     shown = f"{typed}={value}" if "(" in value else text  # without the quotes that Hydra needs
-    if group and variant_of(value) not in composer.known[group] and not composer.pattern_of(text) and typed[0] != "~":
-        variants = composer.known[group]
-        return Problem(shown, f"no such {group}; {instead(variant_of(value), variants, other_names(variants))}")
+    variants = composer.known.get(group or "", {})
+    names = [variant_of(name) for name in composer.pattern_of(text) or [value]] if group and typed[0] != "~" else []
+    if (lost := next((name for name in names if name not in variants), None)) is not None:
+        which = f" {lost!r}" * (len(names) > 1)
+        return Problem(shown, f"no such {group}{which}; {instead(lost, variants, other_names(variants))}")
     if group and text.startswith(group) and group not in composer.defaults:
         return Problem(text, f"the reference model has no {group}; write +{text}")
     try:

@@ -295,7 +295,7 @@ class Reader:
         if isinstance(value, dict) and key != "reference":
             nested = [(f"{key}.{name}", item) for name, item in value.items()]
             return [pair for name, item in nested for pair in self._settings(name, item, where)]
-        if key in self.groups and not isinstance(value, str):
+        if key in self.groups and not isinstance(value, str) and not (key == "track" and isinstance(value, list)):
             self._wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
             return []
         return [(key, f"{self.plus(key)}{key}={value_text(value)}")]

@@ -38,7 +38,7 @@ IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("enco
 RESERVED = ("_target_", "_partial_")
 # The package of each group; all others: ablate.model.
 PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "schedule": "ablate.training.schedule"}
-PACKAGES |= {"step": "ablate.training.step", "track": "ablate.execution.tracking.wandb"}
+PACKAGES |= {"step": "ablate.training.step", "track": "ablate.execution.tracking"}
 KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
 KINDS |= {"parametrization": "ablate.model.parametrization.Parametrization"}
 KINDS |= {"objective": "ablate.model.objective.Objective", "schedule": "ablate.training.schedule.Schedule"}

@@ -21,8 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 from ablate.config.components import taken_by
 from ablate.config.depth import is_pattern, names_of, settings_of, variant_of
 from ablate.config.files import read_plain
-from ablate.config.groups import CONF, Groups, default_settings
-from ablate.config.overrides import choice_of, chosen, key_of, parsed, refuse_misshapen
+from ablate.config.groups import CONF, Groups, default_choices, default_settings
+from ablate.config.overrides import choice_of, chosen, key_of, listed, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 
 # The errors of composing a bad override; Hydra raises ValueError for a group that is null.
@@ -115,7 +115,7 @@ class Composer:
 
     def compose(self, overrides: list[str]) -> Composed:
         """One configuration: a choice of groups is composed once, and keys are set on a copy.  Raises `COMPOSING`."""
-        overrides = [*overrides, *self.patterns_of_preset(overrides)]
+        overrides = [*overrides, *self.several_by_default(overrides)]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
         groups = tuple(self.plain(text) for text in overrides if self._chooses_group(text))
@@ -149,15 +149,20 @@ class Composer:
             yield f"++{key}={value}"
 
     def pattern_of(self, text: str) -> list[str]:
-        """The variants of the pattern over the layers that an override chooses; empty if it chooses no pattern."""
+        """The variants that an override chooses together: of a pattern over the layers, or a list of tracking services;
+        empty if it chooses one variant."""
         group = self.group_of(text)
+        if group == "track":
+            return listed(text)
         choice = chosen(text) if group in PLACED else ""
         return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
 
-    def patterns_of_preset(self, overrides: list[str]) -> list[str]:
-        """The preset's patterns over the layers, for groups that no other override chooses."""
+    def several_by_default(self, overrides: list[str]) -> list[str]:
+        """The preset's patterns over the layers, and the reference model's list of tracking services, for groups that
+        no other override chooses."""
         preset = tuple(text for text in overrides if self.group_of(text) == "preset")
         own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
+        own |= {group: f"[{','.join(each)}]" for group, each in default_choices().items() if isinstance(each, list)}
         taken = {self.group_of(text) for text in overrides}
         return [choice_of(group, pattern) for group, pattern in own.items() if group not in taken]
 
@@ -175,7 +180,7 @@ class Composer:
         return itertools.product(*named)
 
     def over_depth(self, overrides: list[str]) -> Composed:
-        """`compose` for overrides with patterns over the layers."""
+        """`compose` for overrides with patterns over the layers or several tracking services."""
         found = {text: self.pattern_of(text) for text in overrides}
         shown = {text.partition("=")[0]: text for text, names in found.items() if names}
         rest = [text for text in overrides if text not in shown.values()]
@@ -184,13 +189,15 @@ class Composer:
         for group, text in shown.items():
             own = [each for each in rest if each.lstrip("+").startswith(f"{group}.")]
             variants = self._variants(group, found[text], others, own)
-            node = {LAYERS: chosen(text), **variants}
-            whole = Composed(whole.config.with_value(group, node), whole.choices | {group: node[LAYERS]})
+            node = {LAYERS: chosen(text), **variants} if group in PLACED else [*variants.values()]
+            whole = Composed(whole.config.with_value(group, node), whole.choices | {group: chosen(text)})
         return whole
 
     def _variants(self, group: str, names: list[str], others: list[str], own: list[str]) -> dict[str, Any]:
         """The settings of a group's variants, each with the keys of `own` that it has; keys that none has go to all."""
         bare = {name: self.compose([*others, choice_of(group, name)]).config for name in names}
+        if not own:
+            return {name: getattr(config, group) for name, config in bare.items()}
 
         def has(name: str, text: str) -> bool:
             key, node = parsed(text).key_or_group.split(".")[1], getattr(bare[name], group)

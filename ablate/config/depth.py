@@ -139,9 +139,9 @@ def named_variants(node: dict[str, Any], choice: str) -> dict[str, dict[str, Any
     return {name: own for name, own in node.items() if name != LAYERS} if is_patterned(node) else {choice: node}
 
 
-def variants_of(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The settings of each variant of a group: several in a pattern, else one."""
-    return list(named_variants(node, "").values())
+def variants_of(node: Any) -> list[dict[str, Any]]:
+    """The settings of each variant of a group: several in a pattern or a list of tracking services, else one."""
+    return node if isinstance(node, list) else list(named_variants(node, "").values())
 
 
 def layer_of(node: dict[str, Any], made: Callable[[dict[str, Any]], Any], layers: int) -> list[Any]:

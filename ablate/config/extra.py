@@ -14,18 +14,22 @@ INSTALL = "in the checkout: pip install -e '.[{}]'"  # the distribution is not p
 NAMES = {"sklearn": "scikit-learn", "fla": "fla-core"}  # names on PyPI that differ from the module's
 
 
+class NotInstalled(ValueError):
+    """A library of an extra is not installed; the message says what needs it and how to install it."""
+
+
 def extra(module: str, need: str, group: str = "data") -> Any:
-    """Import a module of an extra.  Raises ValueError, which says what needs it and how to install it."""
+    """Import a module of an extra.  Raises NotInstalled."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise ValueError(_lacking(module, need, group)) from None
+        raise NotInstalled(_lacking(module, need, group)) from None
 
 
 def installed(module: str, need: str, group: str) -> None:
     """Raise the error of `extra` if a module is not installed, without importing it: large libraries take seconds."""
     if importlib.util.find_spec(module) is None:
-        raise ValueError(_lacking(module, need, group))
+        raise NotInstalled(_lacking(module, need, group))
 
 
 def _lacking(module: str, need: str, group: str) -> str:

@@ -61,10 +61,16 @@ def figures() -> list[str]:
 
 
 @functools.cache
-def defaults() -> dict[str, str]:
-    """The reference model's variant of each group."""
+def default_choices() -> dict[str, Any]:
+    """The reference model's choice of each group: a variant, or a list of tracking services."""
     listed = read_plain(CONF / "config.yaml")["defaults"]
-    return {group: variant for entry in listed if isinstance(entry, dict) for group, variant in entry.items()}
+    return {group: choice for entry in listed if isinstance(entry, dict) for group, choice in entry.items()}
+
+
+@functools.cache
+def defaults() -> dict[str, str]:
+    """The reference model's variant of each group; the first of a list."""
+    return {group: each[0] if isinstance(each, list) else each for group, each in default_choices().items()}
 
 
 @functools.cache

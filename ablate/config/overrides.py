@@ -110,6 +110,12 @@ def chosen(text: str) -> str:
     return str(parsed(text).value())
 
 
+def listed(text: str) -> list[str]:
+    """The names in the list that an override sets; empty if it sets no list."""
+    value = parsed(text).value()
+    return [str(each) for each in value] if isinstance(value, list) else []
+
+
 def _duplicate_message(key: str, first: str, second: str) -> str:
     """The message for a key that is given twice; Hydra would silently use the last value."""
     if first == second:
@@ -138,6 +144,10 @@ def _unreadable(text: str, error: Exception) -> str:
 def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[str, Path]]) -> str | None:
     """What is wrong with a parsed override, if anything; `known` maps groups to variants."""
     key, sweep = override.key_or_group, override.is_sweep_override()
+    if key == "track" and (sweep or isinstance(override.value(), list)):
+        names = [] if sweep else list(map(str, override.value()))
+        unclear = len({*names} - {"none"}) < max(1, len(names))
+        return "takes services, each named once, as in track=[wandb,tensorboard]; or none" if unclear else None
     if key in known and isinstance(override.value(), list):
         names = list(map(str, override.value()))
         over_layers = f", to change it over the layers {key}={'+'.join(names)}" * (key in PLACED)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ablate.config.errors import one_line
+from ablate.config.extra import NotInstalled
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OWN_PACKAGES = ("ablate", "analysis", "hydra_plugins")
@@ -23,7 +24,7 @@ NEEDED = """
 torch hydra-core omegaconf numpy pandas scipy pyDOE3 matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
 pybtex msgspec argcomplete tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
 tokenizers datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
-transformers nbclient ipykernel""".split()  # noqa: SIM905
+transformers nbclient ipykernel tensorboard""".split()  # noqa: SIM905
 # Built-in classes that a word in a component's settings chooses; they count as code of the cells with that word only.
 QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}
 CHOSEN = {"attention": QK_NORM, "cross_attention": QK_NORM}
@@ -102,6 +103,8 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
     module, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
+    except NotInstalled as error:
+        raise BadTarget(str(error)) from None
     except Exception as error:  # a user module can raise anything on import
         raise BadTarget(f"{target!r} cannot be found ({one_line(error)}){here(str(error))}") from None
     if not inspect.isclass(found) and not inspect.isfunction(found):

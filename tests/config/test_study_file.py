@@ -118,8 +118,10 @@ def test_the_manifest_and_the_plan_say_what_was_requested(folder):
 
 def test_presets_nested_keys_references_and_awkward_words_reach_the_configuration(folder):
     betas, rates = [[0.9, 0.95], [0.9, 0.99]], {"lr": 5e-4, "warmup": 3}
-    folder.write(preset="llama", factors={"optim.betas": betas}, optim=rates, claims=None, **{"optim.warmup": None})
+    changes = {"optim.warmup": None, "track": ["wandb"], "track.project": "mine"}
+    folder.write(preset="llama", factors={"optim.betas": betas}, optim=rates, claims=None, **changes)
     manifest = folder.plan().manifest
+    assert [service["project"] for service in manifest.cells[0].config.track] == ["mine"]
     assert manifest.cells[0].name.startswith("rms-swiglu")
     assert [json.loads(level) for level in manifest.factors["optim.betas"]] == betas
     assert {cell.config.optim.lr for cell in manifest.cells} == {5e-4}

@@ -1,11 +1,14 @@
-"""The mirror to W&B: what arrives there, that it arrives once, and that its failures harm nothing."""
+"""The mirror to W&B and other services: what arrives, that it arrives once, and that failures harm nothing."""
 
 import contextlib
 import http.server
 import io
 import json
+import math
 import os
 import pty
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,14 +17,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
 from conftest import importing, read_terminal, run_module
 from crashing_norm import wait_for
-from fake_studies import a_cell, whole
+from fake_studies import a_cell, edit_manifest, whole
 from warm_python import Copy
+from yaml import safe_load
 
 from ablate.cli.sync import main
 from ablate.config.schema import STUDY_KEYS, VARIED
@@ -482,6 +486,189 @@ class Shown:
 
     def close(self) -> None:
         self.rows.clear()
+
+
+def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(tmp_path, monkeypatch, capsys) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("no way in")
+
+    sinks = {name: Shown("online") for name in ("first", "second", "third")}
+    for name, sink in sinks.items():
+        sink.name = name
+    sinks["first"].finish = sinks["third"].log = sinks["third"].close = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(mirror_module, "make_sink", lambda track, user: sinks[track["_target_"].partition(".")[2]])
+    paths = make_study(tmp_path, seeds=1, track=[{"_target_": f"mine.{name}"} for name in sinks])
+    end(tmp_path, paths[0])
+    log(tmp_path, paths[1], range(0, 30, 10))
+    assert main(["--results-dir", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    for name, count in {"first": 0, "second": 1, "third": 1}.items():
+        assert f"{STUDY} to {name} (online): {count} replayed now, 0 before, 1 not ended" in out.splitlines()
+    assert [line["sink"] for line in mirrored(tmp_path)] == ["second", "third"] and sinks["second"].rows == {}
+    assert err.splitlines() == [
+        f"ablate: tracking failed ({name}: OSError: no way in); nothing is lost, `ablate sync` tries again"
+        for name in ("first", "third")
+    ]
+    del sinks["first"].finish, sinks["third"].close
+    end(tmp_path, paths[1])
+    assert main(["--results-dir", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "to first (online): 2 replayed now, 0 before" in out and "to second (online): 1 replayed now, 1 before" in out
+    )
+    assert [len(sink.ended) for sink in sinks.values()] == [2, 2, 2]
+
+
+BOARD = {"_target_": "ablate.execution.tracking.tensorboard.TensorBoard"}
+
+
+def board(folder: Path) -> tuple[dict[str, dict[int, float]], list[Any]]:
+    """What tensorboard's own reader finds in a run: the value of each scalar at each step, and its hparams."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    found = reader.EventAccumulator(str(folder)).Reload()
+    points = {tag: [(event.step, event.value) for event in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
+    assert all(len(dict(each)) == len(each) for each in points.values()), "a point is there twice"
+    hparams = found.PluginTagToContent("hparams")
+    kinds = ("_hparams_/session_start_info", "_hparams_/session_end_info")
+    data = [HParamsPluginData.FromString(hparams[kind]) for kind in kinds if kind in hparams]
+    return {tag: dict(each) for tag, each in points.items()}, data
+
+
+def test_event_files_read_back_with_every_point_once(tmp_path: Path, capfd: Any) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install -e '.[tensorboard]'")
+    paths, folder = make_study(tmp_path, track=[BOARD]), tmp_path / "tensorboard" / STUDY
+    for steps in (30, 20, 40):  # killed and continued from a checkpoint; then its mirror is killed, too
+        mirror = Mirror(tmp_path, STUDY)
+        log(tmp_path, paths[0], range(0, 20, 10))
+        mirror.replay()
+        log(tmp_path, paths[0], range(0, steps, 10))
+        mirror.replay()
+    scalars, [start] = board(folder / "ln-s0")
+    assert scalars["train/loss"] == pytest.approx({step: 4 - step / 100 for step in range(0, 40, 10)})
+    for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
+        end(tmp_path, path, status)
+    mirror.replay()
+    mirror.close()
+    (tmp_path / "studies" / STUDY / "mirror.jsonl").unlink()  # replayed again
+    for count in (4, 0):
+        assert f"to tensorboard (online): {count} replayed now" in shown(capfd, tmp_path)[0]
+    assert sorted(each.name for each in folder.iterdir()) == ["ln-s0", "ln-s1", "rms-s0", "rms-s1"]
+    scalars, [start, stop] = board(folder / "ln-s0")
+    logged = {step: pytest.approx(4 - step / 100) for step in range(0, 50, 10)}
+    assert scalars.pop("train/loss") == logged and scalars.pop("test/loss") == {40: pytest.approx(3.6)}
+    assert scalars.keys() == {"tokens", "seconds"} and scalars["tokens"][40] == 64 * 40
+    levels = dict(start.session_start_info.hparams)
+    assert (levels["norm"].string_value, levels["optim.lr"].number_value) == ("ln", 0.001)
+    assert start.session_start_info.group_name == board(folder / "ln-s1")[1][0].session_start_info.group_name
+    info = stop.session_end_info
+    assert info.end_time_secs - start.session_start_info.start_time_secs == pytest.approx(7.25)
+    statuses = [board(folder / name)[1][1].session_end_info.status for name in ("ln-s0", "ln-s1", "rms-s0")]
+    assert statuses == [1, 2, 2], "success, failure, failure"
+    assert math.isnan(board(folder / "ln-s1")[0]["test/loss"][40])
+
+
+def test_event_files_stay_in_the_results_whatever_a_study_names(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install -e '.[tensorboard]'")
+    results, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    for path in make_study(results, seeds=1, track=BOARD):
+        end(results, path)
+    edit_manifest(results, STUDY, lambda manifest: manifest["cells"][0].update(label="../../../data/a%b"))
+    assert Mirror(results, STUDY).replay() == 2
+    folder = results / "tensorboard" / STUDY
+    assert {each.name for each in folder.iterdir()} == {"..%2F..%2F..%2Fdata%2Fa%25b-s0", "rms-s0"}
+    elsewhere.mkdir()
+    (elsewhere / "events.out.tfevents.1").touch()
+    shutil.rmtree(folder / "rms-s0")
+    (folder / "rms-s0").symlink_to(elsewhere)
+    assert Mirror(results, STUDY).replay() == 1 and [each.name for each in elsewhere.iterdir()] == [
+        "events.out.tfevents.1"
+    ]
+    assert "a link leads" in capsys.readouterr().err
+
+
+def test_neither_torch_nor_tensorflow_is_loaded_for_tensorboard() -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install -e '.[tensorboard]'")
+    code = (
+        "import sys; from ablate.execution.tracking import tensorboard; print({*sys.modules} & {'torch', 'tensorflow'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+class MlflowClient:
+    """MLflow's own client, as far as the page uses it, with the rules of its server."""
+
+    experiments: ClassVar[dict[str, list[Any]]] = {}
+
+    def __init__(self, uri: str):
+        assert uri.startswith("http")
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id=name) if name in self.experiments else None
+
+    def create_experiment(self, name: str) -> str:
+        self.experiments[name] = []
+        return name
+
+    def search_runs(self, experiments: list[str], wanted: str) -> list[Any]:
+        key, _, value = wanted.removeprefix("tags.").partition(" = ")
+        return [run for name in experiments for run in self.experiments[name] if run.tags[key] == value.strip("'")]
+
+    def delete_run(self, run: Any) -> None:
+        for runs in self.experiments.values():
+            runs[:] = [each for each in runs if each is not run]
+
+    def create_run(self, experiment: str, run_name: str, tags: dict[str, str]) -> Any:
+        run = SimpleNamespace(name=run_name, tags=tags, params={}, metrics={}, status="RUNNING")
+        run.info = SimpleNamespace(run_id=run)
+        self.experiments[experiment].append(run)
+        return run
+
+    def log_param(self, run: Any, name: str, value: Any) -> None:
+        run.params[name] = str(value)
+
+    def log_batch(self, run: Any, metrics: list[tuple[str, float, int, int]]) -> None:
+        for name, value, timestamp, step in metrics:
+            assert re.fullmatch(r"[\w./: -]+", name) and isinstance(value, int | float) and isinstance(timestamp, int)
+            run.metrics.setdefault(name, {})[step] = value
+
+    def set_terminated(self, run: Any, status: str) -> None:
+        assert status in ("FINISHED", "FAILED", "KILLED")
+        run.status = status
+
+
+def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+    page = (ROOT / "docs" / "how-to" / "tracking.md").read_text()
+    [written], [yaml] = (
+        re.findall(rf"^```{kind}\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for kind in ("python", "yaml")
+    )
+    assert len(written.splitlines()) <= 30
+    entities = SimpleNamespace(Metric=lambda *values: values)
+    for name, module in {"mlflow": SimpleNamespace(MlflowClient=MlflowClient), "mlflow.entities": entities}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, "my_tracking", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_tracking.py").write_text(written)
+    paths = make_study(tmp_path, track=[safe_load(yaml)])
+    for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
+        end(tmp_path, path, status)
+    write_json(Run(tmp_path, paths[0]).evaluation_file, {"metrics": {"test/loss@8": 2.5}})
+    for count in (4, 0):
+        out, err = shown(capfd, tmp_path, "user=[my_tracking]")
+        assert f"to mlflow (offline): {count} replayed now" in out and not err
+    end(tmp_path, paths[2], "done", "2026-01-02T00:00:00")  # trained again
+    assert "to mlflow (offline): 1 replayed now" in shown(capfd, tmp_path, "user=[my_tracking]")[0]
+    runs = {run.name: run for run in MlflowClient.experiments[STUDY]}
+    assert {name: run.status for name, run in runs.items()} == {
+        **{"ln/s0": "FINISHED", "ln/s1": "FAILED", "rms/s0": "FINISHED", "rms/s1": "FINISHED"}
+    }
+    assert len(MlflowClient.experiments[STUDY]) == 4
+    assert runs["ln/s0"].params == {"norm": "ln", "optim.lr": "0.001", "model": "decoder", "seed": "0"}
+    assert runs["ln/s0"].metrics["train/loss"] == {step: 4 - step / 100 for step in range(0, 50, 10)}
+    assert runs["ln/s0"].metrics["test/loss"] == {40: 3.6} and runs["ln/s0"].metrics["test/loss_8"] == {40: 2.5}
+    assert math.isnan(runs["ln/s1"].metrics["test/loss"][40])
 
 
 def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int:

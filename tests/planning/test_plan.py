@@ -1,6 +1,7 @@
 """Seeds, looks and confirmations of a study: planned for real, with results written by hand instead of trained."""
 
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ from one_run import carry_out, write_plan
 from test_tuning import write
 
 from ablate.config.command import quoted
+from ablate.config.compose import Composer
+from ablate.config.errors import PlanError
+from ablate.config.groups import read_groups
 from ablate.execution.launcher import launch
 from ablate.execution.pool import Order, line, order_of
 from ablate.planning.plan import Plan
@@ -131,6 +135,37 @@ def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
     changed = [path(o) for o in ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")]
     assert len({base, *changed}) == 6
     assert path("seed.init=1", "seed.data=1") == base, "a seed that is set to what it follows is the same run"
+
+
+def test_several_tracking_services_are_part_of_no_run_and_each_has_its_own_keys(plan, monkeypatch):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install -e '.[tensorboard]'")
+    wandb = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "mine", "entity": None}
+    both = [wandb, {"_target_": "ablate.execution.tracking.tensorboard.TensorBoard"}]
+
+    def planned(*words: str) -> Any:
+        return plan("seeds=1", *words, "track.project=mine").manifest
+
+    single = planned("track=wandb")
+    several = planned("track=[wandb,tensorboard]", "norm=ln,rms")
+    assert single.cells[0].config.track == wandb and all(cell.config.track == both for cell in several.cells)
+    assert several.runs[0].path == single.runs[0].path
+    pattern = planned("track=[wandb,tensorboard]", "model.layers=2", "attention=window+mha").cells[0].config
+    assert pattern.track == both and "_layers_" in pattern.attention
+    monkeypatch.setattr("ablate.config.compose.default_choices", lambda: {"track": ["wandb", "tensorboard"]})
+    with Composer(read_groups()) as composer:
+        assert composer.compose(["norm=ln", "track.project=mine"]).config.track == both
+        assert composer.compose(["track=wandb", "track.project=mine"]).config.track == wandb
+
+
+def test_a_tracking_service_that_is_not_installed_is_a_line(plan, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "ablate.execution.tracking.tensorboard", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(PlanError) as raised:
+        plan("track=[wandb,tensorboard]")
+    [problem] = raised.value.problems
+    assert "needs tensorboard, which is not installed; " in problem.message and ".[tensorboard]" in problem.message
 
 
 def test_optimisers_at_one_learning_rate_are_remarked_upon(plan):

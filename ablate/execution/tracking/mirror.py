@@ -1,4 +1,4 @@
-"""Replays the runs of a study from disk to its tracking service, each once:
+"""Replays the runs of a study from disk to its tracking services, each once:
 
     ablate sync [STUDY] [--results-dir DIR]
 
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
+from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, whole_line
 from ablate.config.files import read_regular
 from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
@@ -34,7 +35,7 @@ from ablate.results.lease import take
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.records import Cell, Manifest, PlannedRun, Result
 from ablate.results.run import Run, noted, stamp
-from ablate.results.tables import as_planned, parse_lines
+from ablate.results.tables import as_planned, class_name, parse_lines
 
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
 ORIGIN = ("device", "host", "versions", "git")  # fields of a result, if it has them
@@ -74,16 +75,26 @@ class Sink(Protocol):
         """Release the runs that have not ended."""
 
 
+class Mark(NamedTuple):
+    """A line of `mirror.jsonl`: which end of a run a service was given, in which mode."""
+
+    path: str
+    status: str
+    ended: str
+    sink: str
+    mode: str
+
+
 class Mirror:
-    """Replays one study.  Reads only result files and writes only `mirror.jsonl`.  An error of the tracking service is
-    printed once and skips the run; only errors of the results folder raise OSError."""
+    """Replays one study.  Reads only result files and writes only `mirror.jsonl`.  An error of a tracking service is
+    printed once and skips the run there alone; only errors of the results folder raise OSError."""
 
     def __init__(self, results: Path, study: str, user: Iterable[str] = ()):
         self.results, self.study = Path(results).resolve(), study
         self.file = study_folder(self.results, study) / "mirror.jsonl"
         self.user = list(user)
         self.sinks: dict[str, Sink | None] = {}
-        self.replayed: set[tuple[str, ...]] = set()
+        self.replayed: set[Mark] = set()
         self.stamps: Row = {}  # state of each run's files when last read
         self.reported: set[str] = set()
 
@@ -102,7 +113,7 @@ class Mirror:
         return True
 
     def replay(self) -> int:
-        """Replay new data on disk; returns the number of runs that were replayed to their end."""
+        """Replay new data on disk; returns how often a run was replayed to its end, counted for each service."""
         try:
             manifest = read_manifest(self.results, self.study)
         except (FileNotFoundError, Corrupt):
@@ -113,19 +124,25 @@ class Mirror:
     def close(self) -> None:
         """Release the runs that have not ended."""
         for sink in filter(None, self.sinks.values()):
-            sink.close()
+            try:
+                sink.close()
+            except Exception as error:
+                self._report_failure(sink.name, error)
 
-    def _replay_run(self, manifest: Manifest, cell: Cell, planned: PlannedRun) -> bool:
+    def _replay_run(self, manifest: Manifest, cell: Cell, planned: PlannedRun) -> int:
         run = Run(self.results, planned.path)
         now = stamp(run.result_file), stamp(run.metrics_file)
         if self.stamps.get(run.path) == now:
-            return False
+            return 0
         self.stamps[run.path] = now
+        return sum(self._replay_to(service, manifest, cell, planned, run) for service in variants_of(cell.config.track))
+
+    def _replay_to(self, service: Row, manifest: Manifest, cell: Cell, planned: PlannedRun, run: Run) -> bool:
         try:
-            key = json.dumps(cell.config.track, sort_keys=True)
+            key = json.dumps(service, sort_keys=True)
             if key not in self.sinks:
                 self.sinks[key] = None  # stays None if the constructor raises
-                self.sinks[key] = make_sink(cell.config.track, self.user)
+                self.sinks[key] = make_sink(service, self.user)
             if (sink := self.sinks[key]) is None:
                 return False
             result = run.result()
@@ -133,10 +150,9 @@ class Mirror:
             return self._show(sink, run, card, result)
         except Corrupt as error:
             self._report_once(f"{error}; not replayed, and trained again by its study's command")
-            return False
-        except Exception as error:  # an error of the tracking service must not affect other runs
-            self._report_once(f"tracking failed ({whole_line(error)}); nothing is lost, `ablate sync` tries again")
-            return False
+        except Exception as error:  # an error of a tracking service must not affect other services and runs
+            self._report_failure(class_name(service.get("_target_")) if isinstance(service, dict) else "track", error)
+        return False
 
     def _show(self, sink: Sink, run: Run, card: Card, result: Result | None) -> bool:
         if result is None:
@@ -156,6 +172,10 @@ class Mirror:
             file.write(b"\n" * torn + json.dumps(line | {"mode": sink.mode}).encode() + b"\n")
         self.replayed.add(_mark(line, sink.mode))
         return True
+
+    def _report_failure(self, service: str, error: Exception) -> None:
+        why = f"{service}: {whole_line(error)}"
+        self._report_once(f"tracking failed ({why}); nothing is lost, `ablate sync` tries again")
 
     def _report_once(self, text: str) -> None:
         if text not in self.reported:
@@ -207,19 +227,19 @@ def variants(name: str) -> Row:
 
 
 def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | None:
-    """The tracking service of a cell's `track`, or None.  Raises ValueError, and any error of its constructor."""
+    """The tracking service of an entry of `track`, or None.  Raises ValueError, and any error of its constructor."""
     if not track:
         return None
     target = track.get("_target_")
-    found = locate(target, allowed("ablate.execution.tracking.wandb", user))
+    found = locate(target, allowed("ablate.execution.tracking", user))
     if not is_sink(found):
         raise BadTarget(f"{target!r} is no tracking service: a class with log, finish and close")
     sink: Sink = found(**{key: value for key, value in track.items() if key != "_target_"})
     return sink
 
 
-def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
-    return tuple(str((line | {"mode": mode}).get(name)) for name in ("path", "status", "ended", "sink", "mode"))
+def _mark(line: dict[str, Any], mode: str | None) -> Mark:
+    return Mark(*(str((line | {"mode": mode}).get(name)) for name in Mark._fields))
 
 
 POLL = 0.25, 2.0  # seconds between checks for new data: while runs end, and at most
