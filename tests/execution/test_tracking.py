@@ -549,6 +549,7 @@ def test_event_files_read_back_with_every_point_once(tmp_path: Path, capfd: Any)
     assert scalars["train/loss"] == pytest.approx({step: 4 - step / 100 for step in range(0, 40, 10)})
     for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
         end(tmp_path, path, status)
+    write_json(Run(tmp_path, paths[0]).evaluation_file, {"metrics": {"train/loss": 3.6}})  # as in its last row
     mirror.replay()
     mirror.close()
     (tmp_path / "studies" / STUDY / "mirror.jsonl").unlink()  # replayed again
