@@ -23,9 +23,9 @@ from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, human, in_use, list
 from ablate.cli.diff import Row, describe, study_differences
 from ablate.cli.monitor import printable
 from ablate.cli.status import ROUNDS, Round, base_of, every, progress, together
-from ablate.config.command import quoted
 from ablate.config.errors import Refused
 from ablate.config.key_checks import wrong_name
+from ablate.config.overrides import quoted
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import say
 from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder, write_manifest

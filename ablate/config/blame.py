@@ -50,12 +50,17 @@ def _name_variants_with_key(composer: Composer, problem: Problem, text: str, com
     """The problem; if other swept variants have this key, it says which."""
     levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
     groups = [level for level in levels if composer.group_of(level)]
-    having = [level for level in groups if _problem_of(composer, text.lstrip("+"), [level]) is None]
-    if not having or len(having) == len(levels):
+
+    def fits(level: str) -> bool:
+        return _problem_of(composer, text.lstrip("+"), [level]) is None
+
+    variants = [*dict.fromkeys(map(composer.plain, groups))]  # a level may set the key of its variant itself
+    lacking = [each for each in variants if not fits(each)]
+    if not lacking or not any(map(fits, groups)):
         return problem
-    without = ", ".join(level for level in levels if level not in having)
+    having = ", ".join(each for each in variants if each not in lacking)
     how = "sweep those that have it, or set it in a YAML of your own"
-    return problem._replace(message=f"only {', '.join(having)} has this key, not {without}; {how}")
+    return problem._replace(message=f"only {having} has this key, not {', '.join(lacking)}; {how}")
 
 
 def _missing_keys(composer: Composer, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
@@ -80,6 +85,8 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
         return Problem(shown, f"no such {group}{which}; {instead(lost, variants, other_names(variants))}")
     if group and text.startswith(group) and group not in composer.defaults:
         return Problem(text, f"the reference model has no {group}; write +{text}")
+    if key == group and typed.startswith("+") and group in composer.defaults:
+        return Problem(shown, f"the reference model has a {group}; write {shown.lstrip('+')}")
     try:
         composer.compose([*chosen, text])
     except COMPOSING as error:
@@ -92,6 +99,8 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
 def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -> str:
     """One line that explains why Hydra or OmegaConf refuses a key, given the groups chosen so far."""
     message, head = str(error.__cause__ or error), key.rpartition(".")[0]
+    if re.match(r"token recognition|extraneous input|no viable|mismatched", str(error)):  # of Hydra's parser
+        return "has a value that cannot be read; write a number, a word, a list, or a text in double quotes"
     if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # OmegaConf made a mapping to hold the key
         return f"{head} takes one value; write {head}=VALUE"
     if "Cannot convert" in message:
@@ -116,15 +125,20 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     """For an unknown key: the variants that have it, else the key that may be meant, else the keys that exist."""
     if key in RENAMED:
         return RENAMED[key]
-    head, _, last = key.rpartition(".")
+    typed, _, last = key.rpartition(".")
+    head = typed if typed in composer.known else ALSO.get(typed, typed)  # wandb.project: track.project
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
+    if head != typed and node is not None and last in node:
+        return f"no such key; did you mean {head}.{last}?"
     if last in _options(head, node, configs[0].user):
-        return f"is an option, which no variant's YAML need hold; to add it write +{key}=..."
+        return f"is an option, which no variant's YAML need hold; to add it write +{head}.{last}=..."
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
+    if having and head != typed:
+        return f"no such key; write {head}={having[0]} {head}.{last}=..."
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
-    top = sorted({*KEYS, *composer.known})
+    top = sorted({*KEYS, *composer.known} - {"seed"})  # a section; seedz means seeds
     if near := next(filter(None, (_similar_key(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
     return f"no such key; {instead(last, sorted(_keys_of(node)) if isinstance(node, DictConfig) else top)}"

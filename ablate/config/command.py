@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
@@ -21,7 +20,7 @@ from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain, unread
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, read_groups
-from ablate.config.overrides import key_of, parse
+from ablate.config.overrides import key_of, parse, quoted
 from ablate.config.schema import ALSO, KEYS, PACE
 from ablate.formatting import instead, nearest
 
@@ -125,8 +124,6 @@ REFUSED = {
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
 RUNNING |= {"allow_duplicates", *PACE}
 SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}
-PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
-WORDS = {"true", "false", "null", "nan", "inf"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,7 +281,7 @@ class Reader:
         if top in REFUSED:
             self._wrong(where + key, REFUSED[top])
         elif top not in self.top:
-            there = sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys())
+            there = sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys() - {"seed"})  # seedz means seeds
             self._wrong(where + key, f"no such key; {instead(top, there, ALSO)}")
         return top in self.top and top not in REFUSED
 
@@ -330,9 +327,3 @@ def value_text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return quoted(value) if isinstance(value, str) else repr(value)
-
-
-def quoted(text: str) -> str:
-    """A string, in quotes if Hydra would not read it as the same string."""
-    plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
-    return text if plain else QuotedString(text=text, quote=Quote.single).with_quotes()

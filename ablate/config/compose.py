@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 # The errors of composing a bad override; Hydra raises ValueError for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
 JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # errors of joining variants' files
+OWN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 MOST = 256  # the most choices of groups that are cached for the next plan
 
 
@@ -136,16 +138,24 @@ class Composer:
         file = self.known[group].get(variant_of(choice))
         own = [key for key in (file and read_plain(file)) or {} if not key.startswith("_")]
         more = [key for key in own if key not in default_settings(group)] if group in self.defaults else own
+        variant, example, found = variant_of(choice), (more or own or ["SETTING"])[0], dict[str, str]()
         for name, value in settings_of(choice):
-            if not value or (not name and len(more) != 1):
-                example = f"{variant_of(choice)}({name or (more or own or ['SETTING'])[0]}={value or 'VALUE'})"
-                raise ValueError(f"does not say which {'setting' if value else 'value'}; write {group}={example}")
-            key = f"{group}.{name or more[0]}"
-            if name.startswith("_"):
-                raise ValueError(f"{name} is no setting of {variant_of(choice)}; leave it out")
+            if not value or (not name and not found and len(more) != 1):
+                what, how = "setting" if value else "value", f"{variant}({name or example}={value or 'VALUE'})"
+                raise ValueError(f"does not say which {what}; write {group}={how}")
+            name = name or next(reversed(found), example)  # without a name: of the setting before
+            if name in found:
+                each = ",".join(f"{variant}({name}={one})" for one in (found[name], value))
+                raise ValueError(f"gives {name} twice; write it once, or {group}={each} to compare them")
+            found[name] = value
+            if name.partition(".")[0] not in own and not OWN_NAME.fullmatch(name):
+                how = f"parentheses take its own by their bare names, as in {example}=VALUE"
+                raise ValueError(f"{name} is no setting of {variant}; {how}")
+            key = f"{group}.{name}"
+            if "${" in value:
+                raise ValueError(f"{value} stands for a value; write the value itself")
             if key in given:
                 raise ValueError(f"{key} is given twice, also by {group}={choice}; leave one out")
-            given.add(key)
             yield f"++{key}={value}"
 
     def pattern_of(self, text: str) -> list[str]:

@@ -18,9 +18,8 @@ from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
 from ablate.formatting import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
-SETTINGS = re.compile(r"\([^()]*\)")
+SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
 SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")
-COMMA = re.compile(r",(?![^\[{]*[\]}])")  # outside lists and mappings
 REST, AGAIN = "...", "+..."  # after a variant, and after the whole pattern
 
 
@@ -38,8 +37,22 @@ def variant_of(text: str) -> str:
 
 def settings_of(text: str) -> list[tuple[str, str]]:
     """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
-    parts = COMMA.split(text.partition("(")[2].removesuffix(")")) if "(" in text else []
+    parts = _split(text.partition("(")[2].removesuffix(")"), ",") if "(" in text else []
     return [(found[1] or "", found[2]) for part in parts if (found := SETTING.fullmatch(part.strip()))]
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for char in text:
+        if char in ("'", '"') and quote in ("", char):
+            quote = "" if quote else char
+        depth += 0 if quote else (char in "([{") - (char in ")]}")
+        if char == separator and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
 
 
 def is_pattern(text: str, known: Collection[str]) -> bool:
@@ -51,14 +64,10 @@ def is_pattern(text: str, known: Collection[str]) -> bool:
 def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
     """The items of a pattern; a `known` name may begin with a digit."""
     found = []
-    for word in _words(text.removesuffix(AGAIN)):
+    for word in _split(text.removesuffix(AGAIN), "+"):
         number, name, rest = ("", word, None) if {word, variant_of(word)} & {*known} else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
         found.append(Item(name, None if rest else int(number or 1)))
     return found
-
-
-def _words(text: str) -> list[str]:
-    return re.split(r"\+(?![^()]*\))", text)  # a + within parentheses belongs to a number
 
 
 def names_of(text: str, known: Collection[str] = ()) -> list[str]:
@@ -82,7 +91,7 @@ def pattern_problem(group: str, text: str, known: Mapping[str, Path]) -> str | N
         return why if lost[0] else "lacks a variant beside a +"
     if sum(item.times is None for item in items) + text.endswith(AGAIN) > 1:
         return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
-    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in _words(text)):
+    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in _split(text, "+")):
         return "takes numbers from 1 before a variant, and none before one with ..."
     if len({item.name for item in items}) == 1:
         return f"has one variant in every layer; write {group}={items[0].name}"
@@ -216,5 +225,6 @@ def fewest(config: Config, layers: int) -> int:
 
 
 def folder_choice(config: Config, choices: dict[str, str]) -> dict[str, str]:
-    """The choice of each group, with equal patterns spelled alike."""
-    return choices | {group: spelled(node[LAYERS]) for group, node in patterned(config)}
+    """The choice of each group as in a folder's name: without settings, and with equal patterns spelled alike."""
+    whole = choices | {group: spelled(node[LAYERS]) for group, node in patterned(config)}
+    return {group: variant_of(choice) for group, choice in whole.items()}  # settings are in the run's key

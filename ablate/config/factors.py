@@ -8,7 +8,7 @@ from typing import Any
 from ablate.config.claim_relations import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
-from ablate.config.depth import value_at, variant_of
+from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
@@ -185,5 +185,4 @@ def cell_name(choices: dict[str, str]) -> str:
     """The variants of `NAMED` groups, then others that differ from the reference model's, joined by dashes."""
     usual = defaults()
     others = [group for group in VARIED if group not in NAMED and choices.get(group, usual[group]) != usual[group]]
-    whole = "-".join([*(choices[group] for group in NAMED), *(f"{group}_{choices[group]}" for group in others)])
-    return variant_of(whole)  # settings are in the run's key
+    return "-".join([*(choices[group] for group in NAMED), *(f"{group}_{choices[group]}" for group in others)])

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override, RangeSweep
+from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
-from ablate.config.depth import is_pattern, pattern_problem
+from ablate.config.depth import SETTINGS, is_pattern, pattern_problem
 from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups
 from ablate.config.key_checks import bare, misshapen
-from ablate.config.schema import OWNED, PLACED, SECTIONS, VARIED, WHOLE, Config
+from ablate.config.schema import ALSO, KEYS, OWNED, PLACED, SECTIONS, VARIED, WHOLE, Config
+from ablate.formatting import instead
 
 FUNCTIONS = {"choice", "range", "interval", "glob", "shuffle", "sort", "tag", "str", "int", "float", "bool", "json_str"}
 # What is quoted already, and a choice with settings, which Hydra would take for the call of a function.
-CALL = re.compile(r"""'[^']*'|"[^"]*"|(?:[\w.+-]*?([A-Za-z_][\w-]*)\([^()'"]*\))+[\w.+-]*""")
+CALL = re.compile(rf"""'[^']*'|"[^"]*"|(?:[\w.+-]*?([A-Za-z_][\w-]*){SETTINGS.pattern})+[\w.+-]*""")
+PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
+WORDS = {"true", "false", "null", "nan", "inf"}
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 
 
@@ -50,7 +53,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
                 continue
             levels = list(expand(override, groups))
         except (HydraException, ValueError) as error:
-            problems.append(Problem(text, _unreadable(text, error)))
+            problems.append(Problem(text, _unreadable(text, error, groups.variants)))
             continue
         key = override.key_or_group
         first = given.get(key)
@@ -89,10 +92,17 @@ def parsed(text: str) -> Override:
 def with_quotes(text: str, groups: Collection[str]) -> str:
     """An override with quotes around choices that have settings, as Hydra's grammar needs: norm='group(groups=4)'."""
     key, equals, value = text.partition("=")
-    if "(" not in value or key.lstrip("+") not in (*groups, "reference"):
+    if "(" not in value or key.lstrip("+~") not in (*groups, "reference"):
         return text
-    quoted = CALL.sub(lambda found: found[0] if found[1] in (None, *FUNCTIONS) else f"'{found[0]}'", value)
-    return f"{key}{equals}{quoted}"
+    return (
+        key + equals + CALL.sub(lambda found: found[0] if found[1] in (None, *FUNCTIONS) else quoted(found[0]), value)
+    )
+
+
+def quoted(text: str) -> str:
+    """A string, in quotes if Hydra would not read it as the same string."""
+    plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
+    return text if plain else QuotedString(text=text, quote=Quote.single).with_quotes()
 
 
 def key_of(text: str) -> str:
@@ -102,7 +112,7 @@ def key_of(text: str) -> str:
 
 def choice_of(group: str, choice: str) -> str:
     """The override that makes this choice of a group, which may have settings."""
-    return f"{group}='{choice}'" if "(" in choice else f"{group}={choice}"
+    return f"{group}={quoted(choice) if '(' in choice else choice}"
 
 
 def chosen(text: str) -> str:
@@ -124,7 +134,8 @@ def _duplicate_message(key: str, first: str, second: str) -> str:
     return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
-def _unreadable(text: str, error: Exception) -> str:
+def _unreadable(text: str, error: Exception, groups: Collection[str]) -> str:
+    key = key_of(text)
     if "=" not in text:
         tail = "; quote what holds spaces or brackets, as in 'seeds=[3,7]'" * (text.rstrip()[-1:] in ("]", "}", ")"))
         return f"must be key=value{tail or f'; {bare(text)}'}"
@@ -134,7 +145,11 @@ def _unreadable(text: str, error: Exception) -> str:
         return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
     if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
         return "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
-    if "(" in text:
+    if key.partition(".")[0] not in (top := {*KEYS, *groups}):
+        return f"no such key; {instead(key, sorted(top), ALSO)}"
+    if word := re.search(r"[^,=]*[^\x00-\x7F][^,=]*", text.removeprefix(key)):
+        return f"""holds letters that need quotes within quotes, as in "{key}='{word[0]}'\""""
+    if "(" in text and key in groups:
         return "cannot be read; parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
     key, _, value = text.partition("=")
     example = f"quotes within quotes, \"{key}='{value}'\"" if not value.isascii() and "'" not in value else "key=value"
@@ -144,6 +159,8 @@ def _unreadable(text: str, error: Exception) -> str:
 def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[str, Path]]) -> str | None:
     """What is wrong with a parsed override, if anything; `known` maps groups to variants."""
     key, sweep = override.key_or_group, override.is_sweep_override()
+    if override.is_delete():
+        return "nothing can be taken out of the model; choose a variant, such as none where there is one"
     if key == "track" and (sweep or isinstance(override.value(), list)):
         names = [] if sweep else list(map(str, override.value()))
         unclear = len({*names} - {"none"}) < max(1, len(names))
@@ -157,11 +174,10 @@ def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[
         return f"{several[0].partition('=')[2]} is not a variant; write names, as in {key}={example}"
     for choice in map(chosen, levels or [str(override.input_line)]) if key in known else ():
         if "(" in choice and key not in (*VARIED, *OWNED, "data"):
-            return f"{key} takes no settings in parentheses; write keys, as in model.dim=128"
+            keys = "track.project=NAME" if key == "track" else "model.dim=128"
+            return f"{key} takes no settings in parentheses; write keys, as in {keys}"
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
             return f"{choice}: {wrong}" if levels else wrong
-    if override.is_delete():
-        return "nothing can be taken out of the model; choose a variant, such as none where there is one"
     if sweep and key == "seeds":
         values = ",".join(level.partition("=")[2] for level in levels)
         return f"would be several sweeps; for just these seeds write seeds=[{values}]"

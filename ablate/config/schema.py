@@ -57,6 +57,7 @@ NAMED_ELSEWHERE = {
     "train.precision": "dtype amp fp16 bf16 mixed_precision",
     "train.device": "gpu cuda accelerator",
     "train.parallel": "workers num_workers n_jobs",
+    "tune.values": "grid",
     "results_dir": "output_dir out_dir log_dir",
     "study": "name run_name experiment_name",
     "seeds": "seed n_seeds num_seeds random_seed",

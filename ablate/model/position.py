@@ -77,8 +77,9 @@ class OverLayers(Position):
             if getattr(type(part), "embed", None) is not Position.embed:
                 problem = f"{type(part).__name__} acts on the embeddings, before all layers"
                 raise BadComponent("position", f"{problem}; in a pattern write encodings that act in attention")
-            for name, child in part.named_children():  # a table has the name, and so the draws, that it has alone
-                setattr(self, name, child)
+            for name, child in part.named_children():  # the first table has the name, and so the draws, of one alone
+                if name not in self._modules:
+                    setattr(self, name, child)
         self.parts, self.of = nn.ModuleList(parts), list(of)
 
     def each(self, x: Tensor, causal: bool) -> list[Places]:

@@ -14,10 +14,10 @@ from ablate.config.claims import metric_problems
 from ablate.config.command import StudyRequest, read_command
 from ablate.config.components import RESERVED, defaults_of, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.depth import patterned, settings_of
+from ablate.config.depth import named_settings, patterned, settings_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
-from ablate.config.key_checks import study_problems
+from ablate.config.key_checks import CHOSEN, study_problems
 from ablate.config.overrides import key_of
 from ablate.config.schema import COMPONENTS, Config
 from ablate.formatting import setting
@@ -71,7 +71,7 @@ def compose_cells(design: Design) -> Composition:
     if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
         cells = [] if any(key_of(each.key) == "user" for each in problems) else cells  # more would follow from that
         checked, wrong = Validator().validate(cell.config for cell in cells)
-        wrong += about_metrics(design.command.request, checked)
+        wrong = at_levels(wrong, cells) + about_metrics(design.command.request, checked)
         raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))
     levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
     factors, reference = factors_of(levels, design)
@@ -100,6 +100,16 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
         raise PlanError(command.problems)
     job = OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"])
     return OmegaConf.to_yaml({"job": job, "hydra": OmegaConf.masked_copy(whole, ["hydra"]), "all": whole}[part])
+
+
+def at_levels(problems: Iterable[Problem], cells: Iterable[Composed]) -> list[Problem]:
+    """The problems; one of a setting in parentheses is reported by the level that has it, if only one does."""
+    levels: dict[str, set[str]] = {}
+    for group, choice in {choice for cell in cells for choice in cell.choices.items()}:
+        for key in named_settings(group, choice):
+            levels.setdefault(key, set()).add(f"{group}={choice}")
+    only = {key: each.pop() for key, each in levels.items() if len(each) == 1}
+    return [Problem(only[key], f"{key}: {why}") if key in only else Problem(key, why) for key, why in problems]
 
 
 def about_metrics(request: StudyRequest, checked: Iterable[Checked]) -> list[Problem]:
@@ -186,8 +196,11 @@ def held_names(
     """Group and name of each argument to hold, and problems of the requested ones."""
     groups = list(own[0])
     known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
+    match = cells[0].config.match
+    chosen = CHOSEN.get(match, ())
     if requested == "all":
-        return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in swept], []
+        every = [(group, name) for group in groups for name in known[group]]
+        return [each for each in every if ".".join(each) not in (*swept, *chosen)], []
     found, messages = [], []
     for word in requested:
         group, _, name = word.rpartition(".")
@@ -203,8 +216,9 @@ def held_names(
                 messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
             elif fixed := [choice for choice, given in values if _is_given(choice, name, given[name])]:
                 messages.append(f"{each}={fixed[0]} sets {name} itself; leave it out of one")
-            elif f"{each}.{name}" in swept:
-                messages.append(f"{each}.{name} is swept, so it cannot be held; leave it out of one")
+            elif (whole := f"{each}.{name}") in (*swept, *chosen):
+                why = f"chosen by match={match}" if whole in chosen else "swept"
+                messages.append(f"{whole} is {why}, so it cannot be held; leave it out of one")
             else:
                 found.append((each, name))
     return found, [Problem("hold", message) for message in messages]

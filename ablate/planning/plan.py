@@ -22,7 +22,7 @@ from ablate.planning.budget_matching import contradictions, match_cells
 from ablate.planning.checks.preflight import one_thread, try_out
 from ablate.planning.checks.user_code import Failed, end_kept
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.composition import Composition, about_metrics, compose_cells
+from ablate.planning.composition import Composition, about_metrics, at_levels, compose_cells
 from ablate.planning.describe import describe_cells
 from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import next_round
@@ -86,7 +86,7 @@ def check_cells(composition: Composition) -> Cells:
     checked, problems = validator.validate(raw, composition.labels)
     problems += composition.problems + study_wide_problems(composition, checked)
     if problems:
-        raise PlanError(problems)
+        raise PlanError(at_levels(problems, composition.cells))
     checked, matched = match_cells(settings.match, checked, composition.labels, at, validator)
     names = [
         cell_name(folder_choice(own.config, cell.choices)) for own, cell in zip(checked, composition.cells, strict=True)

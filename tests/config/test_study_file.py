@@ -213,6 +213,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"question": 3}, "mine.yaml: question: must be a sentence"),
     ({"published": {"ffn": 1.6}}, "mine.yaml: published: must be a line of text"),
     ({"figure": "efects"}, "mine.yaml: figure: efects: no such figure; did you mean effects?"),
+    ({"seedz": 3}, "mine.yaml: seedz: no such key; did you mean seeds?"),
     ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
     ({"zip": ["ffn", "norm"]}, "mine.yaml: zip: ffn has 3 values, norm has 2 values"),
     (

@@ -10,6 +10,7 @@ from fake_studies import study_of, with_cells
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
+from ablate.config.groups import CONF
 from ablate.planning.plan import PlanError
 from ablate.results.records import Cell
 from ablate.results.study import Study
@@ -108,6 +109,14 @@ def test_tuning_and_matching_train_what_is_held(plan: Any) -> None:
     assert tuned.manifest.tunes
 
 
+def test_all_that_is_held_leaves_out_the_widths_that_match_chooses(plan: Any, tmp_path: Path) -> None:
+    (tmp_path / "ffn").mkdir()
+    text = (CONF / "ffn" / "swiglu.yaml").read_text(encoding="utf-8").replace("mult: 4.0", "mult: 2.0")
+    (tmp_path / "ffn" / "narrow.yaml").write_text(text, encoding="utf-8")
+    found = plan("ffn=mlp,narrow", "hold=all", "match=params", config_dir=str(tmp_path))
+    assert found.manifest.remarks == ["held equal: ffn.bias true, as in mlp"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -117,6 +126,10 @@ def test_tuning_and_matching_train_what_is_held(plan: Any) -> None:
         (["ffn=mlp,swiglu", "hold=bias"], "hold: must be all or a list of arguments, not 'bias'; write hold=[bias]"),
         (["optim.lr=1e-3,3e-3", "hold=[bias]"], "hold: holds arguments of variants equal; sweep a component"),
         (["ffn=mlp,swiglu", "ffn.bias=true,false", "hold=[bias]"], "hold: ffn.bias is swept, so it cannot be held"),
+        (
+            ["ffn=mlp,swiglu", "match=params", "hold=[mult]"],
+            "hold: ffn.mult is chosen by match=params, so it cannot be",
+        ),
     ],
 )
 def test_what_cannot_be_held_is_refused_in_a_line(plan: Any, overrides: list[str], said: str) -> None:

@@ -313,6 +313,10 @@ def test_each_layer_has_its_encoding_and_a_table_the_draws_that_it_has_alone() -
     assert found.keys() == alone.keys() and all(torch.equal(alone[name], each) for name, each in found.items())
     first, second = mixed.places(torch.zeros(1, CONTEXT, 16), True)  # type: ignore[operator]
     assert first == Places() and second.bias is not None
+    node = over_layers("t5", "none") | {"none": read("position", "t5") | {"buckets": 16}}  # t5+t5(buckets=16)
+    tables = dict(initialised_model(config.with_value("position", node), task, 0).named_parameters())
+    assert torch.equal(tables["position.table.weight"], alone["position.table.weight"])
+    assert tables.keys() - alone.keys() == {"position.parts.1.table.weight"}
     with pytest.raises(ValueError, match="Learned acts on the embeddings"):
         initialised_model(config.with_value("position", over_layers("rope", "learned")), task, 0)
     with pytest.raises(ValueError, match="XPos reads from left to right"):

@@ -8,10 +8,10 @@ import pytest
 from one_run import carry_out, write_plan
 from test_tuning import write
 
-from ablate.config.command import quoted
 from ablate.config.compose import Composer
 from ablate.config.errors import PlanError
 from ablate.config.groups import read_groups
+from ablate.config.overrides import quoted
 from ablate.execution.launcher import launch
 from ablate.execution.pool import Order, line, order_of
 from ablate.planning.plan import Plan

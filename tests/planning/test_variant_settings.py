@@ -45,6 +45,11 @@ def test_a_pattern_gives_each_variant_its_own_settings(plan: Any) -> None:
     assert found.manifest.factors == {"attention": [pattern, "mha"]}
     assert found.manifest.cells[0].name.split("-")[4] == "2window+window+mha"
     assert {"attention=window", "attention=mha"} <= found.manifest.papers.keys()
+    (cell,) = plan("norm=group(groups=8)", f"attention={pattern}", "model.layers=4", "seeds=1").manifest.cells
+    assert cell.label == f"group(groups=8)-mlp-pre-rope-{pattern}-smallinit", (
+        "a label keeps the settings, not the folder"
+    )
+    assert cell.name == "group-mlp-pre-rope-2window+window+mha-smallinit"
 
 
 def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: Path) -> None:
@@ -69,8 +74,10 @@ def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: P
     ("words", "message"),
     [
         ("norm=rms,grop(groups=4)", "norm=grop(groups=4): no such norm; did you mean group?"),
-        ("norm=rms,group(gruops=4)", "norm.gruops: GroupNorm has no such argument; it has eps, groups, gain, bias"),
-        ("norm=rms,group(groups=three)", "norm.groups: 'three' is not of type int"),
+        ("norm=rms,group(gruops=4)", "norm=group(gruops=4): norm.gruops: GroupNorm has no such argument; it has eps,"),
+        ("norm=rms,ln+group(groups=three)", "norm=ln+group(groups=three): norm.groups: 'three' is not of type int"),
+        ('norm=group(groups="4")', "norm=group(groups=\"4\"): norm.groups: '4' is not of type int"),
+        ("norm=group(groups='4')", "norm=group(groups='4'): norm.groups: '4' is not of type int"),
         ("norm=group(3)", "norm.groups=3 must divide model.dim=16"),
         ("norm=rms,ln(3)", "norm=ln(3): does not say which setting; write norm=ln(eps=3)"),
         ("norm=rms,group()", "norm=group(): does not say which value; write norm=group(groups=VALUE)"),
@@ -78,10 +85,43 @@ def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: P
         ("norm=group(4) tune.key=norm.groups tune.values=[1,2]", "also by norm=group(4); leave one out"),
         ("ffn=mlp,swiglu(bias=true) hold=[bias]", "hold: ffn=swiglu(bias=true) sets bias itself; leave it out of one"),
         ("+preset=qwen3(dim=8)", "preset takes no settings in parentheses; write keys, as in model.dim=128"),
-        ("norm=ln(_target_=os.system)", "norm=ln(_target_=os.system): _target_ is no setting of ln; leave it out"),
-        ("norm=group(groups=4,groups=8)", "norm.groups is given twice, also by norm=group(groups=4,groups=8)"),
+        ("norm=ln(_target_=os.system)", "norm=ln(_target_=os.system): _target_ is no setting of ln; parentheses"),
+        ("norm=group(groups=4,groups=8)", "gives groups twice; write it once, or norm=group(groups=4),group(groups=8)"),
+        (
+            "norm=group(1,2)",
+            "norm=group(1,2): gives groups twice; write it once, or norm=group(groups=1),group(groups=2)",
+        ),
+        (
+            "norm=rms,group(groups=1,2)",
+            "norm=group(groups=1,2): gives groups twice; write it once, or norm=group(groups=1)",
+        ),
+        ("norm=group(4),group norm.groups=2", "norm.groups is given twice, also by norm=group(4); leave one out"),
+        ("norm=rms,group(4),group norm.groups=2", "only norm=group has this key, not norm=rms"),
+        ("norm=rms,group(größe=4)", "norm=group(größe=4): größe is no setting of group; parentheses take its own by"),
+        (
+            "norm=group(norm.groups=4)",
+            "norm.groups is no setting of group; parentheses take its own by their bare names",
+        ),
+        (
+            "norm=group(model.heads=2)",
+            "model.heads is no setting of group; parentheses take its own by their bare names",
+        ),
+        (
+            "norm=group(groups=${seeds})",
+            "norm=group(groups=${seeds}): ${seeds} stands for a value; write the value itself",
+        ),
+        ("norm=rms,group(groups=ä)", "norm=group(groups=ä): has a value that cannot be read; write a number, a word"),
+        (
+            "norm=group(=4)",
+            "norm=group(=4): has a value that cannot be read; write a number, a word, a list, or a text",
+        ),
+        ("+norm=group(groups=4)", "+norm=group(groups=4): the reference model has a norm; write norm=group(groups=4)"),
+        ("~norm=group(groups=4)", "~norm=group(groups=4): nothing can be taken out of the model"),
+        ("seeds=5(2)", "seeds=5(2): cannot be read (mismatched input '(' expecting <EOF>); write key=value"),
+        ("user=[os](x=1)", "user=[os](x=1): cannot be read (mismatched input '(' expecting <EOF>); write key=value"),
+        ("track=wandb(project=x)", "track takes no settings in parentheses; write keys, as in track.project=NAME"),
         ("norm=ln(eps=range(1,3))", "parentheses after a variant hold settings of one value each"),
-        ("ffn=mlp,swiglu(hidden=64) match=params", "ffn.hidden: match=params chooses it for each cell"),
+        ("ffn=mlp,swiglu(hidden=64) match=params", "ffn=swiglu(hidden=64): ffn.hidden: match=params chooses it for"),
         ("norm=ln+group(4", "has a bracket that is not closed"),
     ],
 )
@@ -91,5 +131,7 @@ def test_what_is_wrong_with_settings_is_a_line(refused: Any, words: str, message
 
 def test_settings_are_split_outside_of_lists() -> None:
     assert settings_of("adamw(betas=[0.8,0.9],eps=1e-9)") == [("betas", "[0.8,0.9]"), ("eps", "1e-9")]
+    assert settings_of("power(a=[[1,2],[3]],b='x,y',c=4)") == [("a", "[[1,2],[3]]"), ("b", "'x,y'"), ("c", "4")]
     assert settings_of("power({a: 1, b: 2})") == [("", "{a: 1, b: 2}")] and settings_of("ln") == []
+    assert variant_of("text(path='a(b')") == "text"
     assert variant_of("3window(window=8)+mha(sink=zero)...") == "3window+mha..."
