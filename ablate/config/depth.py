@@ -77,7 +77,7 @@ def names_of(text: str, known: Collection[str] = ()) -> list[str]:
 
 def named_settings(group: str, text: str) -> set[str]:
     """The keys of the settings that a choice of a group gives by name, of any of its variants: norm.groups."""
-    return {f"{group}.{name}" for word in _words(text) for name, _ in settings_of(word) if name}
+    return {f"{group}.{name}" for word in _split(text, "+") for name, _ in settings_of(word) if name}
 
 
 def pattern_problem(group: str, text: str, known: Mapping[str, Path]) -> str | None:
