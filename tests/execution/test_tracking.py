@@ -23,7 +23,7 @@ from unittest import mock
 import pytest
 from conftest import importing, read_terminal, run_module
 from crashing_norm import wait_for
-from fake_studies import a_cell, edit_manifest, whole
+from fake_studies import a_cell, edit_json, edit_manifest, whole
 from warm_python import Copy
 from yaml import safe_load
 
@@ -549,7 +549,7 @@ def test_event_files_read_back_with_every_point_once(tmp_path: Path, capfd: Any)
     assert scalars["train/loss"] == pytest.approx({step: 4 - step / 100 for step in range(0, 40, 10)})
     for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
         end(tmp_path, path, status)
-    write_json(Run(tmp_path, paths[0]).evaluation_file, {"metrics": {"train/loss": 3.6}})  # as in its last row
+    edit_json(Run(tmp_path, paths[0]).result_file, lambda result: result["final"].update({"train/loss": 3.6}))
     mirror.replay()
     mirror.close()
     (tmp_path / "studies" / STUDY / "mirror.jsonl").unlink()  # replayed again
