@@ -93,7 +93,7 @@ def show_list(results: Path) -> Outcome:
 
 
 def listed(results: Path, base: str, rounds: list[Round], sizes: dict[Path, int]) -> dict[str, Any]:
-    """A study for the list; `bytes` counts all its runs, also shared ones, whose sizes are looked up and added."""
+    """A study for the list; `bytes` counts its manifests, figures and runs, also shared ones, added to `sizes`."""
     manifest, runs = rounds[-1].manifest, together(rounds)
     folders = {run.run.folder for run in runs.runs}
     sizes |= {folder: size_of(folder) for folder in folders if folder not in sizes}

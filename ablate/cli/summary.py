@@ -185,8 +185,6 @@ def _heading(design: pandas.DataFrame) -> str:
     seeds = f"{known['n'].min()} to {known['n'].max()}" if known["n"].nunique() > 1 else str(known["n"].max())
     paired = known["paired"]
     how = "paired over" if paired.all() else "paired or unpaired," if paired.any() else "unpaired,"
-    if known["verdict"].eq("descriptive").all():
-        return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals, descriptive: judged are the claims"
     return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
 
 

@@ -103,6 +103,7 @@ class Study(tables.Study):
             spread = f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})" if cell.n > 1 else ""
             rows.append((cell.name, ", ".join(filter(None, [mean + spread, *formatting.lost(cell)]))))
         effects = [*evidence.claim_lines(self.manifest, evidence.claims(self)), *effect_lines(self.effects)]
+        effects += filter(None, [evidence.families(self.manifest, int(self.effects["family"].sum()))])
         return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells), *effects])
 
     def _repr_html_(self) -> str:

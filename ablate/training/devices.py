@@ -80,7 +80,8 @@ def cards() -> list[Card]:
     return [Card(*row) for row in json.loads(done.stdout.splitlines()[-1])] if not done.returncode else []
 
 
-# GB, from NVIDIA's data sheets; B200: per GPU of the HGX board.
+# GB as sold: H200, B200 from MLPerf's descriptions of systems (inference 4.1, 6.0), DGX H100 with 8 × 80, others from
+# published tables of specifications.  With ECC, cards with GDDR6 report 2 % less, which `memory_problems` allows for.
 MEMORY = {"t4": 16, "v100-16": 16, "v100-32": 32, "a10": 24, "a40": 48, "a100-40": 40, "a100-80": 80, "l4": 24}
 MEMORY |= {"l40s": 48, "a6000": 48, "rtx3090": 24, "rtx4090": 24, "rtx5090": 32, "h100": 80, "h200": 141, "b200": 180}
 WITHOUT_BF16 = ("t4", "v100-16", "v100-32")

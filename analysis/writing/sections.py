@@ -82,8 +82,8 @@ def overall(case: Case) -> Section:
     found = evidence.headline(case.effects)["verdict"].tolist()
     order = dict.fromkeys([*evidence.DECIDED, *found])
     counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in order if verdict in found)
-    counted = f"{formatting.counted(len(found), 'effect')}: {counts}." if found else ""
-    return Section("overall", "Overall", [criterion.sentence if criterion else counted] if criterion or counts else [])
+    counted = f"{formatting.counted(len(found), 'effect')}: {counts}." if {*found} - {"descriptive"} else ""
+    return Section("overall", "Overall", [criterion.sentence] if criterion else [counted] * bool(counted))
 
 
 def verdicts(case: Case) -> Section:

@@ -13,6 +13,7 @@ from simulate import error, paired_intervals, weights_of, with_scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.typed_json import parse
+from ablate.python.shown import Study
 from ablate.results.records import ClaimEntry, MarginEntry
 from analysis.case import case_of
 from analysis.cli.main import _lines
@@ -91,8 +92,9 @@ def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(
     assert ("effects" in counts) == (not descriptive)
     assert ("claims" in counts) == any(entry["registered"] for entry in claims.values())
     said = "effects are descriptive: what is judged are the registered claims"
-    outputs = [summary(study), "\n".join(_lines(given)), " ".join(methods.methods(given))]
-    assert all((said.removeprefix("e") in text) == descriptive for text in outputs)
+    outputs = [summary(study), "\n".join(_lines(given)), " ".join(methods.methods(given)), repr(Study.of(study, []))]
+    assert all(text.count(said.removeprefix("e")) == descriptive for text in outputs), "once"
+    assert outputs[0].count("descriptive") == descriptive
     assert all("better (" not in text for text in outputs) == descriptive
 
 
