@@ -39,11 +39,20 @@ def run_alone(order: Order, number: int) -> str:
 
 
 def run_in(workers: list[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
-    """Train runs in workers with these environments; marks runs whose worker died as failed.  Raises DiskFull."""
+    """Train runs in workers with these environments; a run whose worker died has failed, unless another process has
+    taken it over.  Raises DiskFull."""
     answers = Pool(workers).run(orders)
-    for order, answer in zip(orders, answers, strict=True):
-        if answer.died:
-            mark_failed(order, answer.died)
+    for order, how in [(order, answer.died) for order, answer in zip(orders, answers, strict=True) if answer.died]:
+        run = Run(Path(order.results), order.path)
+        result = Result(status="failed", final={}, error=RunError(type="WorkerDied", message=how), ended=now())
+        try:
+            with run.lock(lambda: False) as mine:
+                if mine and not run.result_file.exists():
+                    write_json(run.result_file, result.as_json(), run.check)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(run.result_file) from None
+            say(f"{run.result_file} cannot be written ({error.strerror})")
     return answers
 
 
@@ -51,20 +60,6 @@ def device_of(orders: Sequence[Order]) -> tuple[str, str | int]:
     """The device of the runs, and the number of processes to train them in."""
     keys = [order.cell.config.train for order in orders]
     return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel
-
-
-def mark_failed(order: Order, how: str) -> None:
-    """Write the result of a run whose worker died, unless another process has taken over the run."""
-    run = Run(Path(order.results), order.path)
-    result = Result(status="failed", final={}, error=RunError(type="WorkerDied", message=how), ended=now())
-    try:
-        with run.lock(lambda: False) as mine:
-            if mine and not run.result_file.exists():
-                write_json(run.result_file, result.as_json(), run.check)
-    except OSError as error:
-        if is_full(error):
-            raise DiskFull(run.result_file) from None
-        say(f"{run.result_file} cannot be written ({error.strerror})")
 
 
 WAITING = {

@@ -68,36 +68,26 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> s
     for file in run.folder.iterdir():
         if not file.is_file() and not file.is_dir():  # such as a pipe, which would block its reader
             put_aside(run, Corrupt(f"{file} is no file", file))
-    status = ended(run)
-    if status == "done":
-        try:
 
-            def saved() -> tuple[nn.Module, Task]:  # on the device that the run was trained on
-                loaded = load_run(run.folder, cell.config.user)
-                model = loaded.model().to(loaded.config.train.device)
-                use(loaded.config.train.matmul, model)
-                return model, loaded.task()
+    def saved() -> tuple[nn.Module, Task]:  # on the device that the run was trained on
+        loaded = load_run(run.folder, cell.config.user)
+        model = loaded.model().to(loaded.config.train.device)
+        use(loaded.config.train.matmul, model)
+        return model, loaded.task()
 
-            return test_lengths(run, cell.config, saved)
-        except Corrupt as error:
-            put_aside(run, error)
-    return status if status == "diverged" else attempt(run, cell, seed, stop)
+    try:
+        result = run.result()
+        if result and result.status != "failed":
+            return test_lengths(run, cell.config, saved) if result.status == "done" else result.status
+    except Corrupt as error:
+        put_aside(run, error)
+    return attempt(run, cell, seed, stop)
 
 
 def where(config: Config) -> str:
     """The device of a run, as its lease names it."""
     device, seen = config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
     return f"{device}:{seen}" if seen and device == "cuda" else device
-
-
-def ended(run: Run) -> str | None:
-    """The status of a run's result, or None; a corrupt result is reported and set aside."""
-    try:
-        result = run.result()
-    except Corrupt as error:
-        put_aside(run, error)
-        return None
-    return result.status if result else None
 
 
 def put_aside(run: Run, error: Corrupt) -> None:

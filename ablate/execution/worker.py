@@ -62,7 +62,12 @@ class WorkerParent:
     def serve_orders(self) -> None:
         """Pass on orders until there are no more, a stop is requested, or a disk is full."""
         while text := self.next_order():
-            read_ahead(order := order_of(text))
+            order = order_of(text)
+            # Every child would read anew what is installed, and the code of an order's built-in components.
+            for package in order.user:
+                package_problem(package)
+            parts = code_parts(order.cell.config).items()
+            code_of({at: target for at, target in parts if not is_foreign({"_target_": target})})
             answer = self.run(text, is_foreign(order.cell.config))
             if answer is None:
                 os._exit(128 + signal.SIGTERM)
@@ -118,14 +123,6 @@ class WorkerParent:
             piece = os.read(0, 65536)
             self.read, self.ended = self.read + piece, not piece
         return self.ended or self.stop.is_set()
-
-
-def read_ahead(order: Order) -> None:
-    """Read what every child would read anew: what is installed, and the code of an order's built-in components."""
-    for package in order.user:
-        package_problem(package)
-    parts = code_parts(order.cell.config)
-    code_of({at: target for at, target in parts.items() if not is_foreign({"_target_": target})})
 
 
 def serve(channel: socket.socket) -> None:

@@ -97,8 +97,11 @@ def match_cells(
         raise PlanError([Problem("match", f"{why}; write match=flops_total or match=none")])
     if how == "none" or (how == "seconds" and not step_seconds):
         return cells, [None] * len(cells)
-    if how not in BY_STEPS and (found := widthless(cells, names)):
-        raise PlanError([found])
+    nodes = zip(names, (variants_of(cell.config.ffn) for cell in cells), strict=True)
+    lacking = [name for name, ffns in nodes if not any("hidden" in node for node in ffns)]
+    if lacking and how not in BY_STEPS:
+        message = f"the FFN of {first_of(lacking, 3)} has no width (ffn.hidden) to choose"
+        raise PlanError([Problem("match", f"{message}; leave it out or write match=none")])
     amounts = [partial(seconds, own) for own in step_seconds] if how == "seconds" else [AMOUNT[how]] * len(cells)
     targets = [amounts[place](cells[place]) for place in at]
     brought, problems = list[Checked](), list[Problem]()
@@ -115,14 +118,6 @@ def match_cells(
 def seconds(of_step: StepSeconds, cell: Checked) -> float:
     """Seconds of all training steps of a cell."""
     return cell.config.train.steps * float(of_step.seconds)
-
-
-def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
-    """A problem that names the cells whose FFN takes no `hidden`; None if all take it."""
-    having = [any("hidden" in node for node in variants_of(cell.config.ffn)) for cell in cells]
-    named = first_of([name for name, has in zip(names, having, strict=True) if not has], 3)
-    message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
-    return None if all(having) else Problem("match", message)
 
 
 def remainder(how: str, value: float, target: float) -> Matched:

@@ -65,12 +65,6 @@ class Earlier:
                 notes.append(f"{name} was trained by other code or versions than this study is now; it is left aside")
         return found, notes
 
-    def same_runs(self, runs: list[PlannedRun]) -> list[PlannedRun]:
-        """Runs of any study with these cells and seeds, also of other code or with reuse=none."""
-        wanted = {(run.cell, run.seed) for run in runs}
-        known = (run for name in studies(self.results) for run in read_earlier(self.results, name).runs)
-        return [run for run in known if (run.cell, run.seed) in wanted]
-
 
 def read_earlier(results: Path, name: str) -> Earlier:
     """The manifest of a study as earlier commands left it."""
@@ -206,7 +200,10 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
 def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
     """The cells of this study with a result, by seed; results of its earlier manifest and of other studies count."""
     found: dict[int, set[str]] = {}
-    for run in [*runs, *earlier.runs, *earlier.same_runs(runs)]:
+    wanted = {(run.cell, run.seed) for run in runs}
+    known = (run for name in studies(earlier.results) for run in read_earlier(earlier.results, name).runs)
+    # Runs of any study with these cells and seeds count, also those of other code or with reuse=none.
+    for run in [*runs, *earlier.runs, *(run for run in known if (run.cell, run.seed) in wanted)]:
         status = statuses.get(run.path) or status_of(earlier.results, run.path)[0]
         if status in ("done", "diverged", "untested"):
             found.setdefault(run.seed, set()).add(run.cell)

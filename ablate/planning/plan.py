@@ -121,6 +121,10 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     claims, left = applicable(request.claims, cells.rows, running, [row.task for row in cells.rows], scored)
     if left and not request.changed:
         raise PlanError([Problem(f"{request.file}: {problem.key}", problem.message) for problem in left])
+    reasons: dict[str, list[str]] = {}  # why a changed study cannot test claims
+    for problem in left:
+        reasons.setdefault(problem.message, []).append(problem.key)
+    unasked = [f"not asked here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
     lost = [name for name in request.replicated.of if name not in claims] if request.replicated else []
     unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)
@@ -131,13 +135,5 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
         request.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
         claims,
         None if lost else request.replicated,
-        notes=[*cells.notes, *not_asked(left), *unmet],
+        notes=[*cells.notes, *unasked, *unmet],
     )
-
-
-def not_asked(left: Sequence[Problem]) -> list[str]:
-    """A note on the claims of a study file that a changed study cannot test, with the reasons."""
-    reasons: dict[str, list[str]] = {}
-    for problem in left:
-        reasons.setdefault(problem.message, []).append(problem.key)
-    return [f"not asked here: {listed(keys)}, since {message}" for message, keys in reasons.items()]

@@ -4,13 +4,14 @@ import functools
 import hashlib
 import io
 import json
-import math
 import os
 import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular, regular
@@ -41,7 +42,7 @@ def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: No
 
 def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
     """Write `value` atomically as strict JSON with its checksum; numbers that are not finite become null."""
-    plain = json.loads(json.dumps(finite(value), allow_nan=False))  # as it will be read back
+    plain = finite(value)
     text = json.dumps(plain | {SEAL: seal_of(plain)}, indent=1, ensure_ascii=False)
     write_atomic(path, text.encode() + b"\n", check)
 
@@ -79,12 +80,9 @@ def set_aside(path: Path) -> Path:
 
 
 def finite(value: Any) -> Any:
-    """A value in which every number that is not finite is None."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """A value as it is read back from JSON, in which every number that is not finite is None."""
+    plain = lambda x: str(x) if isinstance(x, str) else float(x)  # noqa: E731 (torch's version, NumPy's numbers)
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=plain))
 
 
 SEAL = "sha256"  # the entry of a JSON object with the digest of all others

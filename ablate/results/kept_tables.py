@@ -81,7 +81,15 @@ def write_tables(study: Study, folder: Path) -> list[Path]:
 
 def read_tables(folder: Path) -> Study:
     """Read a study from its folder of tables.  Raises `Corrupt`, which names the missing or damaged file."""
-    kept = _verified(folder)
+    file = folder / INDEX
+    try:
+        kept = read_record(Index, file)
+    except FileNotFoundError:
+        raise Corrupt(f"{file} is missing: without it the tables cannot be verified") from None
+    if not {MANIFEST, RUNS} <= kept.files.keys() <= {MANIFEST, RUNS, CURVES, DOCUMENTS, *COMPANIONS.values()}:
+        raise Corrupt(f"{file} is damaged: it was changed after it was written")
+    for name, written in kept.files.items():
+        verify_sum(folder / name, written, "the study's tables are not whole")
     manifest = manifest_in(folder / MANIFEST)
     tables = {}
     for name in (name for name in kept.files if name.endswith(".csv")):
@@ -95,23 +103,9 @@ def read_tables(folder: Path) -> Study:
         curves = _with_run_columns(tables[CURVES], runs, _factors(manifest)) if logged else Columns().frame([])
         losses = _with_run_index(tables[DOCUMENTS]) if DOCUMENTS in tables else by_document({})
     except (KeyError, ValueError) as error:
-        raise Corrupt(f"{folder / INDEX} is of tables that do not fit its study ({error})") from None
+        raise Corrupt(f"{file} is of tables that do not fit its study ({error})") from None
     beside = {role: read_tables(folder / role) for role, name in COMPANIONS.items() if name in kept.files}
     return Study(manifest, runs, curves, list(dict.fromkeys([*kept.notes, *newer(manifest)])), beside, losses)
-
-
-def _verified(folder: Path) -> Index:
-    """The content of tables.json, after checking the checksums of the other files.  Raises `Corrupt`."""
-    file = folder / INDEX
-    try:
-        kept = read_record(Index, file)
-    except FileNotFoundError:
-        raise Corrupt(f"{file} is missing: without it the tables cannot be verified") from None
-    if not {MANIFEST, RUNS} <= kept.files.keys() <= {MANIFEST, RUNS, CURVES, DOCUMENTS, *COMPANIONS.values()}:
-        raise Corrupt(f"{file} is damaged: it was changed after it was written")
-    for name, written in kept.files.items():
-        verify_sum(folder / name, written, "the study's tables are not whole")
-    return kept
 
 
 def anywhere(manifest: Manifest) -> Manifest:

@@ -78,17 +78,15 @@ class Lease:
     def acquire(self, wait: Callable[[], bool], alone: bool) -> bool:
         """Take the lease, retrying while `wait()` is true; False if another process has it.  `alone`: no other process
         of this host can have it, so a lease of this host was left by a killed process."""
-        while self.is_held(alone) or not self.take(alone):
+        while True:
+            held = holder(self.file)  # found out without writing
+            if (held is None or (alone and is_own(held))) and self.take(alone):
+                break
             if not wait():
                 return False
             time.sleep(POLL)
         threading.Thread(target=self.beat, daemon=True).start()
         return True
-
-    def is_held(self, alone: bool) -> bool:
-        """Whether another process has the lease, found out without writing."""
-        held = holder(self.file)
-        return held is not None and not (alone and is_own(held))
 
     def take(self, alone: bool) -> bool:
         """Take the lease if it is free."""

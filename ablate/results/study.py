@@ -92,7 +92,12 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     runs, timing_notes = tables.in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
-    beside, lost = _load_companions(results, manifest)
+    beside, lost = dict[str, Study](), []
+    for role, name in manifest.beside().items():
+        try:
+            beside[role] = load_study(results, name, curves=False)
+        except (OSError, Corrupt) as error:
+            lost.append(f"{role} cannot be read ({error})")
     notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {UNLOGGED}"] * bool(without_steps)]
     notes += [*checked.notes, *tables.mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, steps.frame(owners), notes, beside, tables.by_document(tested), results)
@@ -104,13 +109,3 @@ def _planned_result(checked: tables.Planned, run: Run, cell: Cell, seed: int) ->
     if result and (why := checked.other(cell, seed, result, run.config_file)):
         raise Corrupt(f"{run.result_file} is of another run: {why}; left out")
     return result
-
-
-def _load_companions(results: Path, manifest: Manifest) -> tuple[dict[str, Study], list[str]]:
-    found, notes = {}, []
-    for role, name in manifest.beside().items():
-        try:
-            found[role] = load_study(results, name, curves=False)
-        except (OSError, Corrupt) as error:
-            notes.append(f"{role} cannot be read ({error})")
-    return found, notes

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
@@ -48,17 +50,10 @@ def _named(columns: tuple[str, ...]) -> Callable[..., Any]:
 
 def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
     """The JSON objects in these lines, in order, and how many torn lines were skipped."""
-    given = [line for line in lines if line.strip()]
-    try:  # parsing all lines at once takes half the time
-        rows = json.loads(b"[" + b",".join(given) + b"]")
-        if len(rows) == len(given) and all(type(row) is dict for row in rows):
-            return rows, 0
-    except (ValueError, RecursionError):
-        pass
-    found = []
+    given, found = [line for line in lines if line.strip()], list[Row]()
     for line in given:
         with contextlib.suppress(ValueError, RecursionError):
-            found += [row] if isinstance(row := json.loads(line), dict) else []
+            found += [row] if isinstance(row := msgspec.json.decode(line), dict) else []
     return found, len(given) - len(found)
 
 

@@ -1,7 +1,6 @@
 """A cache on disk of the results of checks, by everything that they depend on."""
 
 import contextlib
-import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -15,11 +14,13 @@ from ablate.results.run_key import torch_version
 
 Record = dict[str, Any]
 
+OWN_CODE = hashlib.sha256(b"".join(AS_IMPORTED[file] for file in sorted(AS_IMPORTED))).hexdigest()
+
 
 def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
     """A record from the cache, or newly made; besides `depends` it depends on torch's version and ablate's code.  A
     damaged record is made again; a full disk is ignored."""
-    content = json.dumps([kind, depends, torch_version(), _own_code()], sort_keys=True)
+    content = json.dumps([kind, depends, torch_version(), OWN_CODE], sort_keys=True)
     file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(Corrupt, OSError):
         return read_json(file)
@@ -27,8 +28,3 @@ def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
     with contextlib.suppress(OSError):
         write_json(file, found)
     return found
-
-
-@functools.cache
-def _own_code() -> str:
-    return hashlib.sha256(b"".join(AS_IMPORTED[file] for file in sorted(AS_IMPORTED))).hexdigest()

@@ -56,7 +56,10 @@ def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec, together: bool = Fa
         return False
     tokens, other = inputs["tokens"], others(inputs["tokens"], spec.task["vocab"])
     before, (rows, length) = run(model, inputs), tokens.shape[:2]
-    todo, each = _nows(spec, length), 1 if together else rows
+    # Odd and even ones, ends of chunks of 2ⁿ and of all integers in the configuration: it may look ahead at some only.
+    chunks = {2**n for n in range(length.bit_length())} | whole_numbers(spec.config)
+    wanted = {chunk - 1 for chunk in chunks} | {2, length // 2, length - 3, length - 2}
+    todo, each = sorted(wanted & {*range(length - 1)}), 1 if together else rows
     while todo:
         now, todo = torch.tensor((todo[:each] * rows)[:rows]), todo[each:]
         seen = torch.arange(length) <= now[:, None]
@@ -88,14 +91,6 @@ def train_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 def ahead_beyond(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     """Whether outputs change with later tokens at a length beyond the context, if the cell is tested there."""
     return bool(spec.beyond) and look_ahead(model, some_inputs(spec.longer), spec)
-
-
-def _nows(spec: Spec, length: int) -> list[int]:
-    """The positions tried as `now`: odd and even ones, ends of chunks of 2ⁿ and of all integers in the configuration.
-    A component may look ahead at some positions only."""
-    chunks = {2**n for n in range(length.bit_length())} | whole_numbers(spec.config)
-    wanted = {chunk - 1 for chunk in chunks} | {2, length // 2, length - 3, length - 2}
-    return sorted(wanted & {*range(length - 1)})
 
 
 def mixed_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
@@ -316,19 +311,14 @@ def idle_in(
         yield f"is built but never used: nothing of {place} reaches the outputs", False
         return
     own = silent.intersection(_own_parameters(module, others))
-    spared = own & unrouted(silent, {name for name in names if f"{place}.{name}" in dispatched})
+    alike = {re.sub(r"\b\d+\b", "#", name) for name in names if f"{place}.{name}" in dispatched}
+    spared = {name for name in own if re.sub(r"\b\d+\b", "#", name) in alike}  # its name is theirs but for a number
     if own - spared:
         never = ", ".join(sorted(f"{place}.{name}" for name in own - spared))
         yield f"never uses {never}, which counts all the same; take it out", False
     if spared:
         unsent = ", ".join(sorted(f"{place}.{name}" for name in spared))
         yield f"sent nothing to {unsent} in all batches of a small copy, though to others like it", True
-
-
-def unrouted(silent: set[str], dispatched: set[str]) -> set[str]:
-    """The `silent` parameters whose name equals that of a dispatched one but for a number."""
-    alike = {re.sub(r"\b\d+\b", "#", name) for name in dispatched}
-    return {name for name in silent if re.sub(r"\b\d+\b", "#", name) in alike}
 
 
 def _own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ablate.config.depth import fewest, first_layers, mapped, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
@@ -151,27 +150,21 @@ def first_value_problems(cell: Checked) -> list[Problem]:
 
 
 def _growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
-    """The constants whose initial mean square changes with the width."""
-    configs = base, _widened(base, TIMES)
-    one, other = (dict(bare_model(config, StandIn(facts)).named_parameters()) for config in configs)
-    return {"names": [name for name in one if role_of(one[name]) == "constant" and _unlike(one[name], other[name])]}
-
-
-def _widened(config: Config, times: int) -> Config:
-    """A configuration whose heads, FFNs and residual stream are `times` as wide."""
+    """The constants whose initial mean square changes, by more than chance, if heads, FFNs and residual stream are
+    `TIMES` as wide."""
 
     def wide(ffn: dict[str, Any]) -> dict[str, Any]:
-        return ffn | {"hidden": times * ffn["hidden"]} if ffn.get("hidden") else ffn
+        return ffn | {"hidden": TIMES * ffn["hidden"]} if ffn.get("hidden") else ffn
 
+    widened = base.with_value("ffn", mapped(base.ffn, wide))
     for key in ("dim", "head_dim"):
-        config = config.with_value(f"model.{key}", times * getattr(config.model, key))
-    return config.with_value("ffn", mapped(config.ffn, wide))
-
-
-def _unlike(one: Tensor, other: Tensor) -> bool:
-    """Whether the root mean squares of two vectors differ by more than chance."""
-    with torch.no_grad():
-        sizes = sorted(float(x.square().mean().sqrt()) for x in (one, other))
-        drawn = float(one.std(correction=0)) > 0
-    chance = 3 / (2 * min(one.numel(), other.numel())) ** 0.5 if drawn else 0.0
-    return sizes[1] > (1 + UNLIKE + chance) * sizes[0]
+        widened = widened.with_value(f"model.{key}", TIMES * getattr(base.model, key))
+    models = [dict(bare_model(config, StandIn(facts)).named_parameters()) for config in (base, widened)]
+    found = []
+    for name in (name for name, one in models[0].items() if role_of(one) == "constant"):
+        both = [model[name].detach() for model in models]
+        low, high = sorted(float(x.square().mean().sqrt()) for x in both)
+        drawn = float(both[0].std(correction=0)) > 0
+        chance = 3 / (2 * min(x.numel() for x in both)) ** 0.5 if drawn else 0.0
+        found += [name] * (high > (1 + UNLIKE + chance) * low)
+    return {"names": found}

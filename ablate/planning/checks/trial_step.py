@@ -92,27 +92,23 @@ class Trial:
 
 
 def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
-    """The budget with the FLOPs of all gradients that a step takes.  Raises BadComponent."""
-    step = resolve("step", config.step["_target_"], config.user)
+    """The budget with the FLOPs of all gradients that a step takes: the mean number of those of a whole batch.  Raises
+    BadComponent if the step cannot run."""
+    step, why = resolve("step", config.step["_target_"], config.user), ""
     if step is Step:
         return budget
-    passes = _passes_per_step(Checked(config, task, budget))
-    note = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
-    notes = [*budget.notes, *[note] * (passes != 1)]
-    return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=notes)
-
-
-def _passes_per_step(cell: Checked) -> float:
-    """The mean number of whole-batch gradients of a cell's step.  Raises BadComponent if it cannot run."""
-    why = ""
     for double in (True, False):
-        spec = small(cell, set(), SHORTEST)._replace(rows=ROWS, double=double)
+        spec = small(Checked(config, task, budget), set(), SHORTEST)._replace(rows=ROWS, double=double)
         try:
             with torch.random.fork_rng(devices=[]):
                 trial = Trial(spec, build(spec))
                 for number in range(UPDATES):
                     trial.update(some_inputs(spec, number), number)
-            return trial.passes / UPDATES
         except Exception as error:  # a user's step can fail in any way
             why = why or one_line(error)
+            continue
+        passes = trial.passes / UPDATES
+        note = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
+        notes = [*budget.notes, *[note] * (passes != 1)]
+        return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=notes)
     raise BadComponent("step", f"cannot be run on a small copy of the model ({why})")

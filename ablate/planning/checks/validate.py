@@ -121,9 +121,16 @@ class Validator:
     def _user_problems(self, packages: list[str]) -> list[Problem]:
         """Problems of user packages, whose import is tried in a separate process."""
         packages = [] if packages == MISSING else packages  # reported like any key without a value
-        for package in packages:
-            if package not in self.packages:
-                self.packages[package] = _package_problems(package)
+        for package in (package for package in packages if package not in self.packages):
+            self.packages[package] = []
+            if why := package_problem(package):
+                self.packages[package] = [Problem("user", f"{package!r} {why}")]
+                continue
+            try:
+                run_in_subprocess(partial(_import, package), about=f"importing {package}")
+            except Failed as error:
+                why = f"{package!r} cannot be imported ({error}){here(str(error))}"
+                self.packages[package] = [Problem("user", why)]
         return [problem for package in packages for problem in self.packages[package]]
 
     def _arguments(self, config: Config) -> list[Problem]:
@@ -299,14 +306,3 @@ def in_float32_on_cpu(config: Config) -> bool:
 
 def _import(package: str) -> None:  # at top level, so that it can be pickled
     importlib.import_module(package)
-
-
-def _package_problems(package: str) -> list[Problem]:
-    """Problems of a user package: an invalid name, or it cannot be imported in a separate process."""
-    if why := package_problem(package):
-        return [Problem("user", f"{package!r} {why}")]
-    try:
-        run_in_subprocess(partial(_import, package), about=f"importing {package}")
-    except Failed as error:
-        return [Problem("user", f"{package!r} cannot be imported ({error}){here(str(error))}")]
-    return []
