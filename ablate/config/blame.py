@@ -50,13 +50,9 @@ def _name_variants_with_key(composer: Composer, problem: Problem, text: str, com
     """The problem; if other swept variants have this key, it says which."""
     levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
     groups = [level for level in levels if composer.group_of(level)]
-
-    def fits(level: str) -> bool:
-        return _problem_of(composer, text.lstrip("+"), [level]) is None
-
     variants = [*dict.fromkeys(map(composer.plain, groups))]  # a level may set the key of its variant itself
-    lacking = [each for each in variants if not fits(each)]
-    if not lacking or not any(map(fits, groups)):
+    lacking = [each for each in variants if _problem_of(composer, text.lstrip("+"), [each])]
+    if not lacking or all(_problem_of(composer, text.lstrip("+"), [each]) for each in groups):
         return problem
     having = ", ".join(each for each in variants if each not in lacking)
     how = "sweep those that have it, or set it in a YAML of your own"

@@ -120,8 +120,8 @@ class Composer:
         overrides = [*overrides, *self.several_by_default(overrides)]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
-        groups = tuple(self.plain(text) for text in overrides if self._chooses_group(text))
-        keys = [text for text in overrides if not self._chooses_group(text)]
+        groups = tuple(self.plain(text) for text in overrides if self.chooses_group(text))
+        keys = [text for text in overrides if not self.chooses_group(text)]
         given = {*map(key_of, keys)} | {text.partition("=")[2] for text in keys if key_of(text) == "tune.key"}
         shown = {}
         for text in (text for text in overrides if self.group_of(text) and "(" in text):
@@ -344,7 +344,8 @@ class Composer:
                 with open_dict(config):  # sections of the base schema are typed
                     config[group] = OmegaConf.merge(plain[group], rest) if group in OWNED else rest
 
-    def _chooses_group(self, text: str) -> bool:
+    def chooses_group(self, text: str) -> bool:
+        """Whether an override is one of groups (or of Hydra's own settings), not of a key."""
         key = text.partition("=")[0]
         return self.group_of(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
 

@@ -19,6 +19,7 @@ from ablate.formatting import instead
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
 SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
+ENCLOSED = re.compile(r"""'[^']*'|"[^"]*"|\([^][(){}'"]*\)|\[[^][(){}'"]*\]|\{[^][(){}'"]*\}""")  # innermost
 SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")
 REST, AGAIN = "...", "+..."  # after a variant, and after the whole pattern
 
@@ -43,16 +44,11 @@ def settings_of(text: str) -> list[tuple[str, str]]:
 
 def _split(text: str, separator: str) -> list[str]:
     """The parts of a text between separators outside of brackets and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for char in text:
-        if char in ("'", '"') and quote in ("", char):
-            quote = "" if quote else char
-        depth += 0 if quote else (char in "([{") - (char in ")]}")
-        if char == separator and not depth and not quote:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
+    masked = text
+    while (hidden := ENCLOSED.sub(lambda found: "_" * len(found[0]), masked)) != masked:
+        masked = hidden
+    cuts = [-1, *(found.start() for found in re.finditer(re.escape(separator), masked)), len(text)]
+    return [text[start + 1 : end] for start, end in itertools.pairwise(cuts)]
 
 
 def is_pattern(text: str, known: Collection[str]) -> bool:

@@ -89,17 +89,12 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
     if command.swept:
         message = "shows one configuration; leave out -m, and write one value for each key"
         raise PlanError([Problem("--cfg", message)])
-    with Composer(command.groups, takes) as composer:
-        try:
-            composer.compose(command.fixed)
-            whole = compose("config", [*composer.search, *command.fixed], return_hydra_config=True)
-        except COMPOSING as error:
-            found = blame(composer, command, [command.fixed])[0]
-            raise PlanError(command.problems + (found or [Problem("", first_line(error))])) from None
-    if command.problems:
-        raise PlanError(command.problems)
-    job = OmegaConf.masked_copy(whole, [key for key in whole if key != "hydra"])
-    return OmegaConf.to_yaml({"job": job, "hydra": OmegaConf.masked_copy(whole, ["hydra"]), "all": whole}[part])
+    job = compose_cells(arrange(command)).settings.as_json()
+    with Composer(command.groups) as composer:
+        groups = next(composer.each_variant(filter(composer.chooses_group, command.fixed)))
+        whole = compose("config", [*composer.search, *groups], return_hydra_config=True)
+    hydra = {"hydra": whole.hydra}
+    return OmegaConf.to_yaml({"job": job, "hydra": hydra, "all": job | hydra}[part])
 
 
 def at_levels(problems: Iterable[Problem], cells: Iterable[Composed]) -> list[Problem]:

@@ -10,6 +10,7 @@ from ablate.config.compose import Composer
 from ablate.config.depth import settings_of, variant_of
 from ablate.config.groups import read_groups
 from ablate.config.overrides import with_quotes
+from ablate.planning.composition import configuration_of
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
@@ -68,6 +69,13 @@ def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: P
     assert {*found.claims} == {"narrow", "groups"}
     by_keys = plan("ffn=swiglu", "norm=group", "norm.groups=4", "ffn.mult=2", "seeds=1")
     assert {*by_keys.todo} <= {*plan("norm=rms,group(4)", "ffn=mlp,swiglu(mult=2)", "seeds=1").todo}, "a run is one run"
+
+
+def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
+    words = ["norm=group(groups=4)", "attention=window(window=4)+mha", "model.layers=2", "seeds=1"]
+    shown = yaml.safe_load(configuration_of(words, None, "all"))
+    assert shown["norm"]["groups"] == 4 and shown["attention"]["_layers_"] == "window(window=4)+mha"
+    assert shown["attention"]["window(window=4)"]["window"] == 4 and shown["hydra"]["job"]
 
 
 @pytest.mark.parametrize(
