@@ -17,23 +17,23 @@ DEEPEST = 50  # the most nested levels of lists and mappings
 MOST = 100_000  # values in one file, each use of an alias counted
 
 
-def read_plain(file: Path) -> Any:
+def read_plain(file: Path, loader: Any = None) -> Any:
     """The content of a YAML file.  Raises `Corrupt` if it is invalid, refers to itself or is too large."""
     try:
-        return parse_plain(read_regular(file), str(file))
+        return parse_plain(read_regular(file), str(file), loader)
     except OSError as error:
         raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
 
 
-def parse_plain(text: bytes | str, where: str) -> Any:
+def parse_plain(text: bytes | str, where: str, loader: Any = None) -> Any:
     """The content of a YAML text; `where` names it in errors.  Raises `Corrupt`."""
     import yaml
 
     try:
-        node = yaml.compose(text, Loader=_loader())
+        node = yaml.compose(text, Loader=loader or _loader())
         if node is not None:
             _count(node, {})
-        return yaml.load(text, Loader=_loader())
+        return yaml.load(text, Loader=loader or _loader())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""

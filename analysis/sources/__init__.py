@@ -1,6 +1,6 @@
 """Sources of the runs to analyse: a study, logs of other programs or W&B; unreadable input is refused in one line.
 
-`read` loads a study of ablate.  For runs of other programs, readers (`files`, `csv_file`, `wandb_api`) fill the two
+`read` loads a study of ablate.  For runs of other programs, readers (`files`, `wandb_api`) fill the two
 tables of `logged.Logged`; `columns` and `design` infer their meaning, and `logged.study_of` makes them a study.
 """
 

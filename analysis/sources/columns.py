@@ -57,6 +57,12 @@ def few(names: Iterable[str]) -> str:
     return formatting.few(names, NAMED)
 
 
+def note(names: Iterable[str], why: str) -> list[str]:
+    """A note on runs, if there are any: 2 runs without a seed left out: a, b."""
+    names = list(names)
+    return [f"{formatting.counted(len(names), 'run')} {why}: {few(names)}"] * bool(names)
+
+
 def direction(metric: str) -> bool | None:
     """Whether lower values of a metric are better, by the words in its name; None if these do not tell."""
     words = set(re.split(r"[^a-z0-9]+", metric.split("@")[0].lower()))
@@ -83,6 +89,11 @@ def levels(texts: Iterable[str]) -> list[Any]:
         read = {text: text.lower() == "true" for text in given}.__getitem__
     known = {text: read(text) for text in given} | {"": None}
     return [known[text] for text in column]
+
+
+def level(text: Any) -> Any:
+    """A text as the level it would be alone; other values unchanged."""
+    return levels([text])[0] if isinstance(text, str) else text
 
 
 def number(text: str) -> float:
@@ -158,16 +169,16 @@ def seeds_of(
         raise Refused(f"--seed-from {key}: no run has it; there are {some(runs, key)}")
     keys = [key] if key else [name for name in SEEDS if name in runs]
     keys = ["seed"] if not key and "seed" in keys and (tidy or "{seed}" in request.names) else keys
-    keys.sort(key=lambda name: runs[name].nunique() < 2)
-    found = [next((s for s in map(seed, row) if s is not None), None) for row in runs[keys].itertuples(index=False)]
     if not keys and (near := nearest("seed", runs)) and f"{{{near}}}" in request.names:
         raise Refused(f"--names {request.names}: {{{near}}} gives no seed; did you mean {{seed}}?")
     if tidy and not keys:
         raise Refused(f"there is no column seed, but {some(runs)}; {TIDY}; or name it: --seed-from COLUMN")
+    keys.sort(key=lambda name: runs[name].nunique() < 2)
+    found = [next((s for s in map(seed, row) if s is not None), None) for row in runs[keys].itertuples(index=False)]
     if tidy and None in found:
-        at = found.index(None)
-        text = runs[keys[0]].iloc[at][:20]
-        raise Refused(f"{where.iloc[at]}: {keys[0]} is “{text}”, which is not a whole number of 64 bits")
+        at = runs.index[found.index(None)]
+        text = runs.at[at, keys[0]][:20]
+        raise Refused(f"{where[at]}: {keys[0]} is “{text}”, which is not a whole number of 64 bits")
     if all(each is None for each in found):
         raise Refused(
             f"no run has a seed in its configuration ({', '.join(SEEDS[:3])}, …); if their names have one, write "
@@ -179,14 +190,11 @@ def seeds_of(
 def step_columns(rows: pandas.DataFrame) -> list[str]:
     """The columns that could count training steps, by their names, equal ones once."""
     named = {name: name if name == "_step" else name.casefold().strip("_ ") for name in rows}
-    for group in STEPS:
-        found = [name for name, plain in named.items() if plain in group]
-        found = ["step"] if "step" in found else found
-        if found:
-            return [
-                name for i, name in enumerate(found) if not any(rows[name].equals(rows[each]) for each in found[:i])
-            ]
-    return []
+    groups = ([name for name, plain in named.items() if plain in group] for group in STEPS)
+    found = next(filter(None, groups), [])
+    if "step" in found:
+        return ["step"]
+    return [name for i, name in enumerate(found) if not any(rows[name].equals(rows[each]) for each in found[:i])]
 
 
 def step_of(rows: pandas.DataFrame, request: Request) -> str:
@@ -203,90 +211,70 @@ def choose_metrics(rows: pandas.DataFrame, request: Request) -> list[str]:
     """The metric columns, the endpoint first: those of --metric, else the test loss, else the test split's first.
     Columns that claims name are metrics, too; those that hold texts alone are not, whatever their name.  Raises Refused
     if there is none."""
-    names = list(rows)
-    for name in request.metrics:
-        if name not in names:
-            there = some((column for column in names if column not in KEYS), name)
-            raise Refused(f"--metric {name}: there is no such column; there are {there}")
+    there = [name for name in rows if name not in KEYS]
     for name in (*request.metrics, *request.described.metrics):
-        if name in KEYS and name in names:
-            what = "identifies a run, its status or its size, and is no metric"
-            raise Refused(f"--metric {name}: {name} {what}")
-    by_name = [name for name in names if name not in KEYS and not is_neither(name)]
-    named = [name for name in by_name if "/" in name or direction(name) is not None]
-    found = [name for name in named if _has_number(rows[name])] or named
+        if name in KEYS and name in rows:
+            raise Refused(f"--metric {name}: {name} identifies a run, its status or its size, and is no metric")
+        if name in request.metrics and name not in rows:
+            raise Refused(f"--metric {name}: there is no such column; there are {some(there, name)}")
+    named = [name for name in there if not is_neither(name) and ("/" in name or direction(name) is not None)]
+    texts = rows[named].select_dtypes(exclude="number")
+    empty = {name for name in texts if not texts[name].str.fullmatch(DECIMAL).any()}
+    found = [name for name in named if name not in empty] or named
     found.sort(key=lambda name: direction(name) is None)  # eval/loss before eval/runtime
     order = [*request.metrics, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
-    order += [name for name in request.described.metrics if name in names]
+    order += [name for name in request.described.metrics if name in rows]
     if not order:
-        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(names)}")
+        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(rows)}")
     return list(dict.fromkeys(order))
-
-
-def _has_number(column: pandas.Series) -> bool:
-    return pandas.api.types.is_numeric_dtype(column) or bool(column.str.fullmatch(DECIMAL).any())
 
 
 def choose_factors(
     runs: pandas.DataFrame, metrics: list[str], request: Request, step: str = ""
 ) -> tuple[list[str], list[str]]:
     """The factors: those of the command line, else of the study file, else inferred; and a note on columns left out.
-    Raises Refused if a named column cannot be a factor, or if no column is one."""
-    names, described = list(runs), request.described
-    there = [name for name in names if name == "cell" or name not in (*KEYS, *metrics)]
-    if lost := [name for name in described.factors if name not in names]:
+
+    An inferred factor has at least two values, and no more than there are cells.  Of columns that always change
+    together the first counts.  Raises Refused if a named column cannot be a factor, or if no column is one.
+    """
+    described = request.described
+    there = [name for name in runs if name == "cell" or name not in (*KEYS, *metrics)]
+    if lost := [name for name in described.factors if name not in runs]:
         raise Refused(f"{described.file}: factors.{lost[0]}: there is no such column: {instead(lost[0], there)}")
     if there and all(runs[name].nunique() < 2 for name in there):
         raise Refused(f"there is one variant, with the same {some(there)} in each run; a comparison needs two")
+    most = int(runs.groupby(["seed", *[step] * bool(step)]).size().max())
+    most = most if most > 1 else len(runs) // 2  # every run has a different seed
     wanted = list(request.factors or described.factors)
-    most = _most_cells(runs, step)
-    for name in wanted:
-        what = (
-            "there is no such column"
-            if name not in names
-            else f"{name} identifies a run or its status"
-            if name in (*RUNS, step)
-            else f"{name} is a metric, by its name or --metric"
-            if name in metrics
-            else f"{name} has a level per run, so that no variant has two seeds"
-            if not step and most < runs[name].nunique() == len(runs)
-            else ""
-        )
-        if what:
-            raise Refused(f"--factors {name}: {what}; there are {some(there, name)}")
-    found, left = (wanted, []) if wanted else _found_factors(runs, metrics, step, most)
-    if not found:
-        named = "name those that are with --factors (of logs, --names '{variant}-s{seed}' reads them from runs' names)"
-        raise Refused(f"no column is a factor; {named}; there are {some(names)}")
-    return found, [f"columns that are neither factor nor metric, left out: {some(left)}"] * bool(left)
-
-
-def _most_cells(table: pandas.DataFrame, step: str) -> int:
-    """The largest number of rows with the same seed and step, which no factor's number of levels exceeds."""
-    most = int(table.groupby(["seed", *filter(None, [step])]).size().max())
-    return most if most > 1 else len(table) // 2  # every run has a different seed
-
-
-def _found_factors(table: pandas.DataFrame, metrics: list[str], step: str, most: int) -> tuple[list[str], list[str]]:
-    """The columns that are factors, and those that vary but are neither factor nor metric.
-
-    A factor has at least two values, and no more than there are cells.  Of columns that always change together the
-    first counts.  Raises Refused.
-    """
+    alone = [name for name in wanted if not step and name in runs and most < runs[name].nunique() == len(runs)]
+    for what, wrong in {
+        "there is no such column": {*wanted} - {*runs},
+        "{} identifies a run or its status": (*RUNS, step),
+        "{} is a metric, by its name or --metric": metrics,
+        "{} has a level per run, so that no variant has two seeds": alone,
+    }.items():
+        for name in (name for name in wanted if name in wrong):
+            raise Refused(f"--factors {name}: {what.format(name)}; there are {some(there, name)}")
+    if wanted:
+        return wanted, []
     found: dict[tuple[int, ...], str] = {}
     left = []
-    for name in (name for name in table if name not in (*KEYS, *metrics, step)):
-        codes = tuple(pandas.factorize(pandas.Series(levels(table[name]), dtype=object), use_na_sentinel=False)[0])
+    for name in (name for name in runs if name not in (*KEYS, *metrics, step)):
+        codes = tuple(pandas.factorize(pandas.Series(levels(runs[name]), dtype=object), use_na_sentinel=False)[0])
         count = len(set(codes))
-        in_cells = "cell" not in table or len({*zip(table["cell"], codes, strict=True)}) == table["cell"].nunique()
-        scheduled = bool(step) and table.groupby(step)[name].nunique().max() < 2  # such as a learning rate
+        in_cells = "cell" not in runs or len({*zip(runs["cell"], codes, strict=True)}) == runs["cell"].nunique()
+        scheduled = bool(step) and runs.groupby(step)[name].nunique().max() < 2  # such as a learning rate
         if 2 <= count <= most and in_cells and not scheduled:  # a named cell has one level
             found.setdefault(codes, name)
         if count > 1 and name not in found.values():
             left.append(name or "(unnamed)")
     if len(found) > MOST:
         raise Refused(f"{len(found)} columns could be factors: {some(found.values())}; name those that are: --factors")
-    return list(found.values()) or ["cell"] * ("cell" in table), left
+    if not found and "cell" not in runs:
+        named = "name those that are with --factors (of logs, --names '{variant}-s{seed}' reads them from runs' names)"
+        raise Refused(f"no column is a factor; {named}; there are {some(runs)}")
+    told = f"columns that are neither factor nor metric, left out: {some(left)}"
+    return list(found.values()) or ["cell"], [told] * bool(left)
 
 
 def steps_and_factors(
@@ -300,15 +288,10 @@ def steps_and_factors(
         kept = [name for name in table if name in wanted or name == step or not is_neither(name)]
         return choose_factors(table[kept], metrics, request, step)
 
-    if "step" in table or request.step_from:
-        step = step_of(table, request)
-        return step, *chosen(step)
-    for step in step_columns(table)[:1]:
+    counts = "step" in table or bool(request.step_from)
+    for step in () if counts else step_columns(table)[:1]:
         with contextlib.suppress(Refused):  # then the columns have another meaning
-            factors, left = chosen(step)
-            keys = [*factors, "seed"]
-            if table.duplicated(keys).any() and not table.duplicated([*keys, step]).any():
-                break
-    else:
-        return "", *chosen("")
-    return step_of(table, request), factors, left
+            keys = [*chosen(step)[0], "seed"]
+            counts = bool(table.duplicated(keys).any()) and not table.duplicated([*keys, step]).any()
+    step = step_of(table, request) if counts else ""
+    return step, *chosen(step)

@@ -1,8 +1,10 @@
 """The design of imported runs: reference, kind of design, order of levels, labels of cells."""
 
+import dataclasses
 import itertools
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from ablate import evidence
@@ -15,23 +17,30 @@ from analysis.sources.request import Request, StudyDescription
 from analysis.sources.study_file import level_of
 
 Levels = dict[str, Any]
+TASK = "runs"
 FEW = 4  # factors up to which the label of a reference lists its levels
 BASE = "base"  # its label if there are more
 AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells differ from the reference in one factor
 
 
-def arrange(levels: dict[str, Levels], request: Request) -> Manifest:
-    """A manifest of cells with these levels, in the design of the study file or an inferred one.  Raises `Refused`."""
+def arrange(levels: dict[str, Levels], facts: dict[str, Any], given: dict[str, set[str]], request: Request) -> Manifest:
+    """A manifest of cells with these levels, facts (sizes and batches) and `given` labels, in the design of the study
+    file or an inferred one.  Raises `Refused`."""
     described = request.described
     factors = _ordered(levels, described)
     reference = _reference(levels, factors, request)
     if described.design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
-    made = _manifest(levels, factors, reference, described.design or _inferred(levels, reference))
+    inferred = "one_at_a_time" if _is_around(levels, reference) else ""
+    inferred = inferred if _missing_combination(levels, reference) else "grid"
+    made = _manifest(levels, facts, factors, reference, described.design or inferred)
     if described.design and (wrong := _contradiction(made)):
         raise Refused(f"{described.file}: design: {described.design}: {wrong}")
-    return made if made.design else _merged(made)
+    made = made if made.design else _merged(made)
+    labels = labels_of(made, given)
+    cells = [dataclasses.replace(cell, name=labels[cell.id], label=labels[cell.id]) for cell in made.cells]
+    return dataclasses.replace(made, cells=cells)
 
 
 def _ordered(levels: dict[str, Levels], described: StudyDescription) -> dict[str, list[Any]]:
@@ -60,27 +69,26 @@ def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request
     if lost := [name for name in request.within if name not in every[0]]:
         raise Refused(f"--within {lost[0]}: it is no factor of these runs; the factors are {some(every[0], lost[0])}")
     wanted = _wanted(factors, request)
-    fitting = [each for each in every if all(each[name] == level for name, level in wanted.items())]
+    fitting = [each for each in every if wanted.items() <= each.items()]
     if not fitting:
+        where = "--reference" if request.reference else f"{request.described.file}: reference"
         levels_asked = ",".join(f"{name}={show(level)}" for name, level in wanted.items())
-        raise Refused(f"{_where(request, '')} {levels_asked}: no run has all of these levels")
-    if request.described.design == "cumulative":
+        raise Refused(f"{where} {levels_asked}: no run has all of these levels")
+    design = request.described.design
+    if design == "cumulative":
         ordered = [name for name in factors if name in request.described.factors]
         fitting.sort(key=lambda each: sum(factors[name].index(each[name]) for name in ordered))
     found = [{name: level for name, level in each.items() if name not in request.within} for each in fitting]
     if not found[0]:
         raise Refused(f"--within {','.join(request.within)}: no factor is left to compare")
-    around = (
-        each for each in found if request.described.design in AROUND and _inferred(levels, each) == "one_at_a_time"
-    )
-    return next(around, found[0])
+    return next((each for each in found if design in AROUND and _is_around(levels, each)), found[0])
 
 
 def _wanted(factors: dict[str, list[Any]], request: Request) -> Levels:
     """The requested levels of the reference, from the command line or else the study file."""
-    found = {}
-    for name, text in (dict(request.described.reference) | dict(request.reference)).items():
-        where = _where(request, name)
+    found, typed = {}, dict(request.reference)
+    for name, text in (request.described.reference | typed).items():
+        where = "--reference" if name in typed else f"{request.described.file}: reference"
         if name not in factors:
             raise Refused(f"{where}: {name} is no factor of these runs; the factors are {some(factors, name)}")
         found[name] = level_of(text, factors[name])
@@ -90,23 +98,12 @@ def _wanted(factors: dict[str, list[Any]], request: Request) -> Levels:
     return found
 
 
-def _where(request: Request, name: str) -> str:
-    """The source of the reference's level of a factor, or of any factor, for messages."""
-    typed = name in dict(request.reference) if name else request.reference
-    return "--reference" if typed else f"{request.described.file}: reference"
+def _is_around(levels: dict[str, Levels], reference: Levels) -> bool:
+    """Whether each cell differs from the reference in at most one of the compared factors."""
+    return all(sum(each[name] != level for name, level in reference.items()) < 2 for each in levels.values())
 
 
-def _inferred(levels: dict[str, Levels], reference: Levels) -> str:
-    """The inferred design: `grid` if each stratum has every combination of the compared levels, `one_at_a_time` if each
-    cell differs from the reference in one factor, else ""."""
-    if _missing_combination(levels, reference) is None:
-        return "grid"
-    base = reference.items()
-    changed = [sum(each[name] != level for name, level in base) for each in levels.values()]
-    return "one_at_a_time" if max(changed) == 1 else ""
-
-
-def outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
+def _outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
     """A cell's levels of the factors that are not compared; they identify its stratum."""
     return tuple(level for name, level in levels.items() if name not in reference)
 
@@ -115,7 +112,7 @@ def _missing_combination(levels: dict[str, Levels], reference: Levels) -> Levels
     """A combination of the compared levels that a stratum lacks, although it has each level; None for a grid."""
     strata: dict[tuple[Any, ...], dict[tuple[Any, ...], None]] = {}
     for own in levels.values():
-        strata.setdefault(outside(own, reference), {})[tuple(own[name] for name in reference)] = None
+        strata.setdefault(_outside(own, reference), {})[tuple(own[name] for name in reference)] = None
     for there in strata.values():
         known = [dict.fromkeys(column) for column in zip(*there, strict=True)]
         if lost := next((row for row in itertools.product(*known) if row not in there), None):
@@ -143,32 +140,36 @@ def _contradiction(manifest: Manifest) -> str:
 
 def _merged(manifest: Manifest) -> Manifest:
     """The manifest with all cells as levels of one factor, `variant`, each compared with the reference."""
-    cells, reference = manifest.cells, manifest.reference
-    called = distinct([{name: cell.levels[name] for name in reference} for cell in cells])
-    others = {name: known for name, known in manifest.factors.items() if name not in reference}
-    levels: dict[str, Levels] = {
-        cell.id: {"variant": variant} | {name: cell.levels[name] for name in others}
-        for cell, variant in zip(cells, called, strict=True)
-    }
-    base = next(variant for cell, variant in zip(cells, called, strict=True) if cell.reference)
-    return _manifest(levels, {"variant": list(dict.fromkeys(called))} | others, {"variant": base}, "grid")
+    called = distinct([{name: cell.levels[name] for name in manifest.reference} for cell in manifest.cells])
+    others = {name: known for name, known in manifest.factors.items() if name not in manifest.reference}
+    levels: list[Levels] = [
+        {"variant": variant, **{name: cell.levels[name] for name in others}}
+        for cell, variant in zip(manifest.cells, called, strict=True)
+    ]
+    cells = [dataclasses.replace(cell, levels=own) for cell, own in zip(manifest.cells, levels, strict=True)]
+    factors: dict[str, list[Any]] = {"variant": list(dict.fromkeys(called))} | others
+    reference = {"variant": next(cell.levels["variant"] for cell in cells if cell.reference)}
+    return dataclasses.replace(manifest, design="grid", factors=factors, reference=reference, cells=cells)
 
 
-def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], reference: Levels, design: str) -> Manifest:
-    """The manifest of cells of which only the levels are known, which is enough for contrasts."""
-    sizes = ("params", "params_vs_reference", "flops_per_token", "shared_draws")
-    unknown: dict[str, Any] = dict.fromkeys(sizes, math.nan)
+def _manifest(
+    levels: dict[str, Levels], facts: dict[str, Any], factors: dict[str, list[Any]], reference: Levels, design: str
+) -> Manifest:
+    """The manifest of cells, of which the rest is unknown."""
+    base = reference.items()
+    starts = {_outside(own, reference): facts[name]["params"] for name, own in levels.items() if base <= own.items()}
     cells = [
         Cell(
             id=name,
-            name=label_of(own),
+            name=name,
             label=label_of(own),
             levels=own,
-            reference=all(own[factor] == level for factor, level in reference.items()),
-            batches="",
-            task="",
+            reference=base <= own.items(),
+            params_vs_reference=facts[name]["params"] / (starts.get(_outside(own, reference)) or math.nan) - 1,
+            shared_draws=math.nan,
+            task=TASK,
             config=Config(),
-            **unknown,
+            **facts[name],
         )
         for name, own in levels.items()
     ]
@@ -186,14 +187,10 @@ def label_of(levels: Levels) -> str:
 
 def distinct(rows: list[Levels]) -> list[str]:
     """The label of each row of levels; rows that differ but have the same label get every key, as JSON."""
-    called: dict[str, set[tuple[Any, ...]]] = {}
-    for row in rows:
-        called.setdefault(label_of(row), set()).add(tuple(row.values()))
-
-    def spelled(row: Levels) -> str:
-        return ", ".join(f"{name}={json.dumps(level, ensure_ascii=False)}" for name, level in row.items())
-
-    return [spelled(row) if len(called[label_of(row)]) > 1 else label_of(row) for row in rows]
+    short = [label_of(row) for row in rows]
+    long = [", ".join(f"{name}={json.dumps(row[name], ensure_ascii=False)}" for name in row) for row in rows]
+    alike = Counter(label for label, _ in {*zip(short, long, strict=True)})
+    return [whole if alike[label] > 1 else label for label, whole in zip(short, long, strict=True)]
 
 
 def labels_of(manifest: Manifest, given: dict[str, set[str]]) -> dict[str, str]:

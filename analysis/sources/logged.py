@@ -10,19 +10,18 @@ import numpy as np
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.formatting import counted, first_of, flat, is_number, show, visible
+from ablate.formatting import first_of, flat, is_number, show, visible
 from ablate.results.naming import measured_as
-from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
+from ablate.results.records import Cell, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.sources import columns
 from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, few, levels, number, read_column
-from analysis.sources.design import arrange, label_of, labels_of, outside
+from analysis.sources.design import TASK, arrange, label_of
 from analysis.sources.request import Request
 from analysis.sources.study_file import claim_fields
 
 STATUSES = ("done", "diverged", "failed", "missing")
-TASK = "runs"
 NAMED = 6  # columns
 LONGEST = 500  # characters of a name or a level
 Levels = dict[str, Any]
@@ -46,9 +45,8 @@ class Run(NamedTuple):
 class Logged(NamedTuple):
     """Runs as another program has logged them.
 
-    runs     a row per run: settings as texts, "" where a run has none; optionally
-             `status` (one of STATUSES; by default done), `created` (then of equal runs the newest counts), `cell`,
-             `label`, `batches`, `params`, `flops_per_token`, `path`, `error`, None where unknown
+    runs     a row per run: settings as texts, "" where a run has none; optionally `created` (of equal runs the newest
+             counts), `cell`, `label`, `status` (of STATUSES; by default done) and others of CARRIED, None where unknown
     rows     a row per logged step, with the index of its run: what was logged, as numbers (infinite where
              one was not finite, NaN where nothing was logged) or as texts
     where    what messages call each run
@@ -68,9 +66,17 @@ class Logged(NamedTuple):
 def logged(runs: list[Run], notes: list[str]) -> Logged:
     """The two tables of these runs; settings that are called as a column with a meaning become `config.NAME`."""
     taken = columns.RESERVED - {"cell"}
+
+    def text(value: Any) -> str:
+        return "" if value is None else json.dumps(value, sort_keys=True) if isinstance(value, list) else str(value)
+
     settings = [
-        {f"config.{name}" if name in taken else visible(str(name)): _text(value) for name, value in config.items()}
-        for config in ({name: v for name, v in flat(run.config).items() if name[:1] != "_"} for run in runs)
+        {
+            f"config.{name}" if name in taken else visible(str(name)): visible(text(value))
+            for name, value in flat(run.config).items()
+            if name[:1] != "_"
+        }
+        for run in runs
     ]
     names = [visible(run.name) for run in runs]
     where = [f"{name} ({visible(run.id)})" if run.id else name for name, run in zip(names, runs, strict=True)]
@@ -79,12 +85,6 @@ def logged(runs: list[Run], notes: list[str]) -> Logged:
     whose = [i for i, run in enumerate(runs) for _ in run.rows]
     steps = pandas.DataFrame(rows, whose).dropna(axis=1, how="all")
     return Logged(table, steps, pandas.Series(where), names, notes)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list | dict):
-        return json.dumps(value, sort_keys=True)
-    return "" if value is None else visible(str(value))
 
 
 def _number(value: Any) -> float:
@@ -106,19 +106,16 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
     _refuse_long(runs, factors, metrics)
     by_cell: dict[str, Levels] = runs.drop_duplicates("cell").set_index("cell", drop=False)[factors].to_dict("index")
-    plan = arrange(by_cell, request)
-    labels = labels_of(plan, runs.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in runs else {})
-    runs["label"] = runs["cell"].map(labels)
+    given = runs.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in runs else {}
+    batches, pairing = _batches(runs, request.unpaired)
+    plan = arrange(by_cell, _facts(runs, batches), given, request)
+    runs["label"] = runs["cell"].map({cell.id: cell.label for cell in plan.cells})
     runs, lost = ends(runs, rows, metrics)
-    shown, pairing = _batches(runs, request.unpaired)
-    cells = _cells(plan, labels, runs, shown)
-    if "step" in rows:
-        whose = runs[list(dict.fromkeys(["cell", "label", "seed", "path", *factors]))]
-        curves = whose.join(rows[[name for name in rows if name not in whose]], how="inner").reset_index(drop=True)
-    else:
-        curves = runs[["cell", "seed"]][:0]
+    whose = runs[list(dict.fromkeys(["cell", "label", "seed", "path", *factors]))]
+    curves = whose.join(rows.drop(columns=whose.columns, errors="ignore"), how="inner").reset_index(drop=True)
+    curves = curves if "step" in rows else curves[:0]
     runs, missing = with_missing(runs)
-    runs = _with_cell_columns(runs, cells, by_cell)
+    runs = _with_cell_columns(runs, plan.cells, by_cell)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
     measured: dict[str, Way] = {
         measured_as(name): "min" if way else "max" for name, way in reversed(ways.items()) if way is not None
@@ -140,11 +137,10 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         seeds=sorted({int(seed) for seed in runs["seed"]}),
         # The meaning of targets and the unit of a loss are unknown.
         tasks={TASK: TaskFacts(name=study, title=source, kind="foreign", metrics=measured)},
-        cells=cells,
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)],
         remarks=remarks,
         endpoint=metrics[0],
-        **claim_fields(request.described, factors, plan.factors, cells, ways),
+        **claim_fields(request.described, factors, plan.factors, plan.cells, ways),
     )
     return Study(manifest, runs, curves, [*notes, *lost, *missing])
 
@@ -166,9 +162,8 @@ def _with_seeds(logged: Logged, request: Request) -> Logged:
         )
     seeds = columns.seeds_of(runs, where, names, request, tidy)
     runs = runs.drop(columns=[request.seed_from, *([] if tidy else columns.SEEDS)], errors="ignore")
-    lost = [name for name, seed in zip(where, seeds, strict=True) if seed is None]
+    notes = [*notes, *columns.note(where[[seed is None for seed in seeds]], "without a seed left out")]
     runs = runs.assign(seed=pandas.Series(seeds, dtype=object)).dropna(subset="seed").astype({"seed": "int64"})
-    notes = [*notes, *[f"{counted(len(lost), 'run')} without a seed left out: {few(lost)}"] * bool(lost)]
     return Logged(runs, rows[rows.index.isin(runs.index)], where, names, notes, tidy)
 
 
@@ -181,8 +176,8 @@ def _of_runs(logged: Logged, metrics: list[str], request: Request) -> Tables:
     if "created" in runs:
         order = runs.assign(done=runs["status"] == "done").sort_values(["done", "created"], kind="stable")
         old = order.index[order.duplicated(keys, keep="last")].sort_values()
-        lost = f"{counted(len(old), 'run')} left out, whose cell and seed were run again: {few(where[old])}"
-        left, runs = [*left, *[lost] * bool(len(old))], runs.drop(index=old)
+        left = [*left, *columns.note(where[old], "left out, whose cell and seed were run again")]
+        runs = runs.drop(index=old)
     _refuse_repeated(runs, where, factors, keys)
     rows = rows[rows.index.isin(runs.index)]
     steps = rows.groupby(level=0).cumcount().astype(float)
@@ -239,13 +234,14 @@ def _cell_ids(runs: pandas.DataFrame, factors: list[str]) -> pandas.Series:
 def _with_cell_columns(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
     """The runs with the columns of their cells, in the order that studies of ablate have.  Levels are those of the
     study's factors and, if all cells became levels of one factor, also the original ones."""
-    facts = {cell.id: given[cell.id] | cell.levels | {name: getattr(cell, name) for name in FACTS} for cell in cells}
-    found = {name: [facts[cell][name] for cell in runs["cell"]] for name in facts[cells[0].id]}
-    for name, column in found.items():
-        runs[name] = pandas.Series(column, runs.index, dtype=None if name in FACTS else object)
+    rows = [cell.levels | given[cell.id] | {name: getattr(cell, name) for name in FACTS} for cell in cells]
+    known = pandas.DataFrame(rows, [cell.id for cell in cells], dtype=object)
+    known[[*FACTS]] = known[[*FACTS]].infer_objects()
+    order = dict.fromkeys(["cell", "label", "seed", "status", *known, *runs])
+    known = known.drop(columns="cell", errors="ignore")
+    runs = runs.drop(columns=known.columns, errors="ignore").join(known, on="cell")
     runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
-    first = ["cell", "label", "seed", "status", *cells[0].levels, *given[cells[0].id], *FACTS]
-    return runs.fillna({"path": ""})[list(dict.fromkeys([*first, *runs]))]
+    return runs.fillna({"path": ""})[list(order)]
 
 
 def _refuse_long(runs: pandas.DataFrame, factors: list[str], metrics: list[str]) -> None:
@@ -290,21 +286,14 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
     return dict.fromkeys(names, "seed"), "paired by seed, which is valid whatever runs of one seed share"
 
 
-def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown: dict[str, str]) -> list[Cell]:
-    """The cells with their labels, sizes (also relative to their reference's) and the keys of their batches."""
+def _facts(runs: pandas.DataFrame, batches: dict[str, str]) -> dict[str, Any]:
+    """The sizes of each cell, NaN where unknown, and the key of its batches."""
     known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan)
     sizes = known.groupby(runs["cell"]).first().to_dict("index")
-    cells = []
-    for cell in plan.cells:
-        shape: dict[str, Any] = {k: int(v) if v.is_integer() else v for k, v in sizes[cell.id].items()}
-        label = labels[cell.id]
-        cells.append(dataclasses.replace(cell, name=label, label=label, task=TASK, batches=shown[cell.id], **shape))
-    base = {outside(cell.levels, plan.reference): cell.params for cell in cells if cell.reference}
-    starts = [base.get(outside(cell.levels, plan.reference), math.nan) for cell in cells]
-    return [
-        dataclasses.replace(cell, params_vs_reference=cell.params / start - 1 if start else math.nan)
-        for cell, start in zip(cells, starts, strict=True)
-    ]
+    return {
+        cell: {name: int(v) if v.is_integer() else v for name, v in sizes[cell].items()} | {"batches": key}
+        for cell, key in batches.items()
+    }
 
 
 def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
@@ -319,17 +308,15 @@ def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> 
     early = f"that stopped before the last step of their cell and so have no final {metrics[0]}"
     # Leaving diverged runs out would compare the lucky runs of one side with all runs of the other.
     infinite = f"with a last {metrics[0]} that is not finite and a status that does not say diverged"
-    notes = []
+    notes: list[str] = []
     for lost, why, counts_as in (
         (value.isna(), f"without {metrics[0]}", "missing"),
         (np.isinf(value), infinite, "diverged"),
         (ended < ended.groupby(runs["cell"]).transform("max"), early, "missing"),
     ):
-        found = runs[lost & (runs["status"] == "done")]
-        if len(found):
-            named = few(f"{run.label} seed {run.seed}" for run in named_rows(found))
-            notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
-            runs.loc[found.index, "status"] = counts_as
+        found = lost & (runs["status"] == "done")
+        notes += columns.note(_seeds(runs[found]), f"{why}, counted as {counts_as}")
+        runs.loc[found, "status"] = counts_as
     done = runs["status"] == "done"
     last = ended[done].groupby(runs["label"], sort=False).max()
     if last.nunique() > 1:  # cells were not trained equally long
@@ -346,6 +333,10 @@ def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     if lost.empty or len(runs) <= DENSE * len(pairs):
         return runs, []
     lost = lost.assign(label=lost["cell"].map(dict(zip(runs["cell"], runs["label"], strict=True))), status="missing")
-    named = few(f"{run.label} seed {run.seed}" for run in named_rows(lost))
-    note = f"{counted(len(lost), 'run')} without a row, counted as missing: {named}"
-    return pandas.concat([runs, lost], ignore_index=True), [note]
+    return pandas.concat([runs, lost], ignore_index=True), columns.note(
+        _seeds(lost), "without a row, counted as missing"
+    )
+
+
+def _seeds(runs: pandas.DataFrame) -> list[str]:
+    return [f"{run.label} seed {run.seed}" for run in named_rows(runs)]

@@ -1,15 +1,5 @@
 """A study file for imported runs: their question, design and claims, in the grammar of ablate's study files.
 
-    study: glu                          # the name; by default that of the runs' file
-    question: Do gated FFNs help?
-    factors: {ffn: [mlp, glu, swiglu]}  # the columns, and the order of their levels
-    reference: {ffn: mlp}
-    design: cumulative                  # by default inferred
-    margin: 0.01                        # in the metric's unit
-    claims:
-      gated_better: {less: [{ffn: [glu, swiglu]}, {ffn: mlp}], metric: test/loss}
-    at: {norm: ln}                      # levels that all claims fix
-
 The results exist when it is written, so claims and margin are post hoc.  Values are read as text and compared with the
 levels of the runs, so that YAML does not convert `1e-3` or `no`.
 """
@@ -24,14 +14,14 @@ import yaml
 from ablate import evidence
 from ablate.config.claim_relations import Claim
 from ablate.config.errors import Corrupt, Problem, Refused
-from ablate.config.files import parse_plain, read_regular
+from ablate.config.files import read_plain
 from ablate.formatting import instead, is_number, show
 from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from analysis.escape import ACTING, visible
-from analysis.sources.columns import WHOLE
+from analysis.sources.columns import level
 from analysis.sources.request import StudyDescription
 
-FORMS = {  # the keys, and what is written
+FORMS = {  # the keys, and what is written: factors are columns, the margin is in the metric's unit
     "study": "a name for its folder, of up to 100 letters, digits, '.', '_', '-'",
     **{"question": "a text", "factors": "{ffn: [mlp, swiglu]}", "reference": "{norm: rms}", "design": "grid"},
     **{"margin": "0.01", "claims": "{NAME: {less: [SIDE, SIDE]}}", "at": "{norm: ln}"},
@@ -61,28 +51,16 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
 def read_study_file(file: Path) -> StudyDescription:
     """Read a study file.  Raises `Refused`, which names the file and the key."""
     try:
-        text = read_regular(file).decode("utf-8-sig")
-        content = yaml.load(text, Texts)
-        parse_plain(text, str(file))
-    except UnicodeDecodeError:
-        raise Refused(f"{file} is no study file: it is not text in UTF-8") from None
-    except OSError as error:
-        raise Refused(f"{file} cannot be read ({error.strerror})") from None
+        content = read_plain(file, Texts)
     except Corrupt as error:
         raise Refused(str(error)) from None
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{file}, line {mark.line + 1}" if mark else str(file)
-        why = str(getattr(error, "problem", None) or error).replace("\n", " ")
-        raise Refused(f"{where}: no YAML ({why})") from None
     if not isinstance(content, dict):
         raise Refused(f"{file} must be a mapping; write keys and values, of {', '.join(FORMS)}")
     if unknown := [key for key in content if key not in FORMS]:
         keys = ", ".join(FORMS)
         raise Refused(f"{file}: {unknown[0]}: no such key for runs of other programs; the keys are {keys}")
     try:
-        found = msgspec.convert(content | {"file": str(file)}, StudyDescription)
-        return msgspec.structs.replace(found, margin=_margin(_checked(found).margin))
+        return _checked(msgspec.convert(content | {"file": str(file)}, StudyDescription))
     except msgspec.ValidationError as error:
         key = str(error).partition("$.")[2].split("[")[0].strip("`")
         raise Refused(f"{file}: {key}: cannot be read; write {FORMS[key]}") from None
@@ -91,23 +69,20 @@ def read_study_file(file: Path) -> StudyDescription:
 
 
 def _checked(found: StudyDescription) -> StudyDescription:
+    """The description with its margin as a number.  Raises ValueError."""
     if found.design and found.design not in evidence.ESTIMABLE:
         raise ValueError(f"design: no such design: {found.design}: {instead(found.design, list(evidence.ESTIMABLE))}")
-    for name, levels in found.factors.items():
-        if len(set(levels)) < len(levels):
+    for name, known in found.factors.items():
+        if len(set(known)) < len(known):
             raise ValueError(f"factors.{name}: has a level twice; write each once")
-    return found
-
-
-def _margin(text: Any) -> float | None:
-    if text is None:
-        return None
-    if evidence.fraction_of(text) is not None:
-        raise ValueError(f"margin: {_share(text)}")
-    size = _number(text)
-    if not isinstance(size, int | float) or size <= 0:
-        raise ValueError(f"margin: must be > 0, a number in the metric's unit as in 0.01; not {text}")
-    return size
+    if found.margin is None:
+        return found
+    if evidence.fraction_of(found.margin) is not None:
+        raise ValueError(f"margin: {_share(found.margin)}")
+    size = level(found.margin)
+    if not is_number(size) or not 0 < size < math.inf:
+        raise ValueError(f"margin: must be > 0, a number in the metric's unit as in 0.01; not {found.margin}")
+    return msgspec.structs.replace(found, margin=size)
 
 
 def _share(text: Any) -> str:
@@ -115,25 +90,14 @@ def _share(text: Any) -> str:
     return f"{what}; write a number in the metric's unit: 0.01"
 
 
-def _number(text: Any) -> Any:
-    """A text as a finite number if it is one, else the value unchanged."""
-    if not isinstance(text, str):
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return int(text) if WHOLE.fullmatch(text) else value if math.isfinite(value) else text
-
-
 def level_of(text: Any, known: list[Any]) -> Any:
     """The one level in `known` that a text matches, as 1e-3 matches 0.001; the text itself if none or several match."""
     if not isinstance(text, str):
         return text
-    value = _number(text)
-    by_text = [level for level in known if show(level) == text]
-    equal = [level for level in known if is_number(level) and is_number(value) and level == value]
-    unlike = [level for level in known if show(level).lower() == text.lower()]
+    value = level(text)
+    by_text = [each for each in known if show(each) == text]
+    equal = [each for each in known if is_number(each) and is_number(value) and each == value]
+    unlike = [each for each in known if show(each).lower() == text.lower()]
     return next((found[0] for found in (by_text, equal, unlike) if len(found) == 1), text)
 
 
@@ -152,8 +116,8 @@ def claim_fields(
     """
     given = {} if described.claims is None else _typed(described.claims, factors)
     claims, problems = evidence.read_claims(given, factors, _typed(described.at, factors))
-    if not problems:
-        problems = [problem for name, claim in claims.items() for problem in _unmeasured(name, claim, metrics)]
+    measured = {f"claims.{name}": _unmeasured(claim, metrics) for name, claim in claims.items()}
+    problems = problems or [Problem(key, why) for key, why in measured.items() if why]
     if not problems:
         claims, problems = evidence.applicable(claims, cells, tasks=[cell.task for cell in cells])
     if problems:
@@ -166,18 +130,17 @@ def claim_fields(
     return {"claims": entries, "margin": margin, "question": described.question or None}
 
 
-def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> list[Problem]:
-    """Problems with the metric and the margin of a claim about imported runs."""
-    margin, key = claim.margin, f"claims.{name}"
+def _unmeasured(claim: Claim, metrics: dict[str, bool | None]) -> str:
+    """The problem with the metric or the margin of a claim about imported runs; "" if there is none."""
     for metric in claim.metrics:
         if metric not in metrics:
-            return [Problem(key, f"metric: no column {metric}: {instead(metric, list(metrics))}")]
+            return f"metric: no column {metric}: {instead(metric, list(metrics))}"
         if metrics[metric] is None:
             open_ = f"metric: the name of {metric} does not say whether less of it is better"
-            return [Problem(key, f"{open_}; make it the endpoint, with --metric {metric} and --lower or --higher")]
+            return f"{open_}; make it the endpoint, with --metric {metric} and --lower or --higher"
     if len({metrics[metric] for metric in claim.metrics}) > 1:
-        return [Problem(key, f"metric: of {' and '.join(claim.metrics)} less is better of one, and more of the other")]
-    return [Problem(key, f"margin: {_share(margin)}")] if evidence.fraction_of(margin) is not None else []
+        return f"metric: of {' and '.join(claim.metrics)} less is better of one, and more of the other"
+    return f"margin: {_share(claim.margin)}" if evidence.fraction_of(claim.margin) is not None else ""
 
 
 def _typed(content: Any, factors: dict[str, list[Any]], key: str = "") -> Any:
@@ -186,4 +149,4 @@ def _typed(content: Any, factors: dict[str, list[Any]], key: str = "") -> Any:
         return {name: _typed(part, factors, name) for name, part in content.items()}
     if isinstance(content, list):
         return [_typed(part, factors, key) for part in content]
-    return level_of(content, factors[key]) if key in factors else _number(content)
+    return level_of(content, factors[key]) if key in factors else level(content)

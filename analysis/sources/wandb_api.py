@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.config.errors import Corrupt, Refused, one_line
+from ablate.config.errors import Corrupt, Refused, one_line, whole_line
 from ablate.config.extra import nowhere, wandb_credentials
 from ablate.config.files import read_regular
 from ablate.formatting import counted, visible
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
-from analysis.sources.columns import few
+from analysis.sources.columns import note
 from analysis.sources.logged import Logged, Run, logged, study_of
 from analysis.sources.request import Request
 
@@ -74,8 +74,7 @@ def logged_runs(runs: list[Row], group: str, notes: list[str]) -> Logged:
         raise Refused("there are no runs")
     for state in sorted({run["state"] for run in runs} - {*STATES, "running", "pending"}):
         names = [visible(run["name"]) for run in runs if run["state"] == state]
-        said = f"in the state {visible(state)}, counted as missing: {few(names)}"
-        notes = [*notes, f"{counted(len(names), 'run')} {said}"]
+        notes = [*notes, *note(names, f"in the state {visible(state)}, counted as missing")]
     return logged([_run(run) for run in runs], notes)
 
 
@@ -104,29 +103,28 @@ def fetch(project: str, cache: Path) -> Iterator[Row]:
     if not wandb_credentials():
         raise Refused("no key of W&B is found; set WANDB_API_KEY, or log in once with `wandb login`")
     answers: queue.Queue[Row | Exception | None] = queue.Queue()  # runs, then None, or an error
-    threading.Thread(target=_ask, args=(project, cache, answers), daemon=True).start()
+
+    def ask() -> None:
+        try:
+            import wandb
+
+            os.environ["WANDB_SILENT"] = "true"
+            with nowhere():
+                api = wandb.Api(timeout=TIMEOUT)
+            for run in api.runs(project, per_page=100):
+                answers.put(cached(cache, run))
+            answers.put(None)
+        except Exception as error:  # whatever W&B raises becomes one line
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
     try:
         while answer := answers.get(timeout=SILENCE):
             if isinstance(answer, Exception):
-                why = f"{type(answer).__name__}: {' '.join(str(answer).split())[:200]}"
-                raise Refused(f"W&B could not be read ({why})")
+                raise Refused(f"W&B could not be read ({whole_line(answer)})")
             yield answer
     except queue.Empty:
         raise Refused(f"W&B did not answer within {SILENCE:.0f} s") from None
-
-
-def _ask(project: str, cache: Path, answers: queue.Queue[Row | Exception | None]) -> None:
-    try:
-        import wandb
-
-        os.environ["WANDB_SILENT"] = "true"
-        with nowhere():
-            api = wandb.Api(timeout=TIMEOUT)
-        for run in api.runs(project, per_page=100):
-            answers.put(cached(cache, run))
-        answers.put(None)
-    except Exception as error:  # whatever W&B raises becomes one line
-        answers.put(error)
 
 
 def cached(cache: Path, run: Any) -> Row:
@@ -157,8 +155,8 @@ def _plain(row: Row) -> Row:
 
 def read_offline(folder: Path) -> tuple[list[Row], list[str]]:
     """The runs in a folder, in the order of their start, and notes on unreadable files.  Raises `Refused`."""
-    files = sorted(folder.glob("run-*.wandb")) or sorted(folder.glob("*run-*/run-*.wandb"))
-    files = files or sorted(folder.glob("wandb/*run-*/run-*.wandb"))
+    places = ("run-*.wandb", "*run-*/run-*.wandb", "wandb/*run-*/run-*.wandb")
+    files = next((found for place in places if (found := sorted(folder.glob(place)))), [])
     if not files:
         raise Refused(f"{folder} holds no runs of W&B; name the folder that holds offline-run-* folders")
     runs, notes = [], []
@@ -198,14 +196,10 @@ def _offline_run(data: bytes) -> Row:
 
 
 def _items(items: Any) -> Row:
-    return {item.key or ".".join(item.nested_key): _value(item.value_json) for item in items}
-
-
-def _value(text: str) -> Any:
-    """The value of a JSON text.  Raises ValueError, also for too deep nesting."""
-    if DEEP.search(text):
+    """The values of items by their keys.  Raises ValueError, also for too deep nesting."""
+    if any(DEEP.search(item.value_json) for item in items):
         raise ValueError("nested too deep")
-    return json.loads(text)
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def records(data: bytes) -> Iterator[bytes]:

@@ -206,12 +206,12 @@ BOMB += ", ".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in rang
 
 REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
 MISTAKES: list[tuple[str, str]] = [
-    ("a: [b", "study.yaml, line 1: no YAML (expected ',' or ']'"),
-    ("claims: {a: 1, a: 2}", "study.yaml, line 1: no YAML (a is given twice)"),
-    ('question: "a \\e[31m"', "study.yaml, line 1: no YAML (holds \\x1b, an invisible character)"),
+    ("a: [b", "study.yaml is not readable as YAML (expected ',' or ']'"),
+    ("claims: {a: 1, a: 2}", "study.yaml is not readable as YAML (a is given twice, line 1)"),
+    ('question: "a \\e[31m"', "(holds \\x1b, an invisible character, line 1)"),
     (BOMB, "more than a file can hold"),
     (f"claims: {'[' * 900}{']' * 900}", "study.yaml"),
-    ("&a [*a]", "study.yaml, line 1: no YAML (found unconstructable recursive node)"),
+    ("&a [*a]", "study.yaml is not readable as YAML (it refers to itself"),
     ("", "must be a mapping; write keys and values"),
     ("seeds: 5", "seeds: no such key for runs of other programs; the keys are study, question, factors, reference"),
     ("study: ../up", "study: cannot be read; write a name for its folder"),
@@ -267,13 +267,13 @@ def test_a_level_that_could_be_either_of_two_is_none(tmp_path: Path) -> None:
 
 
 def test_what_is_no_study_file_is_one_line(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "bytes").write_bytes(b"a: \xff")
     (tmp_path / "mine.yaml").write_text("margin: -1")
     for options, said in [
         (["--runs", str(runs), "--study", str(tmp_path / "mine.yaml")], "mine.yaml: margin: must be > 0"),
         (["--runs", str(runs), "--study", "none.yaml"], "none.yaml cannot be read (No such file or directory)"),
         (["--runs", str(runs), "--study", str(tmp_path)], "cannot be read (Is a directory)"),
-        (["--runs", str(runs), "--study", str(tmp_path / "bytes")], "is no study file: it is not text in UTF-8"),
+        (["--runs", str(runs), "--study", str(tmp_path / "bytes")], "is not readable as YAML (unacceptable character"),
         (["--study", "mine"], "--study mine is for runs of other programs and needs --runs or --wandb; name a study"),
     ]:
         assert run(tmp_path, *options) == 2
