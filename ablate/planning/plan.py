@@ -88,9 +88,8 @@ def check_cells(composition: Composition) -> Cells:
     if problems:
         raise PlanError(at_levels(problems, composition.cells))
     checked, matched = match_cells(settings.match, checked, composition.labels, at, validator)
-    names = [
-        cell_name(folder_choice(own.config, cell.choices)) for own, cell in zip(checked, composition.cells, strict=True)
-    ]
+    both = zip(checked, composition.cells, strict=True)
+    names = [cell_name(folder_choice(own.config, cell.choices)) for own, cell in both]
     factors, reference = composition.factors, composition.reference
     layout = Layout(factors, reference, names, composition.labels, composition.levels, at)
     cells = describe_cells(checked, raw, layout, matched)
@@ -100,9 +99,8 @@ def check_cells(composition: Composition) -> Cells:
 def study_wide_problems(composition: Composition, checked: list[Checked]) -> list[Problem]:
     """What is wrong with a study's own keys and claims, given the cells that passed."""
     settings, command = composition.settings, composition.design.command
-    problems = (
-        study_problems(settings) + about_metrics(command.request, checked) + idle_problems(command.given, settings)
-    )
+    problems = study_problems(settings) + about_metrics(command.request, checked)
+    problems += idle_problems(command.given, settings)
     choices = {choice for cell in composition.cells for choice in cell.choices.items()}
     given = {*map(key_of, command.request.overrides)}.union(*(named_settings(*choice) for choice in choices))
     problems += contradictions(settings.match, given, list(command.swept))

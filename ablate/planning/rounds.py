@@ -108,10 +108,16 @@ def placebo_problems(study: CheckedStudy) -> list[Problem]:
 
 
 def placebo_study(study: CheckedStudy) -> CheckedStudy:
-    """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
+    """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …: the swept components
+    with random initial values, data order, initialisation, and chaos."""
     count, (row, plain) = study.settings.placebo_seeds, study.cells.references[0]
     shapes, config = plain.budget.shapes, plain.config.with_value("eval.lengths", [])
-    kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config)]
+    keys = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
+    drawn = [key for key in keys if key in COMPONENTS and key != "init"]
+    drawn = [key for key in drawn if shared_draws(key, shapes, plain.config) < 1]
+    # Without the parts of the randomness that `seed.init` or `seed.data` fixes.
+    varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
+    kinds: list[Any] = [None, *(drawn if "init" in varying else []), *varying, "chaos"]
     checked = [plain._replace(config=config.with_value(PLACEBO, kind)) for kind in kinds]
     labels = [f"{row.label}, {PLACEBO_LABELS.get(kind, f'{kind} drawn anew')}" if kind else row.label for kind in kinds]
     levels, names, at = [{PLACEBO: kind} for kind in kinds], [row.name] * len(kinds), [0] * len(kinds)
@@ -122,15 +128,6 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     note = f"placebos: {row.label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {summary_of(study)}"
     entries, seeds = {"placebo_of": study.base}, list(range(count))
     return study.companion(f"{study.base}-aa", dataclasses.replace(cells, rows=rows), note, entries, seeds=seeds)
-
-
-def kinds_of(swept: list[str], shapes: Shapes, config: Config) -> list[str]:
-    """The swept components with random initial values, then data order, initialisation and chaos.  Without the parts of
-    the randomness that `seed.init` or `seed.data` fixes."""
-    keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
-    studied = [key for key in keys if key in COMPONENTS and key != "init" and shared_draws(key, shapes, config) < 1]
-    varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
-    return [*(studied if "init" in varying else []), *varying, "chaos"]
 
 
 def shared_draws(kind: str | None, shapes: Shapes, config: Config) -> float:

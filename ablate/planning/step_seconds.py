@@ -100,9 +100,8 @@ def measured(cells: Cells) -> list[StepSeconds]:
                 break
     worst, label = max((float(each.error), label) for each, label in zip(found, cells.labels, strict=True))
     if worst > VAGUE:
-        message = (
-            f"{label}'s step against its reference's is known to ± {100 * worst:.0f} % SE after {ROUNDS[1]} rounds"
-        )
+        known = f"± {100 * worst:.0f} % SE after {ROUNDS[1]} rounds"
+        message = f"{label}'s step against its reference's is known to {known}"
         message += ": end what else runs on this machine, or write match=flops_total"
         raise PlanError([Problem("match", message)])
     return found

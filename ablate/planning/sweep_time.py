@@ -124,15 +124,18 @@ def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
 
 
 def speed_of(cell: Cell, folder: Path) -> Speed:
-    """A cell's speed on this machine."""
+    """A cell's speed on this machine: of a whole batch, with which all of a step scales but the optimiser.  The first
+    step is left out."""
     trainer, of_step, of_evaluation = reduced(cell, folder)
-    step = seconds_of_step(trainer, of_step)
+    count = max(1, min(STEPS, int(EACH / 2 / seconds_of(trainer, 1))))
+    before, step = trainer.clock.seconds["optimiser"], seconds_of(trainer, count)
+    optimiser = (trainer.clock.seconds["optimiser"] - before) / count
     evaluated = []
     for at in (0, cell.config.train.steps):
         begun = time.perf_counter()
         trainer.evaluate(at, cell.config.train.steps)
         evaluated.append((time.perf_counter() - begun) * of_evaluation)
-    return Speed(trainer.clock.seconds["setup"], step, *evaluated)
+    return Speed(trainer.clock.seconds["setup"], of_step * step - (of_step - 1) * optimiser, *evaluated)
 
 
 def reduced(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
@@ -143,14 +146,6 @@ def reduced(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
     scored = max(1, min(tokens, int(most / cell.flops_per_token)))
     config = config.with_value("train.batch_size", rows).with_value("eval.tokens", scored)
     return trainer_of(config, folder), size / rows, tokens / scored
-
-
-def seconds_of_step(trainer: Trainer, times: float) -> float:
-    """Mean seconds of a step with `times` the batch, which scales all but the optimiser.  The first is left out."""
-    count = max(1, min(STEPS, int(EACH / 2 / seconds_of(trainer, 1))))
-    before, whole = trainer.clock.seconds["optimiser"], seconds_of(trainer, count)
-    own = (trainer.clock.seconds["optimiser"] - before) / count
-    return times * whole - (times - 1) * own
 
 
 SECONDS = 30.0  # limit on trials of training vectors

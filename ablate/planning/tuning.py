@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, get_type_hints
 
+import msgspec
+
 from ablate import formatting
 from ablate.config.errors import PlanError, Problem
 from ablate.config.key_checks import CHOSEN
@@ -223,22 +225,11 @@ def tuned_by_seed(
 def typed_values(key: str, values: list[Any]) -> list[Any]:
     """The values converted to the key's type; those of components do not change.  Raises ValueError."""
     section, _, name = key.partition(".")
-    if section not in SECTIONS:
-        return list(values)
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from ablate.config.compose import writable  # loads Hydra
-
-    typed, hint = [], str(get_type_hints(SECTIONS[section])[name])
+    kind, typed = get_type_hints(SECTIONS[section]).get(name, Any) if section in SECTIONS else Any, []
     for value in values:
-        node = writable(SECTIONS[section])
         try:
-            if isinstance(value, bool) and "bool" not in hint:  # a number, to OmegaConf
-                raise ValueError
-            OmegaConf.update(node, name, value)
-            typed.append(OmegaConf.to_container(node)[name])  # type: ignore[index, call-overload]
-        except (OmegaConfBaseException, ValueError):
+            typed.append(msgspec.convert(value, kind, strict=False))
+        except msgspec.ValidationError:
             raise ValueError(f"{value!r} is not a value of {key}") from None
     return typed
 
@@ -308,9 +299,8 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
         values = typed_values(tune.key, tune.values)
         if len({json.dumps(value) for value in values}) < max(2, len(values)):
             example = f"tune.key={tune.key} tune.values=[1e-3,3e-3,1e-2]"
-            found.append(
-                Problem("tune.values", f"{tune.values} must be at least two different values, as in {example}")
-            )
+            message = f"{tune.values} must be at least two different values, as in {example}"
+            found.append(Problem("tune.values", message))
         elif tune.extend and not all(is_number(value) and value > 0 for value in values):
             message = "goes on by the ratio of the outermost two values, which must be numbers > 0"
             found.append(Problem("tune.extend", message))
@@ -326,9 +316,8 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
     if known and known != records.Tune(**dataclasses.asdict(tune)):
         was = f"{known.key} in {', '.join(map(formatting.show, known.values))}, {known.seeds} seeds"
         was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
-        found.append(
-            Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as before, or write another study=NAME")
-        )
+        message = f"{study.base} was tuned otherwise ({was}); tune as before, or write another study=NAME"
+        found.append(Problem("tune", message))
     elif earlier and not earlier.tuning:
         found.append(Problem("tune", f"{study.base} was trained without tuning; write another study=NAME"))
     return found

@@ -200,11 +200,9 @@ def _is_inside(folder: Path, base: str) -> bool:
 
 
 def _factor_flaws(manifest: Manifest) -> Iterator[str]:
-    factors = manifest.factors
+    factors, components = manifest.factors, manifest.components
     yield from (f"has no levels of its factor {name}" for name, levels in factors.items() if not levels)
-    yield from (
-        f"has a component {name}, which is no factor of it" for name in manifest.components if name not in factors
-    )
+    yield from (f"has a component {name}, which is no factor of it" for name in components if name not in factors)
     for name, level in manifest.reference.items():
         if level not in factors.get(name, ()):
             yield f"has the reference {name}={level}, which is no level of its factors"
