@@ -50,8 +50,10 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
     """
     run = Run(Path(order.results), order.path)
     cell = dataclasses.replace(order.cell, config=dataclasses.replace(order.cell.config, user=order.user))
+    device, seen = cell.config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
+    device = f"{device}:{seen}" if seen and device == "cuda" else device  # as its lease names it
     while not stop():
-        with refusing_full_disks(run.folder), run.lock(lambda: order.wait and not stop(), where(cell.config)) as mine:
+        with refusing_full_disks(run.folder), run.lock(lambda: order.wait and not stop(), device) as mine:
             if not mine:
                 break
             try:
@@ -82,12 +84,6 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> s
     except Corrupt as error:
         put_aside(run, error)
     return attempt(run, cell, seed, stop)
-
-
-def where(config: Config) -> str:
-    """The device of a run, as its lease names it."""
-    device, seen = config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
-    return f"{device}:{seen}" if seen and device == "cuda" else device
 
 
 def put_aside(run: Run, error: Corrupt) -> None:
@@ -216,7 +212,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         params=cell.params,
         flops_per_token=cell.flops_per_token,
         data_fingerprint=cell.task,
-        versions=versions(),
+        versions={"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__},
         git=git(),
         host=socket.gethostname(),
     )
@@ -245,11 +241,6 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         device=name,
         documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
     )
-
-
-def versions() -> dict[str, str]:
-    """Versions of the software on which numbers depend."""
-    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
 
 
 @functools.cache

@@ -7,11 +7,10 @@ ended with all its descendants.
 
 import contextlib
 import dataclasses
+import math
 import os
-import queue
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import IO
@@ -37,17 +36,43 @@ def main() -> None:
     code_of({})  # hashed once for all children, which check that the run is the planned one
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    parent = WorkerParent(replies)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes this input
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: parent.stop.set())
     become_subreaper()
     try:
-        parent.serve_orders()
+        WorkerParent(replies).serve_orders()
     finally:
         kill_children([])
     flush()
     os._exit(0)  # what it answered is flushed; unloading torch takes a second
+
+
+class Inbox:
+    """Lines from a file descriptor, polled without a thread, which a fork would lose.  Their end, SIGTERM or SIGHUP
+    requests to stop."""
+
+    def __init__(self, source: int):
+        self.source, self.read, self.ended = source, b"", False
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.end)
+
+    def end(self, *_: object) -> None:
+        """Request to stop; a process that exceeds the grace period is killed."""
+        self.ended = True
+        signal.alarm(math.ceil(LEAVE + LATE))
+
+    def next(self) -> str:
+        """The next line; empty if there are no more."""
+        while b"\n" not in self.read and not self.stopping(POLL):
+            pass
+        text, _, self.read = self.read.partition(b"\n")
+        return "" if self.stopping() else text.decode()
+
+    def stopping(self, seconds: float = 0) -> bool:
+        """Whether to stop, after up to these seconds without a line."""
+        if not self.ended and readable(self.source, seconds):
+            piece = os.read(self.source, 65536)
+            self.read, self.ended = self.read + piece, self.ended or not piece
+        return self.ended
 
 
 class WorkerParent:
@@ -56,12 +81,11 @@ class WorkerParent:
     def __init__(self, replies: IO[str]):
         self.replies = replies
         self.shared: Child | None = None
-        self.stop = threading.Event()
-        self.read, self.ended = b"", False
+        self.orders = Inbox(0)
 
     def serve_orders(self) -> None:
         """Pass on orders until there are no more, a stop is requested, or a disk is full."""
-        while text := self.next_order():
+        while text := self.orders.next():
             order = order_of(text)
             # Every child would read anew what is installed, and the code of an order's built-in components.
             for package in order.user:
@@ -72,7 +96,7 @@ class WorkerParent:
             if answer is None:
                 os._exit(128 + signal.SIGTERM)
             # A child that leaves does not end this process: the next order starts another.
-            answer = dataclasses.replace(answer, leaving=bool(answer.full) or self.stopping())
+            answer = dataclasses.replace(answer, leaving=bool(answer.full) or self.orders.stopping())
             try:
                 print(line(answer), end="", file=self.replies, flush=True)
             except OSError:  # the parent was killed; everything is already saved
@@ -92,13 +116,13 @@ class WorkerParent:
             code = child.end(ALMOST if text == "" else 0)
             kill_children([self.shared.pid] if self.shared else [])
             answer = answer or Answer(status="failed", died=how_it_died(code))
-        return None if text is None or (answer.died and self.stopping()) else answer
+        return None if text is None or (answer.died and self.orders.stopping()) else answer
 
     def wait(self, child: Child) -> str | None:
         """A child's answer; empty if it ended without one, None if it did not stop in time."""
         limit = None
         while (text := child.receive(POLL)) is None:
-            if limit is None and self.stopping():
+            if limit is None and self.orders.stopping():
                 with contextlib.suppress(OSError):  # tells the child that no more orders come
                     child.channel.shutdown(socket.SHUT_WR)
                 limit = time.monotonic() + LEAVE + LATE
@@ -110,52 +134,19 @@ class WorkerParent:
         """Start a child that serves orders, without this process's open channels."""
         return start(serve, [self.replies.fileno(), *([self.shared.channel.fileno()] if self.shared else [])])
 
-    def next_order(self) -> str:
-        """The next order; empty if there are no more."""
-        while b"\n" not in self.read and not self.stopping(POLL):
-            pass
-        text, _, self.read = self.read.partition(b"\n")
-        return "" if self.stopping() else text.decode()
-
-    def stopping(self, seconds: float = 0) -> bool:
-        """Whether to stop: after a signal, or once standard input has ended."""
-        if not self.ended and readable(0, seconds):
-            piece = os.read(0, 65536)
-            self.read, self.ended = self.read + piece, not piece
-        return self.ended or self.stop.is_set()
-
 
 def serve(channel: socket.socket) -> None:
-    """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit.  A process that
-    exceeds the grace period is killed; its run resumes from the last checkpoint."""
+    """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit.  The run of one
+    that is killed resumes from the last checkpoint."""
     configure_torch()
-    stop, own = threading.Event(), os.getpid()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stop.set())
-
-    def end_late() -> None:
-        stop.wait()
-        time.sleep(LEAVE)
-        os._exit(128 + signal.SIGTERM)
-
-    threading.Thread(target=end_late, daemon=True).start()
-    orders: queue.Queue[str] = queue.Queue()
-
-    def read_orders() -> None:  # until the channel ends, which requests a stop
-        with channel.makefile() as lines:
-            for text in lines:
-                orders.put(text)
-        stop.set()
-        orders.put("")
-
-    threading.Thread(target=read_orders, daemon=True).start()
+    orders, own = Inbox(channel.fileno()), os.getpid()
 
     def stopped() -> bool:
         if os.getpid() != own:  # a fork that a component made of this process
             os._exit(1)
-        return stop.is_set()
+        return orders.stopping()
 
-    while text := orders.get():
+    while text := orders.next():
         answer = handle_order(order_of(text), stopped)
         channel.sendall(line(answer).encode())
         if answer.leaving:
