@@ -18,7 +18,7 @@ import msgspec
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
-from ablate.formatting import SPEED, counted
+from ablate.formatting import SPEED, counted, few
 from ablate.results.records import Cell, Commit, Documents, Manifest, Metrics, PlannedRun, Result
 
 if TYPE_CHECKING:
@@ -150,18 +150,15 @@ class Planned:
         trained = SEED.search(text)
         if trained and int(trained[1]) != seed:
             return f"its seed is {int(trained[1])} where {seed} is planned"
-        config = self._parsed(SEED.sub(b"", text), str(file)) if text else {}
-        return next(_differences(config, cell.config.as_json()), "")
-
-    def _parsed(self, text: bytes, where: str) -> Row:
+        text = SEED.sub(b"", text)
         if text not in self.read:
+            config = None
             try:
-                found = parse_plain(text, where)
+                config = parse_plain(text, str(file)) if text else {}
             except Corrupt as error:
-                found = None
                 self.notes.append(f"{error}; its settings were not compared")
-            self.read[text] = found if isinstance(found, dict) else {}
-        return self.read[text]
+            self.read[text] = config if isinstance(config, dict) else {}
+        return next(_differences(self.read[text], cell.config.as_json()), "")
 
 
 def _differences(config: Row, planned: Row) -> Iterator[str]:
@@ -191,10 +188,9 @@ def mixed(runs: pandas.DataFrame) -> list[str]:
         counts = kinds.value_counts()
         if len(counts) > 1:
             odd = runs.loc[kinds[kinds != counts.index[0]].index]
-            named = ", ".join(f"{run.label} seed {run.seed}" for run in named_rows(odd.head(NAMED)))
+            named = few((f"{run.label} seed {run.seed}" for run in named_rows(odd)), NAMED)
             each = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
-            more = ", …" * (len(odd) > NAMED)
-            notes.append(f"runs differ in {what}: {each}; the fewer: {named}{more}; kept")
+            notes.append(f"runs differ in {what}: {each}; the fewer: {named}; kept")
     return notes
 
 

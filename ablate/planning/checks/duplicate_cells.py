@@ -11,7 +11,7 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, VARIED, Config
 from ablate.data.build import build_task
-from ablate.formatting import show
+from ablate.formatting import flat, show
 from ablate.planning.checks.user_code import DescribedTask, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
@@ -20,7 +20,7 @@ from ablate.training.schedule import build_schedule, learning_rate
 
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # size and projections of each output of a copy
-OF_RATES = ("lr", "warmup", "min_lr_ratio", "schedule")  # keys of `optim`, the last in stored runs only
+OF_RATES = ("schedule", "optim.lr", "optim.warmup", "optim.min_lr_ratio")
 MOST_RATES = 10_000  # evenly spaced steps at which learning rates are compared
 ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
 
@@ -116,26 +116,19 @@ def _settings_in(config: Config, where: str) -> list[Any]:
 
 def same_rates(checked: list[Checked]) -> Iterator[Pair]:
     """Pairs of cells that differ in keys of the learning rate only and have the same rate at every step."""
-
-    def rest(config: Config) -> dict[str, Any]:
-        found = _without(config, ("schedule",))
-        return found | {"optim": {key: value for key, value in found["optim"].items() if key not in OF_RATES}}
-
-    return _equal_in(checked, rest, _rates)
+    return _equal_in(checked, OF_RATES, _rates)
 
 
 def same_data(checked: list[Checked]) -> Iterator[Pair]:
     """Pairs of cells that differ in keys of `data` only and get the same batches and held-out examples."""
-    return _equal_in(checked, lambda config: _without(config, ("data",)), _contents)
+    return _equal_in(checked, ("data",), _contents)
 
 
-def _equal_in(
-    checked: list[Checked], rest: Callable[[Config], dict[str, Any]], content: Callable[[Checked], str]
-) -> Iterator[Pair]:
-    """Pairs of cells with different settings, but equal `rest` and `content`."""
+def _equal_in(checked: list[Checked], keys: Iterable[str], content: Callable[[Checked], str]) -> Iterator[Pair]:
+    """Pairs of cells that differ in these keys only, and have equal `content`."""
     strata: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
-        strata.setdefault(json.dumps(rest(cell.config), sort_keys=True), []).append(i)
+        strata.setdefault(json.dumps(_without(cell.config, keys), sort_keys=True), []).append(i)
     for members in strata.values():
         seen: dict[str, int] = {}
         for i in members if len(members) > 1 else []:
@@ -169,13 +162,14 @@ def _contents(cell: Checked) -> str:
 
 
 def _without(config: Config, keys: Iterable[str]) -> dict[str, Any]:
-    """The settings that a run's numbers depend on, without some keys."""
-    return {key: value for key, value in numbers(config).items() if key not in keys}
+    """The settings that a run's numbers depend on by dotted name, without some keys or groups."""
+    left_out = tuple(f"{key}." for key in keys)
+    return {key: value for key, value in flat(numbers(config)).items() if not f"{key}.".startswith(left_out)}
 
 
-def names(rows: list[Cell], pair: Pair) -> tuple[str, str]:
+def names(rows: list[Cell], pair: Pair) -> str:
     """Two cells by the keys in which they differ."""
-    first, second = (rows[i].levels for i in pair)
-    keys = [key for key in first if first[key] != second[key]]
-    left, right = (" + ".join(f"{key}={show(levels[key])}" for key in keys) for levels in (first, second))
-    return left or rows[pair[0]].label, right or rows[pair[1]].label
+    levels = [rows[i].levels for i in pair]
+    keys = [key for key in levels[0] if levels[0][key] != levels[1][key]]
+    each = (" + ".join(f"{key}={show(own[key])}" for key in keys) for own in levels)
+    return " and ".join(text or rows[i].label for i, text in zip(pair, each, strict=True))

@@ -21,8 +21,7 @@ from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.model.norm import running_norms
-from ablate.planning.checks.small_models import Spec, build, others, perturb, some_inputs, whole_numbers
-from ablate.planning.checks.trial_step import UPDATES, Trial
+from ablate.planning.checks.small_models import UPDATES, Spec, Trial, build, others, perturb, some_inputs, whole_numbers
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
 DRAWS = 32  # of dropout, to compare cells that look like the same network

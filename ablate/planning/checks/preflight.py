@@ -42,8 +42,8 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins, meeting = _duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
         if settings.tune.key in (None, "optim.lr"):  # tuning another key may still change their rates
-            pairs = (duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked))
-            twins += sorted({" and ".join(pair) + " have the same learning rate at every step" for pair in pairs})
+            pairs = {duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked)}
+            twins += [f"{pair} have the same learning rate at every step" for pair in sorted(pairs)]
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
     large, tight = memory_problems(rows, checked, len(rows) * at_once)
     problems, notes = problems + large, notes + meeting + tight
@@ -74,7 +74,7 @@ def _duplicates(
     same, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in duplicate_cells.same_networks(checked, [record["signature"] for record in records], confirmed):
-        both = " and ".join(duplicate_cells.names(rows, pair))
+        both = duplicate_cells.names(rows, pair)
         if width := duplicate_cells.base_width(checked, pair):
             one = f"are one network at model.dim={width}, the base width"
             meeting.add(f"{both} {one}: there both train to equal numbers")
@@ -82,7 +82,7 @@ def _duplicates(
             more = _covered(checked, pair) + duplicate_cells.acting_beyond(checked, pair)
             same.add(f"{both} make the same network: {why}{more}")
     for pair in duplicate_cells.same_data(checked):
-        same.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
+        same.add(f"{duplicate_cells.names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
 
 

@@ -32,7 +32,7 @@ from ablate.model.transformer import Parts
 from ablate.planning.checks.cache import cached
 from ablate.planning.checks.requirements import optimiser_problems, refuse_without_kernels, refuse_without_text
 from ablate.planning.checks.small_models import Checked as Checked
-from ablate.planning.checks.trial_step import with_passes
+from ablate.planning.checks.small_models import with_passes
 from ablate.planning.checks.user_code import DescribedTask, Failed, facts_of, isolate_user_code, run_in_subprocess
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import card_of, cards
