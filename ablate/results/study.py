@@ -10,7 +10,6 @@ Nothing in this module needs torch.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from ablate.config.errors import Corrupt
 from ablate.formatting import counted
 from ablate.results import tables
 from ablate.results.manifest import newer, read_manifest
-from ablate.results.records import Cell, Documents, Manifest, Result
+from ablate.results.records import Documents, Manifest
 from ablate.results.run import Run, noted
 
 if TYPE_CHECKING:
@@ -75,7 +74,9 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     tested, without_steps = dict[tables.CellSeed, Documents](), 0
     for one in planned:
         cell, run = tables.as_planned(cells[one.cell], one), Run(results, one.path)
-        result, result_notes = noted(functools.partial(_planned_result, checked, run, cell, one.seed))
+        result, result_notes = noted(run.result)
+        if result and (why := checked.other(cell, one.seed, result, run.config_file)):
+            result, result_notes = None, [f"{run.result_file} is of another run: {why}; left out"]
         evaluation, evaluation_notes = noted(run.evaluation) if result else (None, [])
         read, metrics_notes = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
         logged, torn = read or ([], 0)
@@ -101,11 +102,3 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {UNLOGGED}"] * bool(without_steps)]
     notes += [*checked.notes, *tables.mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, steps.frame(owners), notes, beside, tables.by_document(tested), results)
-
-
-def _planned_result(checked: tables.Planned, run: Run, cell: Cell, seed: int) -> Result | None:
-    """The result of a run.  Raises `Corrupt` if it belongs to another run than the planned one."""
-    result = run.result()
-    if result and (why := checked.other(cell, seed, result, run.config_file)):
-        raise Corrupt(f"{run.result_file} is of another run: {why}; left out")
-    return result

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ablate.config.components import resolve
 from ablate.config.depth import variants_of
+from ablate.config.errors import BadComponent
 from ablate.config.files import read_plain
 from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
@@ -32,10 +33,6 @@ CAUSAL = ("lm", "seq2seq")
 
 Inputs = dict[str, Tensor]
 Check = Callable[[nn.Module, Inputs, Spec], bool]
-
-
-class Strange(Exception):
-    """A copy whose outputs are not finite."""
 
 
 def unsteady(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
@@ -128,12 +125,12 @@ def plain(inputs: Inputs) -> Inputs:
 
 @torch.no_grad()
 def run(model: nn.Module, inputs: Inputs) -> Tensor:
-    """Outputs in the model's current mode, with the same random numbers each time.  Raises Strange."""
+    """Outputs in the model's current mode, with the same random numbers each time.  Raises BadComponent."""
     torch.default_generator.manual_seed(0)
     rekey(model, 0, 0)
     found: Tensor = model(**inputs)
     if not found.isfinite().all():
-        raise Strange("its outputs are not finite")
+        raise BadComponent("", "its outputs are not finite")
     return found
 
 
@@ -193,7 +190,7 @@ def called(spec: Spec, group: str) -> str:
 
 def examine(spec: Spec) -> dict[str, Any]:
     """Problems as [key, message], notes, and a signature that is equal for equal networks.  Raises whatever the
-    components raise, and Strange."""
+    components raise, and BadComponent."""
     with torch.random.fork_rng(devices=[]):
         model, inputs = build(spec), some_inputs(spec)
         moved = settled(copy.deepcopy(model), inputs)
