@@ -83,36 +83,32 @@ def contradictions(how: str, given: Iterable[str], swept: list[str]) -> list[Pro
 
 
 def match_cells(
-    how: str,
-    cells: list[Checked],
-    names: list[str],
-    at: list[int],
-    validator: Validator,
-    step_seconds: Sequence[StepSeconds] = (),
-) -> tuple[list[Checked], list[Matched | None]]:
-    """The cells matched to their references `cells[at[i]]`, and the remaining difference of each.  Raises PlanError.
-    Nothing changes while their seconds are not measured yet."""
+    how: str, cells: list[Checked], names: list[str], at: list[int], validator: Validator, each: Sequence[StepSeconds]
+) -> list[Checked]:
+    """The cells matched to their references `cells[at[i]]`, `each` by the seconds of its steps.  Raises PlanError.
+    Nothing changes while these are not measured yet."""
     if how == "seconds" and any(map(changes_length, cells)):
         why = "seconds are measured at one length, and training batches change theirs"
         raise PlanError([Problem("match", f"{why}; write match=flops_total or match=none")])
-    if how == "none" or (how == "seconds" and not step_seconds):
-        return cells, [None] * len(cells)
+    if how == "none" or (how == "seconds" and not each):
+        return cells
     nodes = zip(names, (variants_of(cell.config.ffn) for cell in cells), strict=True)
     lacking = [name for name, ffns in nodes if not any("hidden" in node for node in ffns)]
     if lacking and how not in BY_STEPS:
         message = f"the FFN of {first_of(lacking, 3)} has no width (ffn.hidden) to choose"
         raise PlanError([Problem("match", f"{message}; leave it out or write match=none")])
-    amounts = [partial(seconds, own) for own in step_seconds] if how == "seconds" else [AMOUNT[how]] * len(cells)
+    amounts = [partial(seconds, own) for own in each] if how == "seconds" else [AMOUNT[how]] * len(cells)
     targets = [amounts[place](cells[place]) for place in at]
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
         try:
-            brought.append(cell if at[i] == i else bring(how, cell, amounts[i], cells[at[i]], targets[i], validator))
+            found = cell if at[i] == i else bring(how, cell, amounts[i], cells[at[i]], targets[i], validator)
+            brought.append(found._replace(matched=remainder(how, amounts[i](found), targets[i])))
         except BadComponent as error:
             problems.append(Problem(error.key or "match", f"{names[i]}: {first_line(error)}"))
     if problems:
         raise PlanError(problems)
-    return brought, [remainder(how, amounts[i](cell), targets[i]) for i, cell in enumerate(brought)]
+    return brought
 
 
 def seconds(of_step: StepSeconds, cell: Checked) -> float:

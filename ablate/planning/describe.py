@@ -10,24 +10,24 @@ from ablate.planning.budget_matching import match_cells, remark, training_positi
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, Layout, describe_tasks
-from ablate.results.records import Cell, Matched, StepSeconds
+from ablate.results.records import Cell, StepSeconds
 from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
 
 def describe_cells(
-    checked: list[Checked],
-    raw: list[Config],
-    layout: Layout,
-    matched: Sequence[Matched | None] = (),
-    step_seconds: Sequence[StepSeconds] = (),
+    checked: list[Checked], raw: list[Config], layout: Layout, step_seconds: Sequence[StepSeconds] = ()
 ) -> Cells:
-    """Checked cells with their rows of the manifest; `matched` is empty without a match."""
+    """Checked cells with their rows of the manifest."""
     names, labels, levels, at = layout.names, layout.labels, layout.levels, layout.at
     rows = []
     for i, cell in enumerate(checked):
-        reference, remainder = checked[at[i]].budget, matched[i] if matched else None
-        positions, steps = training_positions(cell), cell.config.train.steps
+        reference, steps = checked[at[i]].budget, cell.config.train.steps
+        positions, seen = training_positions(cell), seen_lengths(cell.config, cell.task)
+        halves = {"init": "initialisation", "data": "the order of the data"}
+        fixed = [(half, value) for half in halves if (value := getattr(cell.config.seed, half)) is not None]
+        notes = [f"seed.{half}={n} for every run: intervals do not cover {halves[half]}" for half, n in fixed]
+        notes = cell.task.notes + cell.budget.notes + notes + seen_in_training(seen) + remark(labels[i], cell.matched)
         rows.append(
             Cell(
                 id=cell_id(names[i], cell.config, cell.task.fingerprint),
@@ -39,21 +39,13 @@ def describe_cells(
                 params_vs_reference=cell.budget.params / reference.params - 1,
                 flops_per_token=cell.budget.flops_per_token,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
-                matched=remainder,
+                matched=cell.matched,
                 step_seconds=step_seconds[i] if step_seconds else None,
                 tokens_per_step=positions / steps if positions % steps else positions // steps,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
-                seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
-                notes=cell.task.notes
-                + cell.budget.notes
-                + [
-                    f"seed.{half}={value} for every run: intervals do not cover {what}"
-                    for half, what in (("init", "initialisation"), ("data", "the order of the data"))
-                    if (value := getattr(cell.config.seed, half)) is not None
-                ]
-                + seen_in_training(seen)
-                + remark(labels[i], remainder),
+                seen_lengths=seen,
+                notes=notes,
                 defaults=cell.defaults,
                 config=cell.config,
             )
@@ -70,8 +62,8 @@ def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout
     if problems:
         raise PlanError(problems)
     step_seconds = cells.step_seconds * (len(raw) // len(cells.rows))
-    checked, matched = match_cells(settings.match, checked, layout.labels, layout.at, validator, step_seconds)
-    made = describe_cells(checked, raw, layout, matched, step_seconds)
+    checked = match_cells(settings.match, checked, layout.labels, layout.at, validator, step_seconds)
+    made = describe_cells(checked, raw, layout, step_seconds)
     refuse_equal(made.rows, checked, settings.allow_duplicates)
     return made
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +18,6 @@ from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
 from ablate.planning.study import CheckedStudy
-from ablate.results import records
 from ablate.results.manifest import read_manifest, studies
 from ablate.results.records import Cell, ClaimEntry, ClaimText, CriterionEntry, Look, Manifest, MarginEntry, PlannedRun
 from ablate.results.run import Run, noted, now, untested, why_without
@@ -150,10 +149,8 @@ def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
     """A note for each reason why finished runs have no weights."""
     done = [Run(results, path) for path, status in statuses.items() if status == "done"]
     bare = Counter(why_without(run.result(), run.weights_file) for run in done if not run.weights_file.exists())
-    return [
-        f"{n} of these runs ended without weights ({why}), and are not trained again for them"
-        for why, n in bare.items()
-    ]
+    end = "and are not trained again for them"
+    return [f"{n} of these runs ended without weights ({why}), {end}" for why, n in bare.items()]
 
 
 def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -164,11 +161,10 @@ def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tupl
     notes = [f"{len(testable)} of these runs are done; their weights are tested at new eval.lengths"] * bool(testable)
     if bare:
         first = Run(results, bare[0])
-        notes.append(
-            f"eval.lengths: {len(bare)} of these runs have no weights to test (the first "
-            f"{why_without(first.result(), first.weights_file)}); leave lengths out, or move such runs away to train "
-            f"them again: {first.folder}"
-        )
+        why = f"{len(bare)} of these runs have no weights to test (the first "
+        why += f"{why_without(first.result(), first.weights_file)})"
+        how = f"leave lengths out, or move such runs away to train them again: {first.folder}"
+        notes.append(f"eval.lengths: {why}; {how}")
     return testable, notes
 
 
@@ -241,9 +237,7 @@ def register(
     return Registered(entries, withdrawn, digest)
 
 
-def _registered(
-    kind: type[E], text: Callable[..., Any], value: Any, old: E | None, scored: dict[int, set[str]], when: str
-) -> E | None:
+def _registered(kind: type[E], value: Any, old: E | None, scored: dict[int, set[str]], when: str) -> E | None:
     """The manifest's entry of a margin or criterion; registered if no seed had two cells `scored`.  An unchanged value
     keeps its entry; a changed or withdrawn one its earlier values, oldest first."""
     if old is None and value is None:
@@ -253,10 +247,11 @@ def _registered(
         return old
     before: list[Any] = []
     if known:
+        text: Any = kind.__base__  # the entry without its history
         before = [*known.earlier, text(value=known.value, written=known.written, registered=known.registered)]
     seen = any(len(cells) > 1 for cells in scored.values())
     return kind(value=value, written=when, registered=not seen, earlier=before)
 
 
-registered_margin = functools.partial(_registered, MarginEntry, records.MarginText)
-registered_criterion = functools.partial(_registered, CriterionEntry, records.CriterionText)
+registered_margin = functools.partial(_registered, MarginEntry)
+registered_criterion = functools.partial(_registered, CriterionEntry)

@@ -87,12 +87,12 @@ def check_cells(composition: Composition) -> Cells:
     problems += composition.problems + study_wide_problems(composition, checked)
     if problems:
         raise PlanError(at_levels(problems, composition.cells))
-    checked, matched = match_cells(settings.match, checked, composition.labels, at, validator)
+    checked = match_cells(settings.match, checked, composition.labels, at, validator, [])
     both = zip(checked, composition.cells, strict=True)
     names = [cell_name(folder_choice(own.config, cell.choices)) for own, cell in both]
     factors, reference = composition.factors, composition.reference
     layout = Layout(factors, reference, names, composition.labels, composition.levels, at)
-    cells = describe_cells(checked, raw, layout, matched)
+    cells = describe_cells(checked, raw, layout)
     return dataclasses.replace(cells, notes=try_out(cells.rows, checked, settings))
 
 

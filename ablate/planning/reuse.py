@@ -130,9 +130,7 @@ def _counted(count: int, what: str) -> str:
     return f"{counted(count, 'run')} {what} {'were' if count != 1 else 'was'}"
 
 
-def trained_again(
-    earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str], reuse: str
-) -> list[str]:
+def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str]) -> list[str]:
     """Notes on runs that are trained again, one per reason: this study had them, or their data have changed."""
     results, paths, cells = earlier.results, {run.path for run in runs}, {row.id: row for row in rows}
     index = ProvenanceIndex(results)
@@ -156,7 +154,7 @@ def trained_again(
     for reason, found in reasons.items():
         names = set().union(*found)
         how = [reason] * bool(reason) + [_by(names)] * bool(names or not reason)
-        hint = "; reuse=any takes those that ended as they are" if reuse == "same" and not reason else ""
+        hint = "; reuse=any takes those that ended as they are" if rows[0].config.reuse == "same" and not reason else ""
         notes.append(f"{_counted(len(found), 'of this study')} trained {' and '.join(how)}; trained again{hint}")
     return notes + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
 

@@ -118,7 +118,7 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     # Without the parts of the randomness that `seed.init` or `seed.data` fixes.
     varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
     kinds: list[Any] = [None, *(drawn if "init" in varying else []), *varying, "chaos"]
-    checked = [plain._replace(config=config.with_value(PLACEBO, kind)) for kind in kinds]
+    checked = [plain._replace(config=config.with_value(PLACEBO, kind), matched=None) for kind in kinds]
     labels = [f"{row.label}, {PLACEBO_LABELS.get(kind, f'{kind} drawn anew')}" if kind else row.label for kind in kinds]
     levels, names, at = [{PLACEBO: kind} for kind in kinds], [row.name] * len(kinds), [0] * len(kinds)
     layout = Layout({PLACEBO: kinds}, {PLACEBO: None}, names, labels, levels, at)
@@ -185,7 +185,7 @@ def exchange_cells(cells: Cells) -> Cells:
     checked, names, levels, labels = [], [], [], []
     for (i, _, steps), level in zip(made, shown, strict=True):
         row, cell = cells.references[i]
-        checked.append(cell._replace(config=with_steps(cell.config, steps)))
+        checked.append(cell._replace(config=with_steps(cell.config, steps), matched=None))
         names.append(row.name)
         levels.append({key: row.levels[key] for key in strata} | {STEPS: level})
         labels.append(f"{row.label}, {steps} steps")

@@ -159,7 +159,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         *comparison_notes(study.cells, settings.tune.key),
         *(note for _, damage in found.values() for note in damage),
         *reuse.timing_notes(study.results, runs, rows, statuses),
-        *reuse.trained_again(earlier, runs, rows, statuses, settings.reuse),
+        *reuse.trained_again(earlier, runs, rows, statuses),
         *(earlier_runs.without_weights(study.results, statuses) if settings.keep != "none" else []),
         *testing,
     ]

@@ -25,6 +25,7 @@ from ablate.model.build import build_objective, initialised_model
 from ablate.model.cost import Budget
 from ablate.model.dropout import rekey, step_seed
 from ablate.model.objective import terms_of
+from ablate.results.records import Matched
 from ablate.results.stored_targets import is_foreign
 from ablate.training.step import Step, build_step
 
@@ -39,12 +40,14 @@ WIDE = 2e7  # parameters up to which a cell is tried out in all its depth, to co
 
 
 class Checked(NamedTuple):
-    """A cell that passed its own checks: its configuration with every `auto` and the FFN's width resolved."""
+    """A cell that passed its own checks: its configuration with every `auto` and the FFN's width resolved, and what
+    remains of a match."""
 
     config: Config
     task: Any
     budget: Budget
     defaults: dict[str, Any] = {}  # noqa: RUF012 (of constructors, by dotted name; never written to)
+    matched: Matched | None = None
 
 
 class StandIn(Task):
