@@ -159,10 +159,8 @@ def effect_lines(table: pandas.DataFrame) -> list[str]:
 def _effect_rows(table: pandas.DataFrame) -> list[str]:
     decided = table["verdict"].map(formatting.leaning).isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
-    ordered = table.assign(late=table["kind"].isin(formatting.CROSSED), open=~decided & ~in_order).sort_values(
-        ["late", "open"], kind="stable"
-    )
-    shown = ordered.head(ROWS)
+    marked = table.assign(late=table["kind"].isin(formatting.CROSSED), open=~decided & ~in_order)
+    shown = marked.sort_values(["late", "open"], kind="stable").head(ROWS)
     places = formatting.decimals((shown["high"] - shown["low"]) / 2)
     rows = [_effect(row, places) for row in named_rows(shown)]
     if not any(worth for *_, worth, _ in rows):

@@ -163,7 +163,11 @@ def flaws(manifest: Manifest) -> Iterator[str]:
         yield "has no looks in its sequential"
     if manifest.margin and isinstance(manifest.margin.value, str) and fraction_of(manifest.margin.value) is None:
         yield f"has the margin {manifest.margin.value!r}, which is no number and no share of the steps"
-    yield from _factor_flaws(manifest)
+    factors, components = manifest.factors, manifest.components
+    yield from (f"has no levels of its factor {name}" for name, levels in factors.items() if not levels)
+    yield from (f"has a component {name}, which is no factor of it" for name in components if name not in factors)
+    wrong = [(name, level) for name, level in manifest.reference.items() if level not in factors.get(name, ())]
+    yield from (f"has the reference {name}={level}, which is no level of its factors" for name, level in wrong)
     yield from _claim_flaws(manifest)
     seeds = (*manifest.seeds, *(run.seed for run in manifest.runs))
     yield from (f"has the seed {seed}, which is none" for seed in seeds if not 0 <= seed < 2**63)
@@ -184,28 +188,14 @@ def is_name(text: str) -> bool:
 
 def outside(results: Path, paths: list[str]) -> str | None:
     """The first of these runs whose folder is outside of the results by a symbolic link, or None."""
-    base, seen = os.path.realpath(results), dict[str, bool]()
-    for path in paths:
-        cell, _, key = path.partition("/")
-        if cell not in seen:
-            seen[cell] = _is_inside(results / "runs" / cell, base)
-        folder = results / "runs" / cell / key
-        if not seen[cell] or (folder.is_symlink() and not _is_inside(folder, base)):
-            return path
-    return None
+    base, runs = os.path.realpath(results), results / "runs"
 
+    def leads_out(path: str) -> bool:
+        return not os.path.realpath(runs / path).startswith(base + os.sep)
 
-def _is_inside(folder: Path, base: str) -> bool:
-    return os.path.realpath(folder).startswith(base + os.sep)
-
-
-def _factor_flaws(manifest: Manifest) -> Iterator[str]:
-    factors, components = manifest.factors, manifest.components
-    yield from (f"has no levels of its factor {name}" for name, levels in factors.items() if not levels)
-    yield from (f"has a component {name}, which is no factor of it" for name in components if name not in factors)
-    for name, level in manifest.reference.items():
-        if level not in factors.get(name, ()):
-            yield f"has the reference {name}={level}, which is no level of its factors"
+    cells = {cell for cell in {path.partition("/")[0] for path in paths} if leads_out(cell)}  # once each: it takes time
+    linked = (path for path in paths if path.partition("/")[0] in cells or (runs / path).is_symlink())
+    return next(filter(leads_out, linked), None)
 
 
 def _claim_flaws(manifest: Manifest) -> Iterator[str]:

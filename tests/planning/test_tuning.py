@@ -338,6 +338,11 @@ def test_matched_widths_are_matched_at_each_value(plan):
     assert cells[1].matched.reference < cells[3].matched.reference
 
 
+def test_an_argument_of_an_optimisers_class_is_tuned_as_it_is_written(plan):
+    cells = plan("optim=sgd", "tune.key=optim.momentum", "tune.values=[0.8,0.9]").manifest.cells
+    assert [cell.config.own("optim")["momentum"] for cell in cells] == [0.8, 0.9]
+
+
 def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_path):
     tiny = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", *STEPS)
     words = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=learned", "design=one_at_a_time")
