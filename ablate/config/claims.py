@@ -34,7 +34,9 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
     """The claims over these factors, and all problems; levels of `at` join each claim that does not compare them."""
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
+    found = [
+        Problem("at", message.removeprefix("at: ")) for message in level_problems(at, factors, "at") if at is not None
+    ]
     kept: dict[str, Claim] = {}
     for name, given in claims.items():
         wrong = list(_claim(given, factors))
@@ -120,7 +122,7 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     yield from _margin(relations[0], claim.get("margin"))
     if "at" in claim:
         at, sides = claim["at"], claim[relations[0]]
-        yield from _levels(at, factors, "at")
+        yield from level_problems(at, factors, "at")
         given = at if isinstance(at, dict) else {}
         compared = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else ()
         yield from (f"at: {key} is what its sides compare; leave it out" for key in given if key in compared)
@@ -146,19 +148,20 @@ def _sides(relation: str, sides: Any, factors: dict[str, list[Any]], pair: bool)
         yield f"{relation} compares two sides; write {relation}: [SIDE, SIDE]"
     elif relation == "rank_correlates":
         side, published = sides
-        yield from _levels(side, factors, relation)
+        yield from level_problems(side, factors, relation)
         levels = next(iter(side.values()), None) if isinstance(side, dict) and len(side) == 1 else None
         numbers = isinstance(published, list) and all(type(number) in (int, float) for number in published)
         if not isinstance(levels, list) or not numbers or len(levels) != len(published) or len(levels) < 3:
             yield "rank_correlates takes one factor's levels, at least 3, and as many published numbers"
     else:
         for side in sides:
-            yield from _levels(side, factors, relation)
+            yield from level_problems(side, factors, relation)
         if sides[0] == sides[1] and not pair:  # with two metrics both sides may be the same cells
             yield f"{relation}: both sides are {sides[0]}; write what differs"
 
 
-def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
+def level_problems(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
+    """What is wrong with levels of these factors, such as {ffn: swiglu}, at the place `where`."""
     if not isinstance(side, dict) or not side:
         yield f"{where}: {side!r} must map factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
         return

@@ -20,6 +20,7 @@ from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain, unread
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, read_groups
+from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
 from ablate.config.schema import ALSO, KEYS, PACE
 from ablate.formatting import instead, nearest
@@ -111,7 +112,7 @@ TEXTS = {  # keys of a study file that do not affect its runs, and what each mus
     "figure": "must be the name of a kind of figure",
     "effects": "must be all: effects are judged beside the claims, too",
 }
-STUDY_FILE_KEYS = (*TEXTS, "factors", "claims", "at", "replicated", "tiers")
+STUDY_FILE_KEYS = (*TEXTS, "factors", "claims", "at", "replicated", "mirror", "tiers")
 REFUSED = {
     "hydra": "Hydra's own settings belong on the command line",
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
@@ -133,7 +134,7 @@ class StudyRequest:
     overrides: list[str]
     name: str | None = None
     file: str = ""
-    kept: dict[str, str | None] = dataclasses.field(default_factory=dict)  # entries of the manifest
+    kept: dict[str, str | Mirror | None] = dataclasses.field(default_factory=dict)  # entries of the manifest
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)
     replicated: Criterion | None = None
     changed: bool = False  # whether the command line or the tier changes the file's study
@@ -191,7 +192,8 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     named = content.get("claims", {})
     claims, wrong = read_claims(named, levels, content.get("at"))
     replicated, unfit = read_criterion(content.get("replicated"), named if isinstance(named, dict) else ())
-    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unfit]]
+    mirror, unlike = read_mirror(content.get("mirror"), levels, entries)
+    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unfit, *unlike]]
     given: dict[str, list[str]] = {}
     for text in rest:
         given.setdefault(key_of(text), []).append(text)
@@ -214,7 +216,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         [*placed, *typed],
         name,
         file,
-        {"experiment": name, "asks": asks, **kept},
+        {"experiment": name, "asks": asks, "mirror": mirror, **kept},
         claims,
         replicated,
         bool(changes or tiered),

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from ablate.config.citations import Entry
 from ablate.config.claim_relations import Claim, Criterion, Level, Levels, Number
 from ablate.config.designs import Aliases
+from ablate.config.mirror import Mirror
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, optional, record
 from ablate.results.atomic import Sum
@@ -234,7 +235,8 @@ class Manifest(Record):
     asks: str | None = optional(default=None)  # digest of everything that its study file sets and claims
     question: str | None = optional(default=None)
     published: str | None = optional(default=None)  # the published numbers that the study retests, as text
-    figure: str | None = optional(default=None)  # the kind of figure that mirrors the paper's
+    figure: str | None = optional(default=None)  # the kind of figure that corresponds to the paper's
+    mirror: Mirror | None = optional(default=None)  # the paper's figure as data
     placebo_of: str | None = optional(default=None)
     exchange_of: str | None = optional(default=None)
     aliases: Aliases = dataclasses.field(default_factory=Aliases)

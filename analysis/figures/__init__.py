@@ -22,7 +22,7 @@ from analysis.figures.subset import select
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 
 # In the order of the report.
-ORDER = "effects claims waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
+ORDER = "effects claims mirror waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
 ORDER += " sensitivity extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
 

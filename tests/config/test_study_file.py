@@ -1,6 +1,7 @@
 """Study files, by the real planner: what they become, who wins, what is refused."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,52 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
 
 
 BOTH = {"less": [{"ffn": "swiglu", "norm": "rms"}, {"ffn": "mlp", "norm": "ln"}]}
+RMS, RATES = {"norm": "rms"}, {"optim.lr": [1e-3, 1e-2]}
+MIRROR: dict[str, Any] = {"source": "P 2019, table 1", "metric": "BLEU", "series": [{"of": RMS, "value": 26.8}]}
+CURVES = {"x": "optim.lr", "series": [{"of": RMS, "points": [[0.001, 2.5], [0.1, 3]]}]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sources": 1}, "no such key: sources; did you mean source?"),
+        ({"series": [{"of": RMS, "vlaue": 1}]}, "no such key: series.vlaue; did you mean value?"),
+        ({"metric": None}, "has metric that cannot be read (expected str, got null); write {source: "),
+        ({"series": [{"of": RMS, "value": "26.8"}]}, "has series[0].value that cannot be read (expected"),
+        ({"series": [{"of": {"norm": "rmsn"}}]}, "series: norm has no level rmsn; did you mean rms?"),
+        ({"series": [{"of": {"nrom": "rms"}}], "at": RMS}, "series: nrom is not a factor of this study; did you mean"),
+        ({"series": [{"of": {}}], "at": {"norm": "ln"}}, "series: {} must map factors to levels"),
+        ({"at": {"norm": "bn"}, "series": [{"of": {"optim.lr": 1e-3}}]}, "at: norm has no level bn; there are ln, rms"),
+        ({"series": []}, "series: has none; write at least one"),
+        ({"series": [{"of": RMS}] * 2}, "series: {'norm': 'rms'} is given twice; write it once"),
+        (CURVES | {"x": "norm"}, "x: norm is no factor of numbers; there are optim.lr, epoch, eval.lengths"),
+        (CURVES | {"x": "eval.lengths", "trained": 1}, "x: nothing is tested at other lengths; write eval.lengths in"),
+        (CURVES | {"trained": 15}, "trained: must be the paper's training, > 0, with x: epoch or x: eval.lengths, and"),
+        (CURVES | {"panels": "optim.lr"}, "panels: optim.lr is not in {'norm': 'rms'}"),
+        (CURVES | {"series": [{"of": RMS, "value": 1}]}, "series: write points: [[x, y], ...] with x, and value"),
+        (CURVES | {"series": [{"of": RMS, "points": [[1, math.inf]]}]}, "series: {'norm': 'rms'} has a number that"),
+        (CURVES | {"series": [{"of": RMS, "points": [[1]]}]}, "has series[0].points[0] that cannot be read (expected"),
+    ],
+)
+def test_a_mirror_that_does_not_fit_its_study_is_refused(folder, changes, said):
+    """One line per mistake, before any cell is composed."""
+    factors = {"norm": ["ln", "rms"]} | (RATES if "x" in changes or "optim.lr" in str(changes) else {})
+    lines = folder.refused(factors=factors, claims=None, mirror=MIRROR | changes)
+    assert any(line.startswith(f"mine.yaml: mirror: {said}") for line in lines), lines
+
+
+def test_a_mirror_is_kept_in_the_manifest_and_changes_no_run(folder):
+    two = {"factors": {"norm": ["ln", "rms"]} | RATES, "claims": None}
+    folder.write(**two)
+    plain = folder.plan()
+    folder.write(**two, mirror=MIRROR | CURVES)
+    mirrored = folder.plan()
+    assert mirrored.manifest.mirror.as_json() == MIRROR | CURVES and plain.manifest.mirror is None
+    assert [run.path for run in mirrored.manifest.runs] == [run.path for run in plain.manifest.runs]
+    assert mirrored.manifest.asks == plain.manifest.asks
+    assert folder.plan("norm=ln").manifest.mirror == mirrored.manifest.mirror, "the figure leaves out what is gone"
+
+
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": {"layers": "two"}}, "mine.yaml: model.layers=two: 'two' is not a whole number"),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),

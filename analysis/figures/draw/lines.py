@@ -108,15 +108,19 @@ def caption(rows: pandas.DataFrame) -> str:
     return f"{what}: {band_text(rows['n'])}{crosses}" + f"; {', '.join(lost)} left out" * bool(lost)
 
 
-def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
-    """A panel per facet, a line per label; diverged runs counted at the top."""
-    groups = [group for _, group in table.groupby("facet", sort=False)]
-    encodings = page.encodings  # a variant keeps its encoding at every setting on the axis
+def encodings_of(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:
+    """The encoding of each label; a variant keeps its own at every setting on the axis."""
+    encodings = page.encodings
     if page.manifest.design == "grid":
         encodings = style.encodings(_with_factors(page.manifest, table.attrs["lines"]), page.colours)
-    encodings = {row.label: encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}
+    return {row.label: encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}
+
+
+def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
+    """A panel per facet, a line per label; diverged runs counted at the top."""
+    groups, encodings = [group for _, group in table.groupby("facet", sort=False)], encodings_of(table, page)
     below = legend(encodings, page)
-    across = 1 if page.narrow else min(len(groups), 3)
+    across = 1 if page.narrow else min(len(groups), table.attrs.get("across", 3))
     drawn = page.figure(table, 1.9 * math.ceil(len(groups) / across) + 0.3 + below.height)
     several = table["metric"].nunique() > 1
     for i, (axis, rows) in enumerate(zip(panels(drawn, len(groups), across, sharey=not several), groups, strict=True)):

@@ -31,6 +31,8 @@ from analysis.figures.draw.page import page_of
 
 GLU = {"ffn": ["mlp", "swiglu"]}
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]
+MIRRORED: dict[str, Any] = {"source": "P 2019, table 1", "metric": "BLEU"}
+MIRRORED |= {"series": [{"of": {"ffn": name}, "value": value} for name, value in {"swiglu": 27.5, "mlp": 26.6}.items()]}
 
 
 def table_of(name: str, given: Case) -> pandas.DataFrame:
@@ -132,6 +134,8 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
         (with_placebos, "placebos main_effects interactions"),
         (with_diagnostics, "diagnostics main_effects interactions divergence"),
         (with_sizes, "pareto interactions"),
+        (lambda at: case(at, GLU, mirror=MIRRORED), "mirror"),
+        (lambda at: case(at, GLU, mirror=MIRRORED, tunes="other"), ""),
     ],
 )
 def test_a_study_gets_the_figures_of_what_it_contains(tmp_path: Path, make: Any, kinds: str) -> None:
@@ -306,6 +310,51 @@ def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
     rho = [stats.spearmanr(values, PUBLISHED).statistic for values in runs.to_numpy()]
     assert table["rho"].iloc[0].startswith(f"{np.mean(rho):.2f}")
     assert line(figure.axes[0], table["published"].iloc[3], table["mean"].iloc[3])
+
+
+def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Path) -> None:
+    gone = [*MIRRORED["series"], {"of": {"ffn": "glu"}, "value": 1}]
+    given = case(tmp_path, GLU, seeds=range(5), mirror=MIRRORED | {"series": gone})
+    table, figure = fitting("mirror", given)
+    theirs, ours = figure.axes
+    assert line(theirs, 0, 27.5) and line(theirs, 1, 26.6) and theirs.get_ylabel() == "BLEU"
+    for place, level in enumerate(("swiglu", "mlp")):
+        known = score(given, ffn=level)
+        assert line(ours, place, known.mean())
+        assert line(ours, [place] * 2, known.mean() + known.std(ddof=1) * np.array([-1, 1]))
+    assert [text.get_text() for text in ours.get_xticklabels()] == ["swiglu", "mlp"]
+    assert "published, without cells here: glu" in table.attrs["caption"] and "26.6" in texts(figure)
+    assert any(text.startswith("each has its own scale: BLEU and test/loss") for text in table.attrs["caption"])
+
+
+def test_curves_of_the_paper_share_our_axes_and_panels(tmp_path: Path) -> None:
+    """Against a rate and over training, in units of the whole; what has no printed number is said."""
+    factors = {"norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}
+    points = {"ln": [[1e-3, 2.0], [1e-1, 3.5]], "rms": []}
+    series = [{"of": {"norm": norm}, "points": each} for norm, each in points.items()]
+    own = {"source": "P, figure 1", "metric": "test/loss, nats per byte", "x": "optim.lr", "panels": "norm"}
+    given = case(tmp_path / "a", factors, mirror=own | {"series": series})
+    table, figure = drawn("mirror", given)
+    assert [axis.get_title("left") for axis in figure.axes][::2] == ["P, figure 1, norm=ln", "P, figure 1, norm=rms"]
+    theirs, ours, silent, _ = figure.axes
+    assert line(theirs, [1e-3, 1e-1], [2.0, 3.5]) and theirs.get_ylim() == ours.get_ylim() == silent.get_ylim()
+    assert line(
+        ours, [1e-3, 1e-2], [score(given, norm="ln", **{"optim.lr": rate}).mean() for rate in factors["optim.lr"]]
+    )
+    assert theirs.get_xlim() == ours.get_xlim() and "no numbers printed" in texts(figure)
+    assert "one scale: test/loss, nats per byte" in table.attrs["caption"]
+    own = {"source": "P, figure 2", "metric": "BLEU", "x": "epoch", "trained": 15, "at": {"optim.lr": 1e-2}}
+    given = case(tmp_path / "b", factors, mirror=own | {"series": [series[0] | {"points": [[3, 1], [15, 8.45]]}]})
+    table, figure = fitting("mirror", given)
+    assert line(figure.axes[0], [0.2, 1], [1, 8.45]) and figure.axes[1].lines[0].get_xdata()[-1] == 1
+    fixed = lambda i, cell: {  # noqa: E731
+        "levels": {"norm": cell.levels["norm"]},
+        "config": cell.config.with_value("optim.lr", cell.levels["optim.lr"]),
+    }
+    found = figures.KINDS["mirror"].table(given._replace(study=with_cells(given.study, fixed)))
+    assert found is not None and set(found["cell"]) == set(table["cell"]), (
+        "a rate that the command line fixes still counts"
+    )
 
 
 def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:

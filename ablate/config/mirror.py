@@ -1,0 +1,85 @@
+"""The grammar of `mirror`: a paper's figure or table as data, which is drawn beside the study's own numbers."""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from ablate.config.claim_relations import Levels, Number
+from ablate.config.claims import level_problems
+from ablate.config.errors import Problem
+from ablate.config.typed_json import Record, optional, parse, record, unread
+from ablate.formatting import instead, is_number
+
+EPOCH, LENGTHS = "epoch", "eval.lengths"
+FORM = "write {source: PAPER AND TABLE, metric: BLEU, series: [{of: {norm: rms}, value: 26.8}]}"
+
+
+@record
+class Series(Record):
+    """One row or line of the paper: levels, and its value or its points [x, y]; neither if the paper prints none."""
+
+    of: Levels
+    value: Number | None = optional()
+    points: list[tuple[Number, Number]] = optional(default=[])
+
+
+@record
+class Mirror(Record):
+    """A paper's figure or table: its numbers and its arrangement.
+
+    source   the paper, the table or figure, and whether numbers were read off a plot
+    metric   what the paper measures, with its unit
+    x        what the points are against: a factor of numbers, epoch, or eval.lengths; rows of values without it
+    trained  the paper's training in the unit of x: its epochs, or the length that it trains at
+    panels   the factor with a panel for each level
+    at       levels of factors that no series names; by default the reference's or the first
+    series   in the paper's order
+    """
+
+    source: str
+    metric: str
+    x: str | None = optional()
+    trained: Number | None = optional()
+    panels: str | None = optional()
+    at: Levels = optional(default={})
+    series: list[Series]
+
+
+def read_mirror(
+    given: Any, factors: dict[str, list[Any]], settings: Collection[str]
+) -> tuple[Mirror | None, list[Problem]]:
+    """The mirror of a study with these factors and settings, and all problems."""
+    if given is None:
+        return None, []
+    try:
+        mirror = parse(Mirror, given)
+    except ValueError as error:
+        return None, [Problem("mirror", f"{error}; {FORM}")]
+    return mirror, [Problem("mirror", message) for message in _problems(mirror, factors, settings)]
+
+
+def _problems(mirror: Mirror, factors: dict[str, list[Any]], settings: Collection[str]) -> Iterator[str]:
+    known = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
+    for key in unread(mirror):
+        yield f"no such key: {key}; {instead(key.rpartition('.')[2], known)}"
+    numeric = [name for name, levels in factors.items() if len(levels) > 1 and all(map(is_number, levels))]
+    if mirror.x not in (None, EPOCH, LENGTHS, *numeric):
+        yield f"x: {mirror.x} is no factor of numbers; {instead(str(mirror.x), [*numeric, EPOCH, LENGTHS])}"
+    if mirror.x == LENGTHS and LENGTHS not in settings:
+        yield f"x: nothing is tested at other lengths; write {LENGTHS} in the study, too"
+    scaled, trained = mirror.x in (EPOCH, LENGTHS), mirror.trained
+    if (trained is None or not 0 < trained < math.inf) if scaled else trained is not None:
+        yield f"trained: must be the paper's training, > 0, with x: {EPOCH} or x: {LENGTHS}, and be left out otherwise"
+    yield from level_problems(mirror.at, factors, "at") if mirror.at else ()
+    yield from () if mirror.series else ["series: has none; write at least one"]
+    for place, series in enumerate(mirror.series):
+        yield from level_problems(series.of, factors, "series")
+        if mirror.panels is not None and mirror.panels not in series.of:
+            yield f"panels: {mirror.panels} is not in {series.of}"
+        if series.of in [other.of for other in mirror.series[:place]]:
+            yield f"series: {series.of} is given twice; write it once"
+        if series.value is not None if mirror.x else series.points:
+            yield "series: write points: [[x, y], ...] with x, and value: NUMBER without"
+        if not all(abs(number) < math.inf for point in [*series.points, [series.value or 0]] for number in point):
+            yield f"series: {series.of} has a number that is not finite"

@@ -1,0 +1,156 @@
+"""Mirror: the paper's figure or table, from `mirror` of the study file, beside this study's numbers arranged alike."""
+
+import math
+from collections.abc import Iterator
+
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import formatting
+from ablate.config.claim_relations import Levels
+from ablate.config.depth import chosen_at
+from ablate.config.mirror import EPOCH, LENGTHS, Mirror
+from ablate.results import naming
+from ablate.results.records import Cell, Manifest
+from ablate.results.tables import named_rows
+from analysis.case import Case
+from analysis.figures.draw import style
+from analysis.figures.draw.axes import log_y, name_ticks, say
+from analysis.figures.draw.captions import axis_label
+from analysis.figures.draw.lines import COUNTS, caption, draw_lines, level_label, lines
+from analysis.figures.draw.style import fold
+from analysis.figures.kind import Kind, Page
+from analysis.figures.kinds import curves, extrapolation
+
+HERE = "this study"
+AXES = {EPOCH: "share of training", LENGTHS: "length at evaluation / at training"}
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per point of the paper and of this study, see `lines`: a label per series, two facets per panel; `x` is
+    over the length of training for epochs and lengths, a place for single values.  Series without cells are out."""
+    manifest, mirror = case.study.manifest, case.study.manifest.mirror
+    ours = _ours(case, mirror.x) if mirror and not naming.no_evidence(manifest) else None
+    if mirror is None or ours is None or not ours["n"].any():
+        return None
+    others = {name: levels[0] for name, levels in manifest.factors.items() if name != mirror.x}
+    others |= manifest.reference | mirror.at
+    facets, lost, unit = dict[str, list[pandas.DataFrame]](), list[str](), mirror.trained or 1
+    for series in mirror.series:
+        cells = [cell.id for cell in manifest.cells if _is_at(cell, others | series.of)]
+        named = [name for name in series.of if name != mirror.panels]
+        label = " + ".join(level_label(manifest, name, series.of[name]) for name in named) or "all runs"
+        panel = f", {naming.assigned(manifest, mirror.panels, series.of.get(mirror.panels))}" if mirror.panels else ""
+        lost += [] if cells else [label + panel]
+        mine = ours[ours["cell"].isin(cells)].fillna({"x": len(facets.get(HERE + panel, []))})
+        value = math.nan if series.value is None else series.value
+        points = series.points or [(mine["x"].min() * unit, value)]
+        theirs = pandas.DataFrame(points, columns=["x", "mean"], dtype=float).eval(
+            "x = x / @unit\nlow = mean\nhigh = mean"
+        )
+        theirs = theirs.assign(cell=next(iter(cells), ""), metric=mirror.metric, n=1, runs=1, diverged=0)
+        for side, rows in {mirror.source: theirs, HERE: mine}.items() if cells else ():
+            facets.setdefault(side + panel, []).append(rows.assign(label=label, facet=side + panel))
+    if not facets:
+        return None
+    found = pandas.concat([rows for parts in facets.values() for rows in parts], ignore_index=True)
+    compared = {name for series in mirror.series for name in series.of} - {mirror.panels}
+    found.attrs = {"x": AXES.get(mirror.x or "", mirror.x or ""), "across": 2}
+    found.attrs |= {
+        "y": {name: name for name in found["metric"]},
+        "lines": [n for n in manifest.factors if n in compared],
+    }
+    fixed = {name: level for name, level in others.items() if name not in {*compared, mirror.panels}}
+    found.attrs["caption"] = [*_caption(manifest, mirror, found, fixed, lost)]
+    return found
+
+
+def _is_at(cell: Cell, levels: Levels) -> bool:
+    """Whether a cell has these levels, of factors or of keys that the command line has fixed."""
+    config = cell.config.as_json()
+    return all(cell.levels.get(key, chosen_at(config, key.split("."))) == level for key, level in levels.items())
+
+
+def _ours(case: Case, x: str | None) -> pandas.DataFrame | None:
+    """The points of all cells, from the tables of other figures; without x, each cell's one value."""
+    tables = {EPOCH: curves.table, LENGTHS: extrapolation.table, None: lambda case: case.cells}
+    found = tables[x](case) if x in tables else lines(case, str(x))
+    if found is None:
+        return None
+    if x is None:
+        found = found.eval("low = mean - sd\nhigh = mean + sd")
+    elif x == EPOCH:
+        found = found[found["status"] == "done"]
+        found = found.assign(x=found["tokens"] / found.groupby("cell")["tokens"].transform("max"))
+    elif x == LENGTHS:
+        found = found.assign(x=found["x"] / found["trained"])
+    counts = case.cells.set_index("cell")[["runs", *COUNTS]]
+    labels = {metric: axis_label(case.study, metric) for metric in found["metric"].unique()}
+    kept = found.reindex(columns=["cell", "metric", "x", "mean", "low", "high", "n"])
+    return kept.assign(metric=kept["metric"].map(labels)).join(counts, on="cell")
+
+
+def _caption(
+    manifest: Manifest, mirror: Mirror, found: pandas.DataFrame, fixed: Levels, lost: list[str]
+) -> Iterator[str]:
+    theirs, scales = ~found["facet"].str.startswith(HERE), list(found.attrs["y"])
+    yield f"hollow, published: {mirror.source}"
+    yield f"{HERE}: {caption(found[~theirs].drop_duplicates('cell'))}"
+    yield f"each has its own scale: {' and '.join(scales)}" if len(scales) > 1 else f"one scale: {scales[0]}"
+    if mirror.x == EPOCH:
+        here = formatting.passes(manifest.passes(manifest.cells[0]))
+        yield f"training: {mirror.trained or 1:g} epochs published, {here} here"
+    at = [naming.assigned(manifest, name, level) for name, level in fixed.items()]
+    beyond = [
+        level_label(manifest, name, level)
+        for name in found.attrs["lines"]
+        for level in manifest.factors[name]
+        if level not in [series.of.get(name, level) for series in mirror.series]
+    ]
+    silent = found.loc[theirs & found["mean"].isna(), "label"].unique()
+    parts = {
+        f"{HERE} at": at,
+        "published, without cells here": lost,
+        "no number printed of": silent,
+        "not published": beyond,
+    }
+    yield from (f"{words}: {formatting.listed(names)}" for words, names in parts.items() if len(names))
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """The paper's panel and this study's, side by side; on a narrow page one above the other."""
+    drawn, inches = draw_lines(table, page), page.width / (1 if page.narrow else 2) - 0.5
+    for axis, (title, rows) in zip(drawn.axes, table.groupby("facet", sort=False), strict=False):
+        axis.set_title(fold(str(title), inches, 7))
+        axis.set_ylabel(fold(axis.get_ylabel(), 1.5, 7))
+        published = not str(title).startswith(HERE)
+        for line in axis.lines if published else ():
+            line.set_markerfacecolor("none")  # equal numbers stay visible, and theirs differ from ours
+        if table.attrs["x"] == AXES[EPOCH]:
+            axis.set_xscale("linear")
+            axis.set_xlim(-0.03, 1.03)
+        elif not table.attrs["x"]:
+            _values(axis, rows, inches)
+        if rows["mean"].isna().all():
+            say(axis, "no numbers printed" if published else "no finished run")
+            axis.tick_params(axis="y", left=False, labelleft=False)
+        elif (
+            table.attrs["x"] and rows["low"].min() > 0 and rows["high"].max() / rows["low"].min() > extrapolation.TIMES
+        ):
+            log_y(axis, rows["low"].min() / 1.1, rows["high"].max() * 1.1)
+    return drawn
+
+
+def _values(axis: Axes, rows: pandas.DataFrame, inches: float) -> None:
+    """Bars of ± 1 SD, and the number beside each point."""
+    places = formatting.decimals(rows["high"] - rows["mean"])
+    axis.errorbar(rows["x"], rows["mean"], rows["high"] - rows["mean"], fmt="none", ecolor=style.MUTED, zorder=0)
+    for row in named_rows(rows):
+        text = f"{row.mean:g}" if row.low == row.high else formatting.number(row.mean, places)
+        axis.annotate(text, (row.x, row.mean), (5, 0), textcoords="offset points", va="center")
+    name_ticks(axis, list(rows["label"]), inches)
+    axis.set_xlim(-0.5, len(rows) - 0.5)
+
+
+KIND = Kind("the paper's figure beside this study's", table, draw, most=200)
