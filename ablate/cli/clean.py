@@ -24,7 +24,7 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.formatting import counted
 from ablate.results.lease import LOCKLESS
-from ablate.results.manifest import read_manifest
+from ablate.results.manifest import manifest_of
 from ablate.results.records import Manifest
 from ablate.results.run import Run
 
@@ -110,11 +110,10 @@ def remove(items: Iterable[Item]) -> list[Item]:
     """Remove items that are not in use; returns those that could not be removed."""
     left = []
     for item in items:
-        try:
-            gone = _remove(item)
-        except OSError:
-            gone = False
-        left += [] if gone else [item]
+        with contextlib.suppress(OSError):
+            if _remove(item):
+                continue
+        left.append(item)
     return left
 
 
@@ -143,11 +142,9 @@ def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]
     found, wrong = {}, []
     for folder in folders:
         try:
-            found[folder] = read_manifest(folder.parents[1], folder.name)
-        except Corrupt as error:
+            found[folder] = manifest_of(folder.parents[1], folder.name)
+        except Refused as error:
             wrong.append(str(error))
-        except OSError:
-            wrong.append(f"{folder} has no manifest that can be read")
     return found, wrong
 
 
@@ -163,11 +160,9 @@ def _leftovers(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
 
 
 def _ended(run: Run) -> bool:
-    try:
-        result = run.result()
-    except (Corrupt, OSError):
-        return False
-    return result is not None and result.status in ("done", "diverged")
+    with contextlib.suppress(Corrupt, OSError):
+        return (result := run.result()) is not None and result.status in ("done", "diverged")
+    return False
 
 
 def _remove(item: Item) -> bool:
@@ -186,7 +181,7 @@ def _remove(item: Item) -> bool:
             (item.path / "manifest.json").unlink(missing_ok=True)
         item.path.rename(aside)  # so that readers see all of it or nothing
         shutil.rmtree(aside)
-        if item.kind == ORPHANS:
+        if item.run:
             with contextlib.suppress(OSError):  # fails if the cell has other seeds
                 item.path.parent.rmdir()
     return True

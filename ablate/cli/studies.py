@@ -34,7 +34,7 @@ from ablate.results.run import Run
 from ablate.results.study import load_study
 from ablate.results.tables import named_rows
 
-FIGURES = "figures"
+FIGURES, ALONE = "figures", "runs of no other study"
 LEVELS = 4  # of each factor that the list names
 DAY = 86400.0  # seconds
 FACTS = ("factors", "seeds", "metric")
@@ -71,11 +71,8 @@ def act(results: Path, words: list[str], sure: bool) -> Outcome:
 
 def show_list(results: Path) -> Outcome:
     """Print a line for each study, the newest first."""
-    found, rows, wrong = (
-        list[dict[str, Any]](),
-        [("study", "factors", "cells × seeds", "state", "size", "age")],
-        list[str](),
-    )
+    found, wrong = list[dict[str, Any]](), list[str]()
+    rows = [("study", "factors", "cells × seeds", "state", "size", "age")]
     sizes: dict[Path, int] = {}  # of runs, which several studies may share
     for base, rounds in reversed([*every(results)]):
         if isinstance(rounds, Refused):
@@ -83,7 +80,8 @@ def show_list(results: Path) -> Outcome:
             continue
         one, state = listed(results, base, rounds, sizes), progress(together(rounds))
         found.append(one)
-        age = _age(time.time() - (study_folder(results, rounds[-1].manifest.study) / "manifest.json").stat().st_mtime)
+        old = time.time() - (study_folder(results, rounds[-1].manifest.study) / "manifest.json").stat().st_mtime
+        age = f"{old / DAY:.0f} days" if old >= 2 * DAY else formatting.duration(max(0.0, old))
         factors, shape = _factors(one["factors"], LEVELS), f"{one['cells']} × {one['seeds']}"
         rows.append((base, factors, shape, state, human(one["bytes"]), age))
     print("\n".join(map(printable, formatting.columns(rows))))
@@ -153,15 +151,17 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     _refuse_in_use(results, (known[name] for name in gone))
     theirs = {run.path for name in gone for run in known[name].runs}
     found = survey(results, without=gone)
-    runs = [item for item in found.items if item.kind == ORPHANS and item.run and item.run.path in theirs]
+    orphans = [item for item in found.items if item.kind == ORPHANS and item.run and item.run.path in theirs]
+    runs = [item._replace(kind=ALONE) for item in orphans]
     own = [item for name in gone for item in _own(results, name)]
     left = (remove(runs) or remove(own)) if sure else []
     done = [item for item in [*runs, *own] if not (sure and item.path.exists())]
-    lines = listing(results, done, (STUDIES, FIGURES, ORPHANS), sure)
+    lines = listing(results, done, (STUDIES, FIGURES, ALONE), sure)
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
     lines += [f"untouched: {reason}" for reason in found.untouched]
     later = "runs of no other study stay for now; when nothing is in use, ablate clean --orphans removes them"
-    lines += [later] * bool(found.untouched and not runs)
+    others = {run.path for name, each in known.items() if name not in gone for run in each.runs}
+    lines += [later] * bool(theirs - others and not runs)
     print("\n".join(lines + [UNSURE] * (not sure)))
     outcome = {"removed": done if sure else [], "removable": [] if sure else done, "not_removed": left}
     listed = {kind: [item.as_json for item in items] for kind, items in outcome.items()}
@@ -192,7 +192,10 @@ def compare(results: Path, first: str, second: str) -> Outcome:
     shown += ["effects, each study's simultaneous 95 % intervals", *(f"  {line}" for line in formatting.columns(lines))]
     shown.append("no test of a difference: verdicts can differ where effects are equal")
     print("\n".join(shown if lines else shown[:-2]))
-    return Outcome(0, {"a": first, "b": second, "differences": rows, "effects": told})
+    notes = [f"{study.manifest.study}: {note}" for study in both for note in study.notes]
+    for note in notes:
+        say(note)
+    return Outcome(0, {"a": first, "b": second, "differences": rows, "effects": told}, notes)
 
 
 def _numbers(row: Any) -> dict[str, Any] | None:
@@ -256,7 +259,3 @@ def _factors(factors: dict[str, list[Any]], most: int | None = None) -> str:
     """Factors with their levels, as on a command line; of each factor at most so many."""
     shown = {key: [formatting.show(level) for level in levels] for key, levels in factors.items()}
     return " ".join(f"{key}={','.join(all[:most])}{',…' * (len(all) > len(all[:most]))}" for key, all in shown.items())
-
-
-def _age(seconds: float) -> str:
-    return f"{seconds / DAY:.0f} days" if seconds >= 2 * DAY else formatting.duration(max(0.0, seconds))

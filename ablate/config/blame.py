@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ablate.config.command import Command
+from ablate.config.command import STUDY_FILE_KEYS, Command
 from ablate.config.components import offered_names, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import named_variants, patterned, variant_of
@@ -121,13 +121,16 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     """For an unknown key: the variants that have it, else the key that may be meant, else the keys that exist."""
     if key in RENAMED:
         return RENAMED[key]
+    if key in STUDY_FILE_KEYS:
+        return "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"
     typed, _, last = key.rpartition(".")
     head = typed if typed in composer.known else ALSO.get(typed, typed)  # wandb.project: track.project
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
     if head != typed and node is not None and last in node:
         return f"no such key; did you mean {head}.{last}?"
-    if last in _options(head, node, configs[0].user):
+    taken = taken_by(head, node, configs[0].user) if isinstance(node, DictConfig) else {}
+    if last in taken and taken[last].default is None and last not in offered_names(head):
         return f"is an option, which no variant's YAML need hold; to add it write +{head}.{last}=..."
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having and head != typed:
@@ -138,12 +141,6 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     if near := next(filter(None, (_similar_key(config, head, last, top) for config in configs)), None):
         return f"no such key; did you mean {near}?"
     return f"no such key; {instead(last, sorted(_keys_of(node)) if isinstance(node, DictConfig) else top)}"
-
-
-def _options(group: str, node: Any, user: Iterable[str]) -> list[str]:
-    """The optional arguments of a variant's class: those whose default is None."""
-    taken = taken_by(group, node, user) if isinstance(node, DictConfig) else {}
-    return [name for name, each in taken.items() if each.default is None and name not in offered_names(group)]
 
 
 def _similar_key(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:

@@ -74,14 +74,14 @@ def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: obj
     from ablate.planning.plan import check_cell
 
     given, own = words_of(words, keys), words_of([], {"seed": seed})[0].removeprefix("seed=")
-    about = "build makes one model; give its seed as a keyword: build(..., seed=5)"
-    wrong = [Problem(key, about) for key in map(key_of, given) if key in OF_SEEDS]
+    about = "is of a study; build makes one model, whose seed is a keyword: build(..., seed=5)"
+    wrong = [Problem(key, about) for key in map(key_of, given) if key in OF_STUDIES]
     wrong += [Problem("seed", f"must be a whole number ≥ 0, not {own}")] * (not own.isdecimal())
     if wrong:
         raise PlanError(wrong)
     folder = os.path.abspath(config_dir) if config_dir else None
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # even if the caller has set another default
-        return untrained(check_cell([*given, f"seeds=[{own}]"], folder).config, int(own))
+        return untrained(check_cell([*given, f"seeds=[{own}]", "dry_run=true"], folder).config, int(own))
 
 
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
@@ -108,7 +108,7 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     )
 
 
-OF_SEEDS = ("seed", "seeds", "seeds_max", "confirm", "placebo_seeds")
+OF_STUDIES = ("seed", "seeds", "seeds_max", "confirm", "placebo_seeds", "dry_run")
 ONE_VALUE = (*WHOLE, "eval")  # sections and keys that cannot be swept, so that a list is a single value
 HOW = 'write each as a separate string, as in ablate.run("norm=ln,rms", seeds=5)'
 
@@ -122,6 +122,8 @@ def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
     """
     problems = [Problem("", f"{word!r} is no word; {HOW}") for word in words if not isinstance(word, str)]
     found = [word for word in words if isinstance(word, str)]
+    option = "is an option of the command line; leave -m out, and write others as keywords: config_dir=..."
+    problems += [Problem(word, option) for word in found if word.startswith("-")]
     for key, value in keys.items():
         several = isinstance(value, list | range) and key.lstrip("+").partition(".")[0] not in ONE_VALUE
         try:

@@ -159,18 +159,13 @@ class Bar:
         warnings.warn(text, stacklevel=1 + len(list(own)))
 
     def training(self, plan: runs.Plan) -> AbstractContextManager[None]:
-        """Show the progress bar if standard error is visible."""
-        if not is_visible():
+        """Show the progress bar on a terminal or in a notebook."""
+        if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # nobody sees standard error
             return contextlib.nullcontext()
         return follow(plan.results, plan.manifest.study, plan.todo, _show)
 
     def ended(self, plan: runs.Plan, study: tables.Study, seconds: float | None) -> None:
         """Do nothing: the caller gets the study, which displays itself."""
-
-
-def is_visible() -> bool:
-    """Whether standard error is a terminal, or this is a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def _show(runs: Runs, stop: threading.Event) -> None:

@@ -106,8 +106,8 @@ def log_look(results: Path, manifest: Manifest, when: str) -> None:
 
 def newest_study(results: Path) -> str | None:
     """The study whose manifest was written last, or None."""
-    manifests = list((Path(results) / "studies").glob("*/manifest.json"))
-    return max(manifests, key=lambda path: path.stat().st_mtime).parent.name if manifests else None
+    manifests = (Path(results) / "studies").glob("*/manifest.json")
+    return max(((path.stat().st_mtime, path.parent.name) for path in manifests), default=(0.0, None))[1]
 
 
 def studies(results: Path) -> list[str]:

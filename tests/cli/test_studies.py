@@ -84,8 +84,12 @@ def test_a_study_is_renamed_with_those_named_after_it(crash: str | None, results
 def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys) -> None:
     """Runs first, so that the same command goes on after an interruption; nothing of a study that is being trained."""
     shared, *alone = (Run(results, run.path) for run in read_manifest(results, "s").runs)
-    before = all_files(results)
-    assert said(results, capsys, "delete", "s")[-1] == clean.UNSURE and all_files(results) == before
+    before, lines = all_files(results), said(results, capsys, "delete", "s")
+    assert lines[-1] == clean.UNSURE and all_files(results) == before
+    assert f"  runs of no other study: {len(alone)}, " in "\n".join(lines)
+    (results / "studies" / "linked").symlink_to(study_folder(results, "other"))
+    assert not any("stay for now" in line for line in said(results, capsys, "delete", "other")), "s has its run"
+    (results / "studies" / "linked").unlink()
     with alone[0].lock(lambda: False):
         assert "has a run in use" in said(results, capsys, "delete", "s", "--yes", code=2)[0]
     with mock.patch.object(shutil, "rmtree", side_effect=KeyboardInterrupt):
@@ -106,6 +110,8 @@ def test_two_studies_and_a_new_one_beside_those_there_are(results: Path, capsys:
     assert ["train.steps", "800", "1,200"] in [line.split() for line in lines]
     effect = next(i for i, line in enumerate(lines) if line.startswith("  ffn: swiglu − mlp  A  −0.05"))
     assert lines[effect + 1].split()[0] == "B" and "[" in lines[effect + 1]
+    (results / "runs" / read_manifest(results, "s").runs[0].path / "result.json").write_text("{")
+    assert any("result.json is not readable" in line for line in said(results, capsys, "compare", "s", "s-confirm-2"))
     new = replace(read_manifest(results, "s-confirm-2"), study="new", confirms=None)
     assert diff.nearest(results, new) == "like s but for train.steps 800 → 1,200"
 

@@ -132,25 +132,26 @@ def test_a_model_is_built_without_a_study(small: list[str], tmp_path: Path) -> N
     [cell] = ablate.plan("norm=rms", "ffn=swiglu", *small, seeds=1).manifest.cells
     step_0 = Trainer(Run(tmp_path / "at", "cell/run"), cell.config, 3).model.state_dict()
     before = torch.get_rng_state()
-    with torch.device("meta"):
-        model = ablate.build("norm=rms", *small, ffn="swiglu", seed=3)
+    with torch.device("meta"):  # and it needs no folder for results
+        model = ablate.build("norm=rms", *small[:-1], ffn="swiglu", seed=3, results_dir="/proc/none")
     assert torch.equal(torch.get_rng_state(), before), "the caller's draws go on"
     assert all(torch.equal(weight, step_0.pop(name)) for name, weight in model.state_dict().items()) and not step_0
     assert model(torch.zeros(2, 5, dtype=torch.long)).shape == (2, 5, 256) and not (tmp_path / "results").exists()
     mistakes = {"norm=rmss": "did you mean rms", "norm=ln,rms": "norm: build makes one model; write one value"}
-    mistakes |= dict.fromkeys(("seeds=5", "seed=5"), r"^seeds?: build makes one model; .* build\(..., seed=5\)$")
+    mistakes |= dict.fromkeys(("seeds=5", "seed=5"), r"^seeds?: .* build makes one model, .* build\(..., seed=5\)$")
+    mistakes |= {"dry_run=true": "dry_run: is of a study", "-m": "-m: is an option of the command line; leave -m out"}
     for word, told in mistakes.items():
         with pytest.raises(PlanError, match=told):
             ablate.build(word, *small)
     for keys in ({"seeds": 5}, {"seed": [1, 2]}, {"seed": True}, {"seed": -1}):
-        with pytest.raises(PlanError, match=r"^seeds?: (build makes one model|must be a whole number)"):
+        with pytest.raises(PlanError, match=r"^seeds?: (is of a study|must be a whole number)"):
             ablate.build(*small, **keys)  # type: ignore[arg-type]
 
 
 def test_a_bar_tells_how_far_runs_are(small, in_this_process, monkeypatch) -> None:
     seen = io.StringIO()
     monkeypatch.setattr(progress.sys, "stderr", seen)
-    monkeypatch.setattr(progress, "is_visible", lambda: True)
+    monkeypatch.setattr(seen, "isatty", lambda: True)
     ablate.run("norm=ln", *small, seeds=1)
     last = re.split(r"[\r\n]", seen.getvalue().strip())[-1]
     assert last.startswith("100 %") and "1/1 ended" in last

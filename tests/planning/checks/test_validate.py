@@ -62,6 +62,7 @@ MISTAKES = {
     "norm=ln,ln": ["has a value twice; write each once"],
     "norm=ln,,rms": ["lacks a value before a comma", "norm=ln,rms"],
     "lr=1e-3": ["did you mean optim.lr?"],
+    "claims=x": ["belongs in a study file", "+experiment=NAME"],
     "seeds=[3": ["bracket that is not closed", "'seeds=[3,7]'"],
     "data.path=x": ["no such key here; data="],
     "user=[no_such_package]": ["user", "'no_such_package' cannot be imported"],
