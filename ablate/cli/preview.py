@@ -68,10 +68,9 @@ def budget(plan: Plan) -> dict[str, object]:
     """A plan for `--json`: its cells with their cost, and the state of its runs."""
     known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
     cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
-    runs = [
-        {"cell": run.cell, "seed": run.seed, "path": run.path} | {"status": plan.statuses[run.path]}
-        for run in plan.manifest.runs
-    ]
+    runs = []
+    for run in plan.manifest.runs:
+        runs.append({"cell": run.cell, "seed": run.seed, "path": run.path, "status": plan.statuses[run.path]})
     return {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
 
 

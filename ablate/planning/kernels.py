@@ -62,16 +62,11 @@ def decided(config: Config, chosen: Kernels) -> Config:
 def of_manifest(study: CheckedStudy) -> Kernels | None:
     """The choice that the study or one of its rounds was started with, on any machine; None for a new study."""
     for manifest in begun(study)[0]:
-        matmul, compiled = (
-            {
-                getattr(cell.config.train, key)
-                for cell in manifest.cells
-                if cell.levels.get(f"train.{key}", "auto") == "auto"  # not a level of the sweep
-            }
-            for key in OPEN
-        )
-        # Some cells may not support the choice.
-        return Kernels("onednn" if "onednn" in matmul else "torch", True in compiled)
+        cells = [(cell.levels, cell.config.train) for cell in manifest.cells]
+        # Not levels of the sweep; and some cells may not support the choice.
+        compiled = any(train.compile is True for at, train in cells if at.get("train.compile", "auto") == "auto")
+        onednn = any(train.matmul == "onednn" for at, train in cells if at.get("train.matmul", "auto") == "auto")
+        return Kernels("onednn" if onednn else "torch", compiled)
     return None
 
 

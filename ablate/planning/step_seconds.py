@@ -43,10 +43,10 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
         own = measured(study.cells)
         seconds = of_manifest(study) or own  # the same command may have started meanwhile
     cells = reconfigured(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
-    each = [
-        f"{label} {1000 * float(own.seconds):.3g} ms{f' ± {100 * float(own.error):.1f} % SE' * (own.error != 0)}"
-        for label, own in zip(cells.labels, seconds, strict=True)
-    ]
+    each = []
+    for label, step in zip(cells.labels, seconds, strict=True):
+        error = f" ± {100 * float(step.error):.1f} % SE" * (step.error != 0)
+        each.append(f"{label} {1000 * float(step.seconds):.3g} ms{error}")
     note = f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
 

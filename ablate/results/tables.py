@@ -167,10 +167,8 @@ def _differences(config: Row, planned: Row) -> Iterator[str]:
         if isinstance(one, dict) and isinstance(other, dict):
             for name in one.keys() & other.keys():
                 key = f"{section}.{name}"
-                same = one[name] == other[name] or (
-                    name == "_target_" and class_name(one[name]) == class_name(other[name])
-                )
-                if not same and key not in CARRIED:
+                same = name == "_target_" and class_name(one[name]) == class_name(other[name])
+                if not same and one[name] != other[name] and key not in CARRIED:
                     yield f"its {key} is {one[name]} where {other[name]} is planned"
 
 

@@ -209,8 +209,8 @@ def examine(spec: Spec) -> dict[str, Any]:
             if name in ALONE:
                 break
         seen = run(moved, inputs)
-        loss, logits, idle, dispatched = _two_steps(spec, model, inputs)
-        never, unsent = _idle_parts(spec, model, idle, dispatched)
+        loss, logits, idle, sometimes = _two_steps(spec, model, inputs)
+        never, unsent = _idle_parts(spec, model, idle, sometimes)
         problems, notes, guess = problems + never, notes + unsent, math.log(spec.task["outputs"])
         if abs(loss - guess) > FAR:
             how = "its logits start out large" if loss > 0 else "its outputs are no logits"
@@ -269,28 +269,22 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
         x = tensor.double().flatten()
         if not x.isfinite().all():
             return None
-        weights = (
-            torch.rand(len(x), generator=torch.Generator().manual_seed(i)).double() - 0.5 for i in range(PROJECTIONS)
-        )
+        draws = [torch.Generator().manual_seed(i) for i in range(PROJECTIONS)]
+        weights = (torch.rand(len(x), generator=draw).double() - 0.5 for draw in draws)
         found.append([float(x.square().mean().sqrt()), *(float(x @ w) / len(x) ** 0.5 for w in weights)])
     return found
 
 
-def _idle_parts(
-    spec: Spec, model: nn.Module, idle: set[str], dispatched: set[str]
-) -> tuple[list[list[str]], list[str]]:
-    """Problems and notes of components with `idle` parameters, which never have a gradient.
-
-    Only a note for an expert that got no token, if its name equals that of a `dispatched` parameter, which has a
-    gradient in some batches, but for a number.
-    """
+def _idle_parts(spec: Spec, model: nn.Module, idle: set[str], sometimes: set[str]) -> tuple[list[list[str]], list[str]]:
+    """Problems and notes of components with `idle` parameters, which never have a gradient: only a note for an expert
+    that got no token, if its name equals that of one with a gradient `sometimes`, but for a number."""
     nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
     targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
     problems, notes = [], []
     for group, target in targets:
         others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
         places = {place: module for place, module in model.named_modules() if type(module) is target}
-        found = [one for place, module in places.items() for one in idle_in(place, module, others, idle, dispatched)]
+        found = [one for place, module in places.items() for one in idle_in(place, module, others, idle, sometimes)]
         name = called(spec, group)
         problems += [[group, f"{name} {what}"] for what, harmless in found if not harmless][:1]
         notes += [f"{name} {what}" for what, harmless in found if harmless][:1]
@@ -298,7 +292,7 @@ def _idle_parts(
 
 
 def idle_in(
-    place: str, module: nn.Module, others: tuple[type, ...], idle: set[str], dispatched: set[str]
+    place: str, module: nn.Module, others: tuple[type, ...], idle: set[str], sometimes: set[str]
 ) -> Iterator[tuple[str, bool]]:
     """Sentences on the idle parameters of a module at a place, each with whether that is harmless."""
     names = [name for name, _ in module.named_parameters()]
@@ -307,7 +301,7 @@ def idle_in(
         yield f"is built but never used: nothing of {place} reaches the outputs", False
         return
     own = silent.intersection(_own_parameters(module, others))
-    alike = {re.sub(r"\b\d+\b", "#", name) for name in names if f"{place}.{name}" in dispatched}
+    alike = {re.sub(r"\b\d+\b", "#", name) for name in names if f"{place}.{name}" in sometimes}
     spared = {name for name in own if re.sub(r"\b\d+\b", "#", name) in alike}  # its name is theirs but for a number
     if own - spared:
         never = ", ".join(sorted(f"{place}.{name}" for name in own - spared))

@@ -168,7 +168,5 @@ class DescribedTask(Task):
 
     def blank(self) -> dict[str, Tensor]:
         """See Task."""
-        return {
-            name: (torch.ones if name.endswith("mask") else torch.zeros)(shape, dtype=getattr(torch, dtype))
-            for name, (shape, dtype) in self.inputs.items()
-        }
+        shapes = {name: (shape, getattr(torch, dtype)) for name, (shape, dtype) in self.inputs.items()}
+        return {name: torch.full(shape, name.endswith("mask"), dtype=kind) for name, (shape, kind) in shapes.items()}

@@ -246,12 +246,12 @@ def _fitting(config: Config) -> str:
 
     own = {"data": kinds("data", config.data["_target_"], config.user)}
     own["model"] = kinds("model", config.model._target_, config.user)
-    files = groups()
-    found = {
-        group: [name for name, file in files[group].items() if kinds(group, read_plain(file)["_target_"]) & own[other]]
-        for group, other in (("model", "data"), ("data", "model"))
-    }
-    return f"; write model={' or '.join(found['model'])}, or data={', '.join(found['data'])}"
+
+    def fitting(group: str, other: str) -> list[str]:
+        files = groups()[group].items()
+        return [name for name, file in files if kinds(group, read_plain(file)["_target_"]) & own[other]]
+
+    return f"; write model={' or '.join(fitting('model', 'data'))}, or data={', '.join(fitting('data', 'model'))}"
 
 
 def resolve_auto(config: Config) -> Config:
