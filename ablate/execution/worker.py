@@ -136,8 +136,7 @@ class WorkerParent:
 
 
 def serve(channel: socket.socket) -> None:
-    """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit.  The run of one
-    that is killed resumes from the last checkpoint."""
+    """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit."""
     configure_torch()
     orders, own = Inbox(channel.fileno()), os.getpid()
 

@@ -208,16 +208,11 @@ def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> 
 
 def neighbours(amount: Callable[[int], float], target: float, step: int, low: int) -> tuple[int, int]:
     """The multiples of `step` on both sides of a target, by doubling strides from `low`, then bisection."""
-    stride = step
-    if amount(low) <= target:
-        high = low + stride
-        while amount(high) < target and high < WIDEST:
-            stride *= 2
-            low, high = high, high + stride
-    else:
-        high = low
-        while amount(low) > target and low > step:
-            low, high, stride = max(step, low - stride), low, stride * 2
+    high, stride = low, step
+    while amount(high) < target and high < WIDEST:
+        low, high, stride = high, high + stride, 2 * stride
+    while amount(low) > target and low > step:
+        low, high, stride = max(step, low - stride), low, 2 * stride
     while high - low > step:
         middle = (low + high) // 2 // step * step
         low, high = (middle, high) if amount(middle) <= target else (low, middle)

@@ -84,8 +84,7 @@ class ProvenanceIndex:
 
 
 def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tuple[list[PlannedRun], list[Cell]]:
-    """Runs and cells under reuse=any: the newest run that differs in code only replaces one that has not ended.  Cells
-    with such runs get a note."""
+    """Runs and noted cells of reuse=any: the newest run that differs in code only replaces one that has not ended."""
     cells, index = {row.id: row for row in rows}, ProvenanceIndex(results)
     chosen: list[PlannedRun] = []
     taken: dict[str, list[set[str]]] = {}

@@ -182,13 +182,11 @@ def exchange_cells(cells: Cells) -> Cells:
     made = [(i, ratio, scaled(steps, ratio)) for i, steps in enumerate(own) for ratio in RATIOS]
     # Strata with different steps share only the ratio.
     shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
-    checked, names, levels, labels = [], [], [], []
-    for (i, _, steps), level in zip(made, shown, strict=True):
-        row, cell = cells.references[i]
-        checked.append(cell._replace(config=with_steps(cell.config, steps), matched=None))
-        names.append(row.name)
-        levels.append({key: row.levels[key] for key in strata} | {STEPS: level})
-        labels.append(f"{row.label}, {steps} steps")
+    of = [(*cells.references[i], steps) for i, _, steps in made]
+    checked = [cell._replace(config=with_steps(cell.config, steps), matched=None) for _, cell, steps in of]
+    names, labels = [row.name for row, _, _ in of], [f"{row.label}, {steps} steps" for row, _, steps in of]
+    kept = [{key: row.levels[key] for key in strata} for row, _, _ in of]
+    levels = [own | {STEPS: level} for own, level in zip(kept, shown, strict=True)]
     at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
     factors, reference = strata | {STEPS: list(dict.fromkeys(shown))}, {STEPS: shown[RATIOS.index(1.0)]}
     layout = Layout(factors, reference, names, labels, levels, at)

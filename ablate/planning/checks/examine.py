@@ -189,8 +189,7 @@ def called(spec: Spec, group: str) -> str:
 
 
 def examine(spec: Spec) -> dict[str, Any]:
-    """Problems as [key, message], notes, and a signature that is equal for equal networks.  Raises whatever the
-    components raise, and BadComponent."""
+    """Problems as [key, message], notes, and a signature that is equal for equal networks.  Raises any error."""
     with torch.random.fork_rng(devices=[]):
         model, inputs = build(spec), some_inputs(spec)
         moved = settled(copy.deepcopy(model), inputs)

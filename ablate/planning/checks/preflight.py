@@ -150,8 +150,7 @@ def first_value_problems(cell: Checked) -> list[Problem]:
 
 
 def _growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
-    """The constants whose initial mean square changes, by more than chance, if heads, FFNs and residual stream are
-    `TIMES` as wide."""
+    """The constants whose initial mean square changes, by more than chance, if the model is `TIMES` as wide."""
 
     def wide(ffn: dict[str, Any]) -> dict[str, Any]:
         return ffn | {"hidden": TIMES * ffn["hidden"]} if ffn.get("hidden") else ffn

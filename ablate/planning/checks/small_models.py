@@ -40,8 +40,7 @@ WIDE = 2e7  # parameters up to which a cell is tried out in all its depth, to co
 
 
 class Checked(NamedTuple):
-    """A cell that passed its own checks: its configuration with every `auto` and the FFN's width resolved, and what
-    remains of a match."""
+    """A cell that passed its own checks: its configuration with every `auto` and the FFN's width resolved."""
 
     config: Config
     task: Any
@@ -268,8 +267,7 @@ class Trial:
 
 
 def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
-    """The budget with the FLOPs of all gradients that a step takes: the mean number of those of a whole batch.  Raises
-    BadComponent if the step cannot run."""
+    """The budget with the FLOPs of all gradients that a step takes, on average.  Raises BadComponent."""
     step, why = resolve("step", config.step["_target_"], config.user), ""
     if step is Step:
         return budget
