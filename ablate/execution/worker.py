@@ -7,7 +7,6 @@ ended with all its descendants.
 
 import contextlib
 import dataclasses
-import math
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ from typing import IO
 
 from ablate.config.targets import package_problem
 from ablate.execution.fork import ALMOST, Child, become_subreaper, flush, how_it_died, kill_children, readable, start
-from ablate.execution.pool import Answer, Order, answer_of, line, order_of
+from ablate.execution.pool import GRACE, Answer, Order, answer_of, line, order_of
 from ablate.execution.signals import LEAVE, DiskFull
 from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare, say
@@ -27,7 +26,6 @@ from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import configure_torch
 
 POLL = 0.1  # seconds between checks whether to stop
-LATE = 0.5  # seconds beyond LEAVE after which a child that does not stop is killed
 
 
 def main() -> None:
@@ -58,7 +56,7 @@ class Inbox:
     def end(self, *_: object) -> None:
         """Request to stop; a process that exceeds the grace period is killed."""
         self.ended = True
-        signal.alarm(math.ceil(LEAVE + LATE))
+        signal.alarm(int(GRACE))
 
     def next(self) -> str:
         """The next line; empty if there are no more."""
@@ -125,7 +123,7 @@ class WorkerParent:
             if limit is None and self.orders.stopping():
                 with contextlib.suppress(OSError):  # tells the child that no more orders come
                     child.channel.shutdown(socket.SHUT_WR)
-                limit = time.monotonic() + LEAVE + LATE
+                limit = time.monotonic() + LEAVE
             if limit is not None and time.monotonic() > limit:
                 return None
         return text
