@@ -94,17 +94,15 @@ def decided(results: Path, manifest: Manifest) -> bool:
 def placebo_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `placebo_seeds`."""
     count, seed = study.settings.placebo_seeds, study.settings.seed
-    if not count:
-        return []
-    messages = []
-    if count < LEAST:
-        message = f"as in placebo_seeds=8: {count} of each kind tell nothing about a spread"
-        messages.append(f"must be ≥ {LEAST}, {message}")
-    if PLACEBO in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked):
-        messages.append(f"sets {PLACEBO} by itself; leave one of them out")
-    if None not in (seed.init, seed.data):
-        messages.append("seed.init and seed.data are both fixed, so that all its seeds would be one run")
-    return [Problem("placebo_seeds", message) for message in messages]
+    few = f"must be ≥ {LEAST}, as in placebo_seeds=8: {count} of each kind tell nothing about a spread"
+    given = PLACEBO in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked)
+    messages = {
+        few: count < LEAST,
+        f"sets {PLACEBO} by itself; leave one of them out": given,
+        "seed.init and seed.data are both fixed, so that all its seeds would be one run": None
+        not in (seed.init, seed.data),
+    }
+    return [Problem("placebo_seeds", message) for message, holds in messages.items() if count and holds]
 
 
 def placebo_study(study: CheckedStudy) -> CheckedStudy:
@@ -139,20 +137,17 @@ def shared_draws(kind: str | None, shapes: Shapes, config: Config) -> float:
 
 def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `step_equivalents`."""
-    if not study.settings.step_equivalents:
-        return []
     swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
-    least = min(cell.config.train.steps for cell in study.cells.checked)
-    found = []
-    if not swept:
-        found.append("nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out")
-    if STEPS in swept:
-        found.append(f"sets {STEPS} by itself; leave one of them out")
-    if study.settings.match in BY_STEPS:
-        found.append(f"match={study.settings.match} gives cells other steps than their reference; write another match")
-    if len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS):
-        found.append(f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3")
-    return [Problem("step_equivalents", message) for message in found]
+    match, least = study.settings.match, min(cell.config.train.steps for cell in study.cells.checked)
+    merged = len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS)
+    messages = {
+        "nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out": not swept,
+        f"sets {STEPS} by itself; leave one of them out": STEPS in swept,
+        f"match={match} gives cells other steps than their reference; write another match": match in BY_STEPS,
+        f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": merged,
+    }
+    asked = study.settings.step_equivalents
+    return [Problem("step_equivalents", message) for message, holds in messages.items() if asked and holds]
 
 
 def scaled(steps: int, ratio: float) -> int:

@@ -324,36 +324,30 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
 
 
 def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
-    """Why a key cannot be tuned."""
+    """Why a key cannot be tuned: the first of these reasons that holds."""
     section, match = key.split(".")[0], study.settings.match
     typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
     names = [{name for name in flat(raw.as_json()) if "._" not in name} for raw in study.cells.raw]  # without targets
     lacking = [label for label, known in zip(study.cells.labels, names, strict=True) if key not in known]
-    message = ""
-    if not key:
-        message = "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out"
-    elif section in WHOLE:
-        message = f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr"
-    elif section == "train":
-        message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
-    elif section in UNSCORED:
-        message = f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr"
-    elif key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict):
-        message = f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY"
-    elif key in study.cells.factors:
-        message = f"{key} is swept already; leave it out of the sweep, or out of tune.key"
-    elif key in typed:
-        message = f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out"
-    elif key in CHOSEN.get(match, ()):
-        message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
-    elif match == "seconds" and section != "optim":
-        message = f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim"
-    elif len(lacking) == len(study.cells.rows):
-        near = nearest(key, set().union(*names))
-        message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
-    elif lacking:
-        message = f"{lacking[0]} has no {key}; tune a key that every cell has"
-    return [Problem("tune.key", message)] if message else []
+    near = nearest(key, set().union(*names))
+    hint = f"did you mean {near}?" if near else "see ablate --help"
+    is_group = key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict)
+    timed = match == "seconds" and section != "optim"
+    reasons = {
+        "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out": not key,
+        f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr": section in WHOLE,
+        f"{key} is part of the budget, which all values share; tune a key of the model or of optim": section == "train",
+        f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr": section in UNSCORED,
+        f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY": is_group,
+        f"{key} is swept already; leave it out of the sweep, or out of tune.key": key in study.cells.factors,
+        f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out": key in typed,
+        f"match={match} chooses {key} for each cell; tune another key, or write match=none": key
+        in CHOSEN.get(match, ()),
+        f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim": timed,
+        f"no such key: {key}; {hint}": len(lacking) == len(names),
+        f"{lacking[0] if lacking else None} has no {key}; tune a key that every cell has": bool(lacking),
+    }
+    return [Problem("tune.key", reason) for reason, holds in reasons.items() if holds][:1]
 
 
 def per_seed_problems(study: CheckedStudy) -> list[Problem]:
