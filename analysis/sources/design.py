@@ -25,21 +25,26 @@ AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells differ from t
 
 def arrange(levels: dict[str, Levels], facts: dict[str, Any], given: dict[str, set[str]], request: Request) -> Manifest:
     """A manifest of cells with these levels, facts (sizes and batches) and `given` labels, in the design of the study
-    file or an inferred one.  Raises `Refused`."""
+    file or an inferred one: a grid, one factor at a time, or else one factor, `variant`.  Raises `Refused`."""
     described = request.described
     factors = _ordered(levels, described)
     reference = _reference(levels, factors, request)
     if described.design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
-    inferred = "one_at_a_time" if _is_around(levels, reference) else ""
-    inferred = inferred if _missing_combination(levels, reference) else "grid"
-    made = _manifest(levels, facts, factors, reference, described.design or inferred)
-    if described.design and (wrong := _contradiction(made)):
+    made = _manifest(levels, facts, factors, reference, described.design or "grid")
+    wrong = _contradiction(made)
+    if wrong and described.design:
         raise Refused(f"{described.file}: design: {described.design}: {wrong}")
-    made = made if made.design else _merged(made)
+    if wrong:
+        around = _is_around(levels, reference)
+        made = dataclasses.replace(made, design="one_at_a_time") if around else _merged(made)
+    found: dict[str, Cell] = {}
+    for _, cells in evidence.strata(made):
+        size = next((cell.params for cell in cells if cell.reference), 0) or math.nan
+        found |= {cell.id: dataclasses.replace(cell, params_vs_reference=cell.params / size - 1) for cell in cells}
     labels = labels_of(made, given)
-    cells = [dataclasses.replace(cell, name=labels[cell.id], label=labels[cell.id]) for cell in made.cells]
+    cells = [dataclasses.replace(found[c.id], name=labels[c.id], label=labels[c.id]) for c in made.cells]
     return dataclasses.replace(made, cells=cells)
 
 
@@ -103,33 +108,21 @@ def _is_around(levels: dict[str, Levels], reference: Levels) -> bool:
     return all(sum(each[name] != level for name, level in reference.items()) < 2 for each in levels.values())
 
 
-def _outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
-    """A cell's levels of the factors that are not compared; they identify its stratum."""
-    return tuple(level for name, level in levels.items() if name not in reference)
-
-
-def _missing_combination(levels: dict[str, Levels], reference: Levels) -> Levels | None:
-    """A combination of the compared levels that a stratum lacks, although it has each level; None for a grid."""
-    strata: dict[tuple[Any, ...], dict[tuple[Any, ...], None]] = {}
-    for own in levels.values():
-        strata.setdefault(_outside(own, reference), {})[tuple(own[name] for name in reference)] = None
-    for there in strata.values():
-        known = [dict.fromkeys(column) for column in zip(*there, strict=True)]
-        if lost := next((row for row in itertools.product(*known) if row not in there), None):
-            return dict(zip(reference, lost, strict=True))
-    return None
-
-
 def _contradiction(manifest: Manifest) -> str:
-    """Why the cells do not form the study file's design; "" if they do."""
+    """Why the cells do not form the manifest's design; "" if they do."""
     design, reference = manifest.design, manifest.reference
     if design == "grid":
-        lost = _missing_combination({cell.id: cell.levels for cell in manifest.cells}, reference)
-        return f"no run has {label_of(lost)}; leave design out, or write another" if lost else ""
+        for _, cells in evidence.strata(manifest):  # each has every combination of the levels that it has
+            there = {tuple(cell.levels[name] for name in reference) for cell in cells}
+            known = (dict.fromkeys(cell.levels[name] for cell in cells) for name in reference)
+            if lost := next((row for row in itertools.product(*known) if row not in there), None):
+                missing = label_of(dict(zip(reference, lost, strict=True)))
+                return f"no run has {missing}; leave design out, or write another"
+        return ""
     if design == "fractional":
         clear = {contrast.factor for contrast in evidence.contrasts(manifest) if contrast.kind == "main"}
-        lost_factor = next((name for name in reference if name not in clear), "")
-        return f"the effect of {lost_factor} is mixed with others in these runs" if lost_factor else ""
+        mixed = next((name for name in reference if name not in clear), "")
+        return f"the effect of {mixed} is mixed with others in these runs" if mixed else ""
     changed = evidence.changes(manifest)
     other = next((cell.label for cell in manifest.cells if cell.id not in changed and not cell.reference), "")
     if other and design in AROUND:
@@ -156,19 +149,15 @@ def _manifest(
     levels: dict[str, Levels], facts: dict[str, Any], factors: dict[str, list[Any]], reference: Levels, design: str
 ) -> Manifest:
     """The manifest of cells, of which the rest is unknown."""
-    base = reference.items()
-    starts = {_outside(own, reference): facts[name]["params"] for name, own in levels.items() if base <= own.items()}
+    unknown: dict[str, Any] = {"task": TASK, "config": Config(), "shared_draws": math.nan}
     cells = [
         Cell(
             id=name,
             name=name,
             label=label_of(own),
             levels=own,
-            reference=base <= own.items(),
-            params_vs_reference=facts[name]["params"] / (starts.get(_outside(own, reference)) or math.nan) - 1,
-            shared_draws=math.nan,
-            task=TASK,
-            config=Config(),
+            reference=reference.items() <= own.items(),
+            **unknown,
             **facts[name],
         )
         for name, own in levels.items()
@@ -197,9 +186,9 @@ def labels_of(manifest: Manifest, given: dict[str, set[str]]) -> dict[str, str]:
     """The labels of cells: the `given` ones, if each cell has exactly one and all differ; else their levels.  In
     designs that change one factor at a time a cell's label is its change, the reference's all levels."""
     cells, factors = manifest.cells, manifest.factors
-    alone = [next(iter(names)) for names in given.values() if len(names) == 1]
-    if len(alone) == len(cells) == len(set(alone)) and all(alone):
-        return dict(zip(given, alone, strict=True))
+    alone = {cell: next(iter(names)) for cell, names in given.items() if len(names) == 1}
+    if len(alone) == len(cells) == len({*alone.values()}) and all(alone.values()):
+        return alone
     full = dict(zip([cell.id for cell in cells], distinct([cell.levels for cell in cells]), strict=True))
     if manifest.design in ("grid", "fractional") or len(factors) < 2 or len(evidence.strata(manifest)) > 1:
         return full

@@ -93,46 +93,39 @@ def read_folder(folder: Path) -> Logged:
     """The runs whose logs are in a folder, at any depth.  Raises `Refused` at the first that cannot be read."""
     for patterns, read in PROGRAMS.items():
         files = sorted({file for pattern in patterns.split() for file in folder.rglob(pattern) if file.is_file()})
-        found = {}
+        found: dict[Path, Run] = {}
         for file in files:
+            beside = (file.parent / name for name in SETTINGS)
             try:
-                found[file] = read(file)
+                if (run := read(file)).rows:
+                    settings: Any = next((read_plain(each) for each in beside if each.is_file()), {})
+                    config = settings if isinstance(settings, dict) else {}
+                    found[file] = run._replace(config={**config, **run.config})
+            except Corrupt as error:
+                raise Refused(str(error)) from None
             except json.JSONDecodeError:
                 why = "this is not all of a JSON file; take the run away, or write it anew"
                 raise Refused(f"{file.relative_to(folder)}: {why}") from None
             except (OSError, ValueError, Refused, RecursionError) as error:
                 why = (error.strerror if isinstance(error, OSError) else "") or " ".join(str(error).split())
                 raise Refused(f"{file.relative_to(folder)}: {why}") from None
-        if found := {file: run for file, run in found.items() if run.rows}:
+        if found:
             return _runs(found)
     raise Refused(f"there are no logs, a file per run; known are {', '.join(PROGRAMS)} (as nanoGPT prints it)")
 
 
 def _runs(found: dict[Path, Run]) -> Logged:
     """The runs of these files; of a run's checkpoints the one that logged most, so the last, counts."""
-    last: dict[Path, tuple[Path, Run]] = {}
+    last: dict[Path, Run] = {}
     for file, run in sorted(found.items(), key=lambda each: len(each[1].rows)):
         whose = file.parent.parent if file.parent.name.startswith("checkpoint-") else file.parent
-        last[whose / file.stem] = (file, run)
+        last[whose / file.stem] = run
     if len({whose.name for whose in last}) == 1 < len(last):
-        last = {whose.parent: each for whose, each in last.items()}
+        last = {whose.parent: run for whose, run in last.items()}
     above = os.path.commonpath([whose.parent for whose in last])
-    runs = [
-        run._replace(name=str(whose.relative_to(above)), config={**_settings(file.parent), **run.config})
-        for whose, (file, run) in sorted(last.items())
-    ]
+    runs = [run._replace(name=str(whose.relative_to(above))) for whose, run in sorted(last.items())]
     early = [run.name for run in runs if run.facts.get("status") == "missing"]
     return logged(runs, note(early, "stopped before max_steps, counted as missing"))
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    """The settings in a run's folder.  Raises `Refused`."""
-    file = next((folder / name for name in SETTINGS if (folder / name).is_file()), None)
-    try:
-        found = read_plain(file) if file else {}
-    except Corrupt as error:
-        raise Refused(str(error)) from None
-    return found if isinstance(found, dict) else {}
 
 
 def _trainer(file: Path) -> Run:

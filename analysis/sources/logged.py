@@ -254,10 +254,10 @@ def _refuse_long(runs: pandas.DataFrame, factors: list[str], metrics: list[str])
 
 
 def _refuse_repeated(runs: pandas.DataFrame, where: pandas.Series, factors: list[str], keys: list[str]) -> None:
-    again = runs[runs.duplicated(keys, keep=False)]
+    alike = runs.groupby(keys, sort=False, dropna=False).ngroup()
+    again = alike[alike.duplicated(keep=False)]
     if len(again):
-        first = again.iloc[0]
-        one, other = where[again.index[(again[keys].astype(str) == first[keys].astype(str)).all(axis=1)]][:2]
+        first, (one, other) = runs.loc[again.index[0]], where[again.index[again == again.iloc[0]]][:2]
         what = f"{label_of(first[factors].to_dict())}, seed {first['seed']}"
         what += f", step {first['step']:g}" if "step" in keys else ""
         raise Refused(
@@ -269,9 +269,9 @@ def _refuse_repeated(runs: pandas.DataFrame, where: pandas.Series, factors: list
 def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:
     """A key per cell that is equal for cells with equal batches, and a description of the pairing.  Runs pair by seed
     between cells with equal `batches` in each shared seed; between all cells without that column."""
-    names = list(dict.fromkeys(runs["cell"]))
+    apart = {name: name for name in runs["cell"]}
     if unpaired:
-        return {name: name for name in names}, "unpaired, as asked"
+        return apart, "unpaired, as asked"
     if "batches" in runs and runs["batches"].notna().any():
         by_cell = runs.astype({"batches": str}).groupby("cell", sort=False)
         own = {str(cell): dict(zip(rows["seed"], rows["batches"], strict=True)) for cell, rows in by_cell}
@@ -280,10 +280,9 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
             alike = (name for name in found if all(own[name].get(seed, batch) == batch for seed, batch in seen.items()))
             found[cell] = found.get(next(alike, ""), cell)
         return found, "paired by seed where batches are equal"
-    shared = runs.groupby("seed")["cell"].nunique().max() > 1
-    if not shared:
-        return {name: name for name in names}, "unpaired: no two cells have a seed in common"
-    return dict.fromkeys(names, "seed"), "paired by seed, which is valid whatever runs of one seed share"
+    if runs.groupby("seed")["cell"].nunique().max() < 2:
+        return apart, "unpaired: no two cells have a seed in common"
+    return dict.fromkeys(apart, "seed"), "paired by seed, which is valid whatever runs of one seed share"
 
 
 def _facts(runs: pandas.DataFrame, batches: dict[str, str]) -> dict[str, Any]:
@@ -333,9 +332,8 @@ def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     if lost.empty or len(runs) <= DENSE * len(pairs):
         return runs, []
     lost = lost.assign(label=lost["cell"].map(dict(zip(runs["cell"], runs["label"], strict=True))), status="missing")
-    return pandas.concat([runs, lost], ignore_index=True), columns.note(
-        _seeds(lost), "without a row, counted as missing"
-    )
+    notes = columns.note(_seeds(lost), "without a row, counted as missing")
+    return pandas.concat([runs, lost], ignore_index=True), notes
 
 
 def _seeds(runs: pandas.DataFrame) -> list[str]:

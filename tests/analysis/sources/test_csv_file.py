@@ -368,6 +368,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "line 2: step is “inf”, which is not a number"),
     (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
     (PLAIN + PLAIN.splitlines()[1], "line 2 and line 12 are both a, seed 0; name the columns in which"),
+    ("ffn,seed,loss\nb,0,2\n,0,1\n,0,2\n", "line 3 and line 4 are both ffn=null, seed 0; name the columns in which"),
     ("ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),
     (table("ffn,note,loss,train_seed", "{c},x,{v},{s}") + "a,x,1,0\n", "line 2 and line 12 are both a, seed 0"),
     (table("ffn,seed,loss", "{c},{s},{v}", ("a", "b" * 501)), "line 7: “bbbbbbbbbbbbbbbbbbbb…” has 501 characters"),
