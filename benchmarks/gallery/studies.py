@@ -53,8 +53,8 @@ class Trained:
 
     @functools.cached_property
     def plotted(self) -> dict[str, pandas.DataFrame]:
-        """The table of each figure by name: the one that reproduces the paper's, then effects and claims."""
-        wanted = [name for name in dict.fromkeys([self.manifest.figure, "effects", "claims"]) if name]
+        """The table of each figure by name: the one that reproduces the paper's, then mirror, effects and claims."""
+        wanted = [name for name in dict.fromkeys([self.manifest.figure, "mirror", "effects", "claims"]) if name]
         found = figures.tables(self.case, dataclasses.replace(figures.edits(self.case), figures=wanted))
         return {name: found[name] for name in wanted if name in found}
 

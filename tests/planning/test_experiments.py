@@ -20,6 +20,7 @@ from ablate.planning import plan as plan_
 from ablate.planning.checks import validate
 from ablate.planning.kernels import Kernels
 from ablate.planning.plan import Plan
+from ablate.results.manifest import manifest_in
 from ablate.results.run import Run
 from ablate.training.trainer import Trainer
 
@@ -89,6 +90,9 @@ def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str 
     assert plan.manifest.experiment == name and plan.manifest.tier == tier and plan.todo
     assert plan.manifest.question == content["question"] and plan.manifest.published == content.get("published")
     assert plain(plan.requested.claims) == content.get("claims", {})
+    assert plain(plan.manifest.mirror) == content.get("mirror")
+    if tier is None and (RESULTS / name).exists():
+        assert manifest_in(RESULTS / name / "manifest.json").mirror == plan.manifest.mirror
     criterion = plan.manifest.replicated
     assert (criterion and criterion.value and criterion.value.of) == content.get("replicated")
     assert criterion is None or criterion.registered
