@@ -43,6 +43,7 @@ ANALYSIS = {
     "figures": "stats case",
     "webpage": "case writing figures",
     "cli": "escape sources case writing figures webpage",
+    "dashboard": "case writing figures cli",
 }
 FREE_OF_TORCH = "formatting config results evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
@@ -128,6 +129,7 @@ def test_no_module_imports_itself_by_way_of_others():
 WITHOUT_TORCH = ["ablate", "ablate.config.schema", "ablate.results", "ablate.evidence", "ablate.python"]
 WITHOUT_TORCH += [f"ablate.cli.{name}" for name in ("summary", "monitor", "completion", "main")]
 WITHOUT_TORCH += ["ablate.execution.tracking.wandb", "analysis.cli.main", "analysis.cli.output"]
+WITHOUT_TORCH += ["analysis.dashboard.main", "analysis.dashboard.build"]
 
 
 def test_no_torch():

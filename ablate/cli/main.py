@@ -42,6 +42,7 @@ commands (each has --help)
   ablate clean                             what could be removed, and how much space it takes
   ablate evaluate [STUDY]                  kept weights evaluated again, at other lengths too
   ablate sync [STUDY]                      runs replayed to the tracking service
+  ablate dashboard [STUDY]                 a view and a report of the study on W&B; sync --dashboard does both
   ablate catalogue                         every variant and its source, as tables
 --json, of any command: what it ends with as JSON, for scripts (docs/json.md)
 ablate --version; tab completion in bash or zsh: eval "$(register-python-argcomplete ablate)"
@@ -67,7 +68,7 @@ keys (see conf/config.yaml and conf/scale/ for the values)
 ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # order of groups in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
-COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies"}
+COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies", "dashboard": "analysis.dashboard.main"}
 
 
 def main(*first: str) -> None:

@@ -1,5 +1,7 @@
 """ablate sync [STUDY]: replays a study's runs to its tracking services, each once."""
 
+import importlib
+
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.manifest import choose_study, manifest_of
@@ -11,6 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("ablate sync", "Replay a study to its tracking services.")
     usage = "default: the newest; user=[my_package] for a tracking service of your own"
     parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=usage)
+    parser.add_argument("--dashboard", action="store_true", help="then what ablate dashboard does")
     given = parser.parse_intermixed_args(arguments)
 
     def act() -> Outcome:
@@ -18,7 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
         study = choose_study(given.results_dir, one_name(names))
         runs = manifest_of(given.results_dir, study).runs
         lines = replay(Mirror(given.results_dir, study, user), [run.path for run in runs])
-        print("\n".join(lines))
+        print("\n".join(lines), flush=True)
+        if given.dashboard:
+            made = importlib.import_module("analysis.dashboard.main").dashboard(given.results_dir, study)
+            lines += made.result["lines"]
         return Outcome(0, {"study": study, "lines": lines})
 
     return conclude(parser.prog, given.json, act)

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 INSTALL = "in the checkout: pip install -e '.[{}]'"  # the distribution is not published
-NAMES = {"sklearn": "scikit-learn", "fla": "fla-core"}  # names on PyPI that differ from the module's
+# Names on PyPI that differ from the module's.
+NAMES = {"sklearn": "scikit-learn", "fla": "fla-core", "wandb_workspaces": "wandb-workspaces"}
 
 
 class NotInstalled(ValueError):
@@ -38,6 +39,7 @@ def _lacking(module: str, need: str, group: str) -> str:
 
 
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default hosts of older and newer versions
+WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
 
 
 def wandb_credentials() -> bool:
@@ -50,6 +52,30 @@ def wandb_credentials() -> bool:
             if file and not netrc.netrc(os.path.expanduser(file)).hosts.keys().isdisjoint(hosts):
                 return True
     return False
+
+
+def wandb_mode() -> str:
+    """`online`, `offline` or `disabled`: as WANDB_MODE says, otherwise depending on whether there are credentials."""
+    requested = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
+    return requested or ("online" if wandb_credentials() else "offline")
+
+
+def wandb_settings(mode: str) -> Any:
+    """Silent settings for runs of W&B in `online` or `offline` mode, and the same in its environment."""
+    # W&B reads these before any argument.  Silent, its login never prompts; an id would merge all runs; and the
+    # service of another process outlives a killed mirror, and its runs then are "in use" for the next mirror.
+    os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false", "WANDB_MODE": mode}
+    for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
+        os.environ.pop(name, None)
+    import wandb
+
+    settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
+    settings.save_code = settings.x_save_requirements = False
+    if mode == "online":  # otherwise W&B waits for a missing network
+        settings.init_timeout = 10
+        settings.finish_timeout, settings.finish_timeout_raises = 25, True
+    settings.x_disable_stats = settings.x_disable_meta = True  # they describe this process, not the training
+    return settings
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
 """Names of studies, factors, levels and units as they are shown to people."""
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
 from ablate.config.claim_relations import plain_metric
-from ablate.config.schema import BY_STEPS
+from ablate.config.schema import BY_STEPS, VARIED
 from ablate.formatting import counted, known, ranged, show, size
 from ablate.results.records import Cell, Manifest
 
@@ -68,6 +69,22 @@ def role(manifest: Manifest) -> str:
 def no_evidence(manifest: Manifest) -> bool:
     """Whether a study's differences are no effects of variants: tuning, placebos, exchange runs."""
     return any((manifest.tunes, manifest.placebo_of, manifest.exchange_of))
+
+
+def tracked_id(study: str, name: str) -> str:
+    """The id at a tracking service of a study's run, by the path of its folder."""
+    return hashlib.sha256(f"{study}/{name}".encode()).hexdigest()[:16]
+
+
+def tracked_key(factor: str) -> str:
+    """Where the configuration of a tracked run holds the level of a factor, sections joined by dots.  The levels of
+    zipped keys and of groups without settings stand under the factor itself, followed by W&B's own `value`."""
+    group, _, name = factor.partition(".")
+    if "+" in factor:
+        return f"{factor}.value"
+    if not name:
+        return f"{group}.variant" if group in ("model", "data", "optim") else group
+    return f"components.{factor}" if group in VARIED else f"seed_{name}" if group == "seed" else factor
 
 
 def quantity(manifest: Manifest) -> str:

@@ -61,6 +61,7 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
 
 def logged_runs(runs: list[Row], group: str, notes: list[str]) -> Logged:
     """The runs of one group; `notes` are on runs already left out.  Raises `Refused`."""
+    runs = [run for run in runs if run["config"].get("ablate") != "figures"]
     groups = list(dict.fromkeys(visible(run["group"]) for run in runs if run["group"]))
     if group and group not in groups:
         raise Refused(f"--group {group}: there is no such group; there are {', '.join(groups) or 'none'}")
@@ -89,7 +90,11 @@ def _run(run: Row) -> Run:
     own, config, history, summary = _own(run), run["config"], run["history"] or [{}], run["summary"]
     last = {name for row in history for name in row}
     rows = [*history[:-1], history[-1] | {name: value for name, value in summary.items() if name not in last}]
-    rows = [{name: value for name, value in row.items() if name[:1] != "_" or name == "_step"} for row in rows]
+    idle = ("effect/", "verdict/") if own else ()  # what `ablate dashboard` wrote
+    wanted = {
+        name for row in rows for name in row if (name[:1] != "_" or name == "_step") and not name.startswith(idle)
+    }
+    rows = [{name: value for name, value in row.items() if name in wanted} for row in rows]
     facts = {"status": STATES.get(run["state"], "missing"), "created": run["created"]}
     if own:
         config = own["levels"] | {"seed": config.get("seed")}

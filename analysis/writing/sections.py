@@ -258,12 +258,12 @@ def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
 
 def page(title: str, found: list[Section]) -> str:
     """A report's title and sections as Markdown."""
-    parts = [f"# {inline(title)}", *(part for section in found for part in _parts(section))]
-    return "\n\n".join(parts) + "\n"
+    parts = [part for section in found for part in (f"## {inline(section.title)}", *in_markdown(section))]
+    return "\n\n".join([f"# {inline(title)}", *parts]) + "\n"
 
 
-def _parts(section: Section) -> Iterator[str]:
-    yield f"## {inline(section.title)}"
+def in_markdown(section: Section) -> Iterator[str]:
+    """The content of a section as paragraphs and tables of Markdown."""
     yield from map(paragraph, section.text)
     if section.facts:
         yield "\n".join(f"- **{inline(name)}**: {inline(text)}" for name, text in section.facts)

@@ -28,13 +28,13 @@ from warm_python import Copy
 from yaml import safe_load
 
 from ablate.cli.sync import main
+from ablate.config.extra import wandb_mode
 from ablate.config.schema import STUDY_KEYS, VARIED
 from ablate.config.targets import BadTarget
 from ablate.config.typed_json import stored
 from ablate.execution.fork import parents, program
 from ablate.execution.tracking import mirror as mirror_module
 from ablate.execution.tracking.mirror import Card, Mirror, card_of, settings
-from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.records import Result
@@ -169,7 +169,9 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
         "model": {**config["model"], "variant": "decoder"},
         **{name: config[name] for name in ("data", "train", "optim", "eval")},
         "optim.lr": 0.001,
-        **{"seed": 0, "seed_data": 7, "timing": "shared"},
+        **{"seed": 0, "seed_data": 7, "timing": "shared", "cell": "ln"},
+        **{"cross_attention": "same", "embedding": "learned", "objective": "cross_entropy", "schedule": "cosine"},
+        **{"parametrization": "standard", "step": "default"},
         "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
         "ablate": {
             "levels": {"model": "decoder", "norm": "ln", "optim.lr": 0.001},
@@ -732,4 +734,4 @@ def test_a_service_is_made_of_its_settings_and_nothing_else_is_one() -> None:
     sink = mirror_module.make_sink({"_target_": f"{ours}.WandB", "project": "trial", "entity": "we"})
     assert (sink.name, sink.project, sink.entity) == ("wandb", "trial", "we")
     with pytest.raises(BadTarget, match="no tracking service: a class with log, finish and close"):
-        mirror_module.make_sink({"_target_": f"{ours}.wandb_mode"})
+        mirror_module.make_sink({"_target_": "ablate.execution.tracking.mirror.card_of"})

@@ -11,7 +11,6 @@ The study's `mirror.jsonl` records which ended runs were replayed.
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import subprocess
@@ -25,6 +24,7 @@ from typing import IO, Any, NamedTuple, Protocol
 from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, whole_line
 from ablate.config.files import read_regular
+from ablate.config.groups import default_settings, defaults
 from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
 from ablate.config.targets import BadTarget, allowed, is_sink, locate
 from ablate.execution.fork import program
@@ -33,6 +33,7 @@ from ablate.formatting.streams import prepare, say
 from ablate.results.atomic import no_link
 from ablate.results.lease import take
 from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.naming import tracked_id
 from ablate.results.records import Cell, Manifest, PlannedRun, Result
 from ablate.results.run import Run, noted, stamp
 from ablate.results.tables import as_planned, class_name, parse_lines
@@ -194,7 +195,7 @@ def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, 
     read_back = {name: getattr(cell, name) for name in ("levels", "reference", "batches", "params")}  # by the analysis
     return Card(
         results=results,
-        id=hashlib.sha256(f"{manifest.study}/{planned.path}".encode()).hexdigest()[:16],
+        id=tracked_id(manifest.study, planned.path),
         group=manifest.study,
         job_type=cell.label,
         name=f"{cell.label}/s{planned.seed}",
@@ -210,8 +211,16 @@ def settings(cell: Cell) -> Row:
     own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
     made = {name: config[name] for name in VARIED}
-    found = own | held | {"components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
-    for name, level in (variants(cell.name) | cell.levels).items():
+    found = (
+        own | held | {"cell": cell.label, "components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
+    )
+    # What no cell's name shows has the reference model's variant where its class is that one's.
+    unnamed = [
+        name for name in (*VARIED, "model", "data", "optim") if name not in NAMED and isinstance(config[name], dict)
+    ]
+    targets = {name: config[name].get("_target_") for name in unnamed}
+    usual = {name: defaults()[name] for name in unnamed if targets[name] == default_settings(name).get("_target_")}
+    for name, level in (usual | variants(cell.name) | cell.levels).items():
         found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
     return found
 

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.errors import whole_line
-from ablate.config.extra import nowhere, wandb_credentials
+from ablate.config.extra import nowhere, wandb_mode, wandb_settings
 from ablate.execution.tracking.mirror import Card
 from ablate.formatting.streams import Stream, say
 
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows nonzero codes as failed
 AXES = ("step", "tokens", "seconds")  # possible x-axes of curves; the first is the default
 METRICS = ("train/*", "val/*", "test/*", "diag/*", "lr", "grad_norm")
-WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
 
 
 class WandB:
@@ -64,20 +63,10 @@ class WandB:
         _end_service()  # explicitly: at exit Python would print the traceback of a crashed service
 
     def _begin(self, card: Card) -> Any:
-        # W&B reads these before any argument.  Silent, its login never prompts; an id would merge all runs; and the
-        # service of another process outlives a killed mirror, and its runs then are "in use" for the next mirror.
-        os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false", "WANDB_MODE": self.mode}
-        for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
-            os.environ.pop(name, None)
         with nowhere(), _silent_processes():
+            settings = wandb_settings(self.mode)
             import wandb
 
-            settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
-            settings.save_code = settings.x_save_requirements = False
-            if self.mode == "online":  # otherwise W&B waits for a missing network
-                settings.init_timeout = 10
-                settings.finish_timeout, settings.finish_timeout_raises = 25, True
-            settings.x_disable_stats = settings.x_disable_meta = True  # they describe the mirror, not the training
             # W&B's own summary has the duration of the mirror instead of the run's.
             settings.x_server_side_derived_summary = True
             settings.git_commit = (card.config.get("git") or {}).get("commit")
@@ -147,12 +136,6 @@ def _silent_processes() -> Iterator[None]:
 def _end_service() -> None:
     with contextlib.suppress(Exception):
         sys.modules["wandb"].teardown()
-
-
-def wandb_mode() -> str:
-    """`online`, `offline` or `disabled`: as WANDB_MODE says, otherwise depending on whether there are credentials."""
-    requested = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
-    return requested or ("online" if wandb_credentials() else "offline")
 
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:

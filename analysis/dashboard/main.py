@@ -1,0 +1,151 @@
+"""ablate dashboard [STUDY]: a view and a report of a study on W&B; what is there, by id or else by name, is replaced.
+
+Exit codes: 0 sent, or written to dashboard.json where W&B is not reached; 2 refused, with one line that says why.
+"""
+
+import contextlib
+import hashlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablate.config.depth import variants_of
+from ablate.config.errors import Corrupt, Refused, whole_line
+from ablate.config.extra import extra, nowhere, wandb_credentials, wandb_mode, wandb_settings
+from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.results import naming
+from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import choose_study, study_folder
+from ablate.results.study import load_study
+from analysis.cli import arguments as arguments_
+
+FILE = "dashboard.json"  # among the figures what is sent; in the study's folder the ids of what was sent
+WANDB = "ablate.execution.tracking.wandb.WandB"
+VIEWS = """query StudyViews($entity: String!, $project: String!, $kind: String!, $after: String) {
+  project(entityName: $entity, name: $project) { allViews(viewType: $kind, first: 100, after: $after) {
+    edges { node { id name displayName } } pageInfo { endCursor hasNextPage }
+  } }
+}"""
+Row = dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build and send the dashboard of one study; returns the exit code."""
+    parser = Parser("ablate dashboard", "A view and a report of a study on W&B.")
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="default: the newest")
+    given = parser.parse_args(arguments)
+    return conclude(parser.prog, given.json, lambda: dashboard(given.results_dir, given.study))
+
+
+def dashboard(results: Path, name: str | None) -> Outcome:
+    """Write a study's figures and dashboard.json, and send both if W&B is reached.  Raises `Refused`."""
+    name = choose_study(results, name)
+    study = load_study(results, name)
+    tracks = [track for cell in study.manifest.cells for track in variants_of(cell.config.track)]
+    tracks = [track for track in tracks if isinstance(track, dict) and track.get("_target_") == WANDB]
+    places = {(str(track.get("project")), str(track.get("entity") or "")) for track in tracks}
+    if len(places) != 1:
+        raise Refused(f"{name} is tracked in {len(places)} projects of W&B; write track=wandb where it is trained")
+    [(project, entity)] = places
+    try:
+        for module in ("wandb", "wandb_workspaces.reports.v2", "wandb_workspaces.workspaces"):
+            extra(module, "ablate dashboard", "dashboard")
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    from analysis.cli import output
+    from analysis.dashboard.build import build
+
+    folder = arguments_.folder_of(study, results, None)
+    case = arguments_.case(study_folder(results, name), study, folder)
+    output.write(case, folder)
+    place = {"study": name, "project": project, "entity": entity}
+    made, why = build(case, "", project), "" if wandb_credentials() else "no key of W&B is found"
+    view, report = (each._to_model().spec.model_dump(by_alias=True, exclude_none=True) for each in made[:2])
+    parts = {"view": {"name": made.view.name, "spec": view}, "report": {"title": made.report.title, "spec": report}}
+    write_json(folder / FILE, place | parts | {"figures": made.figures, "summaries": made.summaries})
+    why = why or f"WANDB_MODE={wandb_mode()}" * (wandb_mode() != "online")
+    try:
+        lines = [] if why else _send(case, study_folder(results, name) / FILE, entity, project)
+    except ConnectionError as error:
+        why = f"W&B is not reached ({error})"
+    lines = [f"{why}; {folder / FILE} has it all; to send it: ablate dashboard {name}"] if why else lines
+    print("\n".join(lines))
+    return Outcome(0, place | {"sent": not why, "lines": lines, "file": folder / FILE})
+
+
+def _send(case: Any, file: Path, entity: str, project: str) -> list[str]:
+    """Create or update a dashboard; returns lines that say where it is.  Raises `Refused`, and ConnectionError if W&B
+    does not answer."""
+    case, file = case._replace(folder=case.folder.resolve()), file.resolve()  # W&B is not called in the current folder
+    try:
+        with nowhere():
+            return _sent(case, file, entity, project)
+    except Refused:
+        raise
+    except Exception as error:  # whatever W&B raises becomes one line
+        if "did not respond" in str(error) or isinstance(error, OSError):
+            raise ConnectionError(whole_line(error)) from None
+        raise Refused(f"W&B refused ({whole_line(error)}); the key must be one that may write to the project") from None
+    finally:
+        with contextlib.suppress(Exception):
+            sys.modules["wandb"].teardown()
+
+
+def _sent(case: Any, file: Path, entity: str, project: str) -> list[str]:
+    settings = wandb_settings("online")
+    import wandb
+
+    from analysis.dashboard.build import build
+
+    study, known, api = case.study.manifest.study, dict[str, str](), wandb.Api()
+    at, figures = {"entity": entity or str(api.default_entity), "project": project}, naming.tracked_id(study, "figures")
+    with contextlib.suppress(FileNotFoundError, Corrupt):
+        known = read_json(file)
+    made, there = build(case, **at), {kind: [*_views(api, at, kind)] for kind in ("project-view", "runs")}
+    wanted = {"$or": [{"group": study}, {"name": figures}]}
+    runs = {run.id: run for run in api.runs("/".join(at.values()), wanted, per_page=100, lazy=False)}
+    _send_figures(wandb, made, case.folder, {**at, "id": figures, "settings": settings}, runs.pop(figures, None))
+    for name in made.summaries.keys() & runs.keys():
+        if (summary := runs[name].summary_metrics) | made.summaries[name] != summary:
+            runs[name].summary.update(made.summaries[name])
+    view = _same(there["project-view"], known.get("view"), made.view.name)
+    report = _same(there["runs"], known.get("report"), made.report.title)
+    made.view._internal_id, made.view._internal_name = view.get("id", ""), view.get("name", "")
+    made.report.id = report.get("id", "")
+    write_json(file, {"view": made.view.save()._internal_id, "report": made.report.save().id})
+    lines = [f"{'updated' if old else 'new'}: {new.url}" for old, new in ((view, made.view), (report, made.report))]
+    missing = sum(naming.tracked_id(study, run.path) not in runs for run in case.study.manifest.runs)
+    return lines + [f"{missing} of its runs are not there; upload them: ablate sync {study}"] * bool(missing)
+
+
+def _views(api: Any, at: dict[str, str], kind: str) -> Iterator[Row]:
+    from wandb_workspaces._graphql import execute_graphql
+
+    given: Row = at | {"kind": kind, "after": None}
+    while given["after"] != "":
+        if (found := execute_graphql(api, VIEWS, given).get("project")) is None:
+            raise Refused(f"W&B shows this key no project {'/'.join(at.values())}; upload runs first: ablate sync")
+        yield from (edge["node"] for edge in found["allViews"]["edges"])
+        page = found["allViews"]["pageInfo"]
+        given["after"] = page["endCursor"] if page["hasNextPage"] else ""
+
+
+def _same(there: list[Row], known: str | None, name: str) -> Row:
+    """The view with a known id, else the one with this name; empty without."""
+    by_id = [each for each in there if each["id"] == known]
+    return next(iter(by_id or [each for each in there if each["displayName"] == name]), {})
+
+
+def _send_figures(wandb: Any, made: Any, folder: Path, whose: Row, run: Any) -> None:
+    """Log the figures that changed, in a run of their own outside the study's group."""
+    files = {name: folder / f"{name}.png" for name in made.figures}
+    digests = {name: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for name, file in files.items()}
+    new = [name for name in files if digests[name] != (run.config if run else {}).get("digests", {}).get(name)]
+    if new:
+        with tempfile.TemporaryDirectory() as own:
+            run = wandb.init(**whose, name=f"{folder.name}/figures", job_type="figures", dir=own, resume="allow")
+            run.config.update({"ablate": "figures", "digests": digests}, allow_val_change=True)
+            run.log({f"figures/{name}": wandb.Image(str(files[name]), caption=made.figures[name]) for name in new})
+            run.finish()
