@@ -21,9 +21,10 @@ from rich.text import Text
 from selenium import webdriver
 
 from ablate import api
-from ablate.cli.monitor import TICK, Runs, counts, endings, follow, table
+from ablate.cli.monitor import TICK, counts, endings, follow, table
 from ablate.cli.sweep import Terminal
 from ablate.planning.runs import Plan
+from ablate.results.progress import Runs
 
 DOCS = Path(__file__).parents[1] / "docs"
 WORDS = ["norm=ln,rms", "ffn=mlp,swiglu", "study=norm_ffn"]

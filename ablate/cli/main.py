@@ -38,6 +38,7 @@ commands (each has --help)
   ablate studies                           studies there are; also: rename OLD NEW, delete NAME, compare A B
   ablate analyse [STUDY]                   figures, tables and a report of the newest study
   ablate status [STUDY] [--watch]          what is done, running, left; and what is not compared
+  ablate watch [STUDY]                     the same with curves and verdicts, as a page in the browser
   ablate diff A B                          what differs between two cells or runs
   ablate clean                             what could be removed, and how much space it takes
   ablate evaluate [STUDY]                  kept weights evaluated again, at other lengths too
@@ -69,6 +70,7 @@ ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "i
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies", "dashboard": "analysis.dashboard.main"}
+COMMANDS |= {"watch": "analysis.cli.watch"}
 
 
 def main(*first: str) -> None:

@@ -6,7 +6,6 @@ Exit codes: 0 shown; 2 no such study; 130 Ctrl-C.
 """
 
 import contextlib
-import math
 import shlex
 import sys
 import time
@@ -18,22 +17,19 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from ablate.cli.monitor import HEARTBEAT, STATES, Runs, is_terminal, printable, runs_of, table
+from ablate.cli.monitor import HEARTBEAT, is_terminal, printable, table
 from ablate.config.errors import Refused, first_line
 from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.formatting import counted
 from ablate.formatting.streams import screen
-from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder
+from ablate.results import progress
+from ablate.results.manifest import choose_study, readable, studies, study_folder
+from ablate.results.progress import Round, find, polls, rounds_of, together
 from ablate.results.records import Manifest
 from ablate.results.run import stamp
 
-TICK = 2.0  # seconds between polls
-PLANNING = 30.0  # seconds to wait for a command with seeds=auto to plan further runs
 WIDTH = 160  # width of the table without a terminal
 NAMED = 4  # the most failed and damaged runs that are listed
-# Rounds other than the study itself, by the key of their manifest that names the study.
-ROUNDS = {"tunes": "tuning", "placebo_of": "placebos", "exchange_of": "exchange runs"}
 
 
 class RunProgress(NamedTuple):
@@ -46,57 +42,6 @@ class RunProgress(NamedTuple):
     state: str
     step: int
     steps: int
-
-
-class Round(NamedTuple):
-    """A study on disk and its role for the requested one: tuning, placebos, exchange runs, or the study itself."""
-
-    kind: str
-    manifest: Manifest
-    runs: Runs
-
-
-def base_of(manifest: Manifest) -> str:
-    """The study that a manifest is a round of, for example the one that it tunes; else itself."""
-    return next(filter(None, (getattr(manifest, key) for key in ROUNDS)), manifest.study)
-
-
-def rounds_of(results: Path, base: str) -> list[Round]:
-    """The rounds of a study on disk, in order of training.  Raises Refused."""
-    found = []
-    for name in studies(results):
-        if not name.startswith(base):  # a round's name begins with its study's
-            continue
-        manifest = manifest_of(results, name) if name == base else readable(results, name)
-        if manifest and base_of(manifest) == base:
-            kind = next((words for key, words in ROUNDS.items() if getattr(manifest, key)), "study")
-            with refusing(study_folder(results, name)):
-                found.append(Round(kind, manifest, runs_of(results, manifest)))
-    return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
-
-
-def together(rounds: list[Round]) -> Runs:
-    """The runs of all rounds."""
-    return Runs([run for one in rounds for run in one.runs.runs])
-
-
-def is_planned(rounds: list[Round]) -> bool:
-    """Whether the study itself is on disk, not only earlier rounds."""
-    return bool(rounds) and rounds[-1].kind == "study"
-
-
-def is_over(rounds: list[Round]) -> bool:
-    """Whether the study is planned and all runs of all rounds have ended."""
-    return is_planned(rounds) and all(run.result for one in rounds for run in one.runs.runs)
-
-
-def unsettled(rounds: list[Round]) -> bool:
-    """Whether its command may add runs after all have ended: further looks of seeds=auto, or exchange runs."""
-    manifest = rounds[-1].manifest
-    more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
-    there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
-    requested = manifest.cells[0].config.step_equivalents  # by the last command, not an earlier one
-    return more or (bool(requested and manifest.exchange) and manifest.seeds not in there)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,15 +57,6 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--json shows once where a study stands; leave out --watch")
     show = show_all if given.all else watch if given.watch else show_one
     return conclude(parser.prog, given.json, lambda: Outcome(0, show(given.results_dir, given.study)))
-
-
-def find(results: Path, name: str | None) -> str:
-    """The study of this name, or of the round of this name; without a name the newest.  Raises Refused."""
-    bases: set[str] = set()
-    if name is not None and name not in studies(results):  # perhaps only its tuning is on disk
-        bases = {base_of(manifest) for one in studies(results) if (manifest := readable(results, one))}
-    chosen = choose_study(results, name, bases)
-    return chosen if chosen in bases else base_of(manifest_of(results, chosen))
 
 
 def show_one(results: Path, name: str | None) -> list[RunProgress]:
@@ -148,7 +84,7 @@ def every(results: Path) -> Iterator[tuple[str, list[Round] | Refused]]:
     choose_study(results, None)
     newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
     manifests = {name: readable(results, name) for name in newest}
-    bases = [base_of(manifest) if manifest else name for name, manifest in manifests.items()]
+    bases = [progress.base_of(manifest) if manifest else name for name, manifest in manifests.items()]
     for base in reversed(dict.fromkeys(reversed(bases))):
         try:
             yield base, rounds_of(results, base)
@@ -170,7 +106,7 @@ def watch(results: Path, name: str | None) -> None:
     if (results.is_dir() or not results.exists()) and not studies(results):  # its command may not have planned it yet
         print(f"no study in {results} yet; waiting for one (Ctrl-C ends)", flush=True)
         while not studies(results):
-            time.sleep(TICK)
+            time.sleep(progress.TICK)
     base = find(results, name)
     if not is_terminal():
         _watch_lines(results, base)
@@ -181,23 +117,6 @@ def watch(results: Path, name: str | None) -> None:
             live.update(report(rounds, *console.size), refresh=True)
 
 
-def polls(results: Path, base: str) -> Iterator[list[Round]]:
-    """The rounds of a study, polled every TICK seconds until it is over."""
-    seen, rounds, since = None, rounds_of(results, base), math.inf
-    while True:
-        found = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
-        if found != seen:
-            seen, rounds = found, rounds_of(results, base)
-        else:
-            for one in rounds:
-                one.runs.poll()
-        yield rounds
-        since = min(since, time.monotonic()) if is_over(rounds) else math.inf
-        if time.monotonic() - since >= (PLANNING if unsettled(rounds) else 0):
-            return
-        time.sleep(TICK)
-
-
 def _watch_lines(results: Path, base: str) -> None:
     shown: dict[str, str] | None = None
     printed, last = -HEARTBEAT, ""
@@ -205,7 +124,7 @@ def _watch_lines(results: Path, base: str) -> None:
         ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
         lines = [] if shown is None else [line for path, line in ended.items() if shown.get(path) != line]
         shown, line = ended, f"{base}: {_line(rounds)}"
-        if lines or (is_over(rounds) and line != last) or time.monotonic() - printed >= HEARTBEAT:
+        if lines or (progress.is_over(rounds) and line != last) or time.monotonic() - printed >= HEARTBEAT:
             lines.append(line)
             printed, last = time.monotonic(), line
         for line in lines:
@@ -214,37 +133,15 @@ def _watch_lines(results: Path, base: str) -> None:
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     """The progress of a study for a terminal of this size."""
-    everything, manifest = together(rounds), rounds[-1].manifest
-    factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest.factors.items())
-    size = f"{counted(len(manifest.cells), 'cell')} × {counted(len(manifest.seeds), 'seed')}"
-    looks = manifest.sequential.looks if manifest.sequential else []
-    auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
-    tasks = ", ".join(dict.fromkeys(task.title or key for key, task in manifest.tasks.items()))
-    above = ["; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))]
-    if len(rounds) > 1 or not is_planned(rounds):
-        above += [f"{one.kind} ({one.manifest.study}): {progress(one.runs)}" for one in rounds]
-    above += [] if is_planned(rounds) else ["the study itself is planned when this has ended"]
-    above.append(progress(everything))
+    everything, above = together(rounds), progress.standing(rounds)
     failed = [run for run in everything.runs if run.result and run.result.status == "failed"]
     why = [f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}" for run in failed]
-    damaged = [f"damaged: {note}; the run is trained again" for run in everything.runs for note in run.damage]
-    below = [*_first(why, "failed"), *_first(damaged, "damaged")]
-    running = "running" in everything.by_state()
-    if not running and not is_over(rounds):
-        below.append(f"nothing is running; if no job waits in a launcher's queue, go on with: {manifest.command}")
-    below += filter(None, [not_compared(manifest)])
+    below = [*_first(why, "failed"), *_first(progress.damage(everything), "damaged")]
+    below += filter(None, [progress.idle(rounds), not_compared(rounds[-1].manifest)])
     lines: list[RenderableType] = [Text(printable(line)) for line in above]
-    if running:
+    if "running" in everything.by_state():
         lines.append(table(everything, width, height - len(above) - len(below), bars=False))
     return Group(*lines, *(Text(printable(line)) for line in below))
-
-
-def progress(runs: Runs) -> str:
-    """The number of runs in each state and the time left, in one line."""
-    number = {state: len(runs) for state, runs in runs.by_state().items()}
-    parts = [f"{number.get(state, 0)} {state}" for state in STATES if state in number or state == "done"]
-    left = "" if runs.ended() == len(runs.runs) else f", {runs.left() or 'time left unknown'}"
-    return f"{counted(len(runs.runs), 'run')}: {', '.join(parts)}{left}"
 
 
 def not_compared(manifest: Manifest) -> str:
@@ -265,5 +162,5 @@ def _first(lines: list[str], kind: str) -> list[str]:
 
 
 def _line(rounds: list[Round]) -> str:
-    before = "" if is_planned(rounds) else f"{rounds[-1].kind}, "
-    return before + progress(together(rounds))
+    before = "" if progress.is_planned(rounds) else f"{rounds[-1].kind}, "
+    return before + progress.progress(together(rounds))

@@ -22,13 +22,14 @@ from ablate import evidence, formatting
 from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, human, in_use, listing, remove, size_of, survey, total
 from ablate.cli.diff import Row, describe, study_differences
 from ablate.cli.monitor import printable
-from ablate.cli.status import ROUNDS, Round, base_of, every, progress, together
+from ablate.cli.status import every
 from ablate.config.errors import Refused
 from ablate.config.key_checks import wrong_name
 from ablate.config.overrides import quoted
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import say
 from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder, write_manifest
+from ablate.results.progress import ROUNDS, Round, base_of, progress, together
 from ablate.results.records import Manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study

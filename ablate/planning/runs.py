@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import itertools
 import platform
 import shlex
-from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.config.errors import Problem
@@ -195,11 +193,3 @@ def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
     if study.looks:
         notes.append(f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {study.settings.seeds}")
     return notes
-
-
-def makespan(seconds: Iterable[float], workers: int) -> float:
-    """Seconds until the last job ends, if the first free worker takes the next one."""
-    ends = [0.0] * workers
-    for one in seconds:
-        heapq.heapreplace(ends, ends[0] + one)
-    return max(ends)

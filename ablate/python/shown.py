@@ -17,13 +17,14 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ablate import evidence, formatting
-from ablate.cli.monitor import Runs, counts, follow
+from ablate.cli.monitor import counts, follow
 from ablate.cli.preview import heads, preview, row
 from ablate.cli.summary import effect_lines
 from ablate.formatting import instead
 from ablate.planning import runs
 from ablate.results import naming
 from ablate.results import study as tables
+from ablate.results.progress import Runs
 from ablate.results.tables import named_rows
 from ablate.training.load import LoadedRun, load_run
 

@@ -18,8 +18,9 @@ def metrics_of(study: Study) -> dict[str, str]:
     return {cell: own[cell] if name not in there and own[cell] in there else name for cell, name in names.items()}
 
 
-def logged(study: Study) -> pandas.DataFrame:
-    """The logged values of their cell's metric of done and diverged runs: cell, seed, status, value, and axes.
+def logged(study: Study, *more: str) -> pandas.DataFrame:
+    """The logged values of their cell's metric: cell, seed, status, value, and axes; of done and diverged runs, and of
+    those with one of `more` statuses.
 
     Axes are step and tokens, if they were logged, and for timed runs the seconds of their training steps, without
     evaluation and compilation.
@@ -36,7 +37,7 @@ def logged(study: Study) -> pandas.DataFrame:
         rows = rows.drop(columns="seconds").merge(took, on=["cell", "seed"])
         rows["seconds"] = rows["step"] * rows.pop("train/step_seconds").astype(float)
     rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
-    known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
+    known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged", *more])
     # A diverged run's last row may have no finite loss, but it marks where the run ended.
     ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
     return rows[known | ends]

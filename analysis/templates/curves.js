@@ -3,14 +3,14 @@
 (() => {
   const holder = document.getElementById("curves-data");
   if (!holder) return;
-  const data = JSON.parse(holder.textContent);
+  let data = JSON.parse(holder.textContent);  // null until the page of `ablate watch` has heard of some
   const plot = document.getElementById("curves-plot");
   const tip = document.getElementById("curves-tip");
   const legend = document.getElementById("curves-legend");
   const controls = document.getElementById("curves-controls");
   const INK = "#222222", FAINT = "#e3e3e0";
   const FEW = 8;  // bands of more cells cover each other
-  const state = { x: Object.keys(data.axes)[0], log: false, from: 0, seeds: false, band: data.cells.length <= FEW };
+  const state = { x: "", log: false, from: 0, seeds: false, band: false };
   const hidden = new Set();
   const column = (place) => data.columns[place];
   // Plotly takes a few tags in its own labels for markup; as entities they are letters.
@@ -58,13 +58,14 @@
     data.cells.forEach((cell, i) => {
       const add = (kind, trace) => found.push(
         { ...trace, type: "scatter", showlegend: false, visible: !hidden.has(i), meta: { cell: i, kind }, hoverinfo: trace.hoverinfo ?? "none" });
-      const lost = cell.runs.filter((run) => run.diverged), done = cell.runs.filter((run) => !run.diverged);
+      const [lost, done, going] = ["diverged", "done", "missing"].map((status) => cell.runs.filter((run) => run.status === status));
       if (state.band && cell.n > 1) add("band", spread(cell));
       if (state.seeds && done.length) add("run", threads(cell, done, 0.7, 0.55));
       if (lost.length) {
         add("run", threads(cell, lost, 0.9, 0.8));
         add("end", crosses(cell, lost));
       }
+      if (going.length) add("run", threads(cell, going, 1, 0.8));
       const line = { width: 1.8, color: cell.colour, dash: cell.dash };
       add("mean", { x: column(cell.mean[state.x]), y: column(cell.mean.value), mode: "lines", line });
     });
@@ -89,7 +90,7 @@
       cell.runs.forEach((run) => {
         const at = column(run[state.x]), y = column(run.value);
         see(at[0], y[0]);
-        if (state.seeds && !run.diverged) y.forEach((value, i) => see(at[i], value));
+        if (run.status === "missing" || (state.seeds && run.status === "done")) y.forEach((value, i) => see(at[i], value));
       });
     });
     const wide = [start - 0.01 * (last - start), last + 0.02 * (last - start)];
@@ -132,6 +133,7 @@
     const value = number(point.y, 4) + (sd !== null && cell.n > 1 ? ` ± ${number(sd, 4)} SD` : "");
     const lines = [cell.name, `${over}: ${value}`, `${state.x} ${count(point.x)}`];
     if (kind === "end") lines.push("diverged: the run ended here");
+    if (run?.status === "missing") lines.push("not ended yet");
     tip.replaceChildren(...lines.map((line) => Object.assign(document.createElement("div"), { textContent: line })));
     tip.style.borderLeftColor = cell.colour;
     tip.hidden = false;
@@ -151,11 +153,12 @@
       svg.append(line);
       return svg;
     };
+    legend.replaceChildren();
     data.cells.forEach((cell, i) => {
       const button = document.createElement("button"), name = document.createElement("span");
       Object.assign(button, { type: "button", title: "show or hide" });
       button.dataset.cell = i;
-      button.setAttribute("aria-pressed", "true");
+      button.setAttribute("aria-pressed", String(!hidden.has(i)));
       name.textContent = cell.name;
       button.append(swatch(cell), name);
       button.addEventListener("click", () => toggle([i], !hidden.has(i)));
@@ -168,23 +171,37 @@
     });
   }
 
-  fill();
-  controls.hidden = legend.hidden = false;
-  controls.querySelectorAll("input").forEach((input) => {
-    const set = () => {
-      if (input.type === "checkbox") state[input.name] = input.checked;
-      else if (input.checked) state[input.name] = { x: String, log: (text) => text === "true", from: Number }[input.name](input.value);
-    };
-    if (input.name === "band") input.checked = state.band;
-    set();
-    input.addEventListener("change", () => { set(); draw(); });
-  });
+  function begin() {
+    state.band = data.cells.length <= FEW;
+    controls.querySelectorAll("input").forEach((input) => {
+      const set = () => {
+        if (input.type === "checkbox") state[input.name] = input.checked;
+        else if (input.checked) state[input.name] = { x: String, log: (text) => text === "true", from: Number }[input.name](input.value);
+      };
+      if (input.name === "band") input.checked = state.band;
+      if (input.name === "x") input.parentElement.hidden = !(input.value in data.axes);
+      set();
+      input.addEventListener("change", () => { set(); draw(); });
+    });
+    fill();
+    controls.hidden = legend.hidden = false;
+    return draw().then(() => {
+      plot.on("plotly_hover", ({ points, event }) => tell(points[0], event));
+      plot.on("plotly_unhover", () => { tip.hidden = true; });
+      plot.dataset.ready = "true";
+    });
+  }
+
   document.getElementById("curves-all").addEventListener("click", () => toggle(data.cells.map((_, i) => i), false));
   document.getElementById("curves-none").addEventListener("click", () => toggle(data.cells.map((_, i) => i), true));
-  draw().then(() => {
-    plot.on("plotly_hover", ({ points, event }) => tell(points[0], event));
-    plot.on("plotly_unhover", () => { tip.hidden = true; });
-    plot.dataset.ready = "true";
+  document.addEventListener("curves", (event) => {
+    const first = !data, focused = legend.contains(document.activeElement) && document.activeElement.dataset.cell;
+    data = event.detail;
+    if (first) return begin();
+    fill();
+    legend.querySelector(`[data-cell="${focused}"]`)?.focus();
+    return draw();
   });
-  addEventListener("beforeprint", () => Plotly.Plots.resize(plot));
+  if (data) begin();
+  addEventListener("beforeprint", () => data && Plotly.Plots.resize(plot));
 })();

@@ -26,10 +26,11 @@ Columns = dict[str, np.ndarray]
 Store = dict[bytes, tuple[int, list[float | None]]]  # index and values of each different column, by its bytes
 
 
-def series(case: Case) -> Series | None:
-    """The curves of every cell over the logged axes; None if no run logged the metric at any step."""
+def series(case: Case, *more: str) -> Series | None:
+    """The curves of every cell over the logged axes; None if no run logged the metric at any step.  `more`: statuses of
+    runs besides done and diverged, which are part of no mean."""
     manifest = case.study.manifest
-    metrics, rows = metrics_of(case.study), logged(case.study)
+    metrics, rows = metrics_of(case.study), logged(case.study, *more)
     if rows.empty:
         return None
     axes = [axis for axis in AXES if axis in rows]
@@ -41,7 +42,7 @@ def series(case: Case) -> Series | None:
     for row in named_rows(case.cells):
         encoding = drawn.encodings[row.cell]
         dash = encoding.dash
-        done = sum(not run["diverged"] for run in runs.get(row.cell, []))
+        done = sum(run["status"] == "done" for run in runs.get(row.cell, []))
         cells.append(
             {
                 "name": visible(with_losses(row)),
@@ -86,7 +87,7 @@ def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
     found: dict[str, list[Series]] = {}
     for start, end in itertools.pairwise([*starts.tolist(), len(rows)]):
         columns = {name: column[start:end] for name, column in whole.items()}
-        run = {"seed": str(seeds[start]), "diverged": status[start] == "diverged", "columns": columns}
+        run = {"seed": str(seeds[start]), "status": status[start], "columns": columns}
         found.setdefault(cells[start], []).append(run)
     return found
 

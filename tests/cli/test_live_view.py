@@ -22,6 +22,7 @@ from fake_studies import edit_json, edit_manifest, fabricate
 from rich.console import Console, Group
 
 from ablate.cli import monitor
+from ablate.results import progress
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import MetricsWriter, Run
@@ -149,10 +150,10 @@ def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(tmp_path: P
     found = []
     for count in range(1, len(rows) + 1):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
-        found.append(monitor.read_pace(file))
+        found.append(progress.read_pace(file))
     assert [one.steps_per_second for one in found[:2]] == [None] * 2
     assert [found[3].steps_per_second, found[16].steps_per_second] == pytest.approx([10, 150 / 23])
-    assert monitor.read_pace(tmp_path / "none") == monitor.Pace()
+    assert progress.read_pace(tmp_path / "none") == progress.Pace()
     assert found[2].tokens_per_second == pytest.approx(640) and found[16].tokens_per_second == pytest.approx(640)
 
 

@@ -67,7 +67,7 @@ def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: py
 
 
 def progress(results: Path) -> str:
-    return status.progress(status.together(status.rounds_of(results, "fabricated")))
+    return status.progress.progress(status.together(status.rounds_of(results, "fabricated")))
 
 
 def test_what_runs_has_a_fresh_lease(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
 
 
 def test_watching_ends_when_all_runs_have(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(status, "TICK", 0.05)
+    monkeypatch.setattr("ablate.results.progress.TICK", 0.05)
     runs = every(tmp_path)
 
     def go_on() -> None:
@@ -186,8 +186,8 @@ def test_watching_waits_for_the_first_study(tmp_path, monkeypatch, capsys):
 
 
 def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(status, "TICK", 0.02)
-    monkeypatch.setattr(status, "PLANNING", 0.3)
+    monkeypatch.setattr("ablate.results.progress.TICK", 0.02)
+    monkeypatch.setattr("ablate.results.progress.PLANNING", 0.3)
     looks = {"looks": [3, 5], "at": 3, "max": 5}
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
     manifest, shown = read_manifest(tmp_path, "fabricated"), []

@@ -15,7 +15,6 @@ from test_tuning import rounds
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.status import main as status
-from ablate.cli.status import rounds_of, unsettled
 from ablate.config.schema import typed
 from ablate.evidence.equivalence import within
 from ablate.evidence.statistics import welch
@@ -24,6 +23,7 @@ from ablate.planning.rounds import with_steps
 from ablate.results import run_key
 from ablate.results.code_hash import Code
 from ablate.results.manifest import read_manifest
+from ablate.results.progress import rounds_of, unsettled
 from ablate.results.study import load_study
 
 RATES = {0.001: 0.3, 0.01: 0.1}  # slopes by learning rate

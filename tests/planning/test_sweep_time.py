@@ -11,8 +11,8 @@ from ablate.cli.preview import preview
 from ablate.execution.fork import children
 from ablate.planning import step_seconds, sweep_time
 from ablate.planning.checks.user_code import Failed
-from ablate.planning.runs import makespan
 from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
+from ablate.results.progress import makespan
 from ablate.results.records import StepSeconds
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)

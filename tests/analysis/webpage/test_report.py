@@ -168,7 +168,7 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
         np.testing.assert_allclose(shown["high"], values.mean(axis=1) + values.std(axis=1, ddof=1), rtol=1e-4)
         assert shown["step"] == list(range(0, 801, 40)) and shown["tokens"][-1] == 800 * 1024
     lost, columns = found["cells"][1]["runs"][2], found["columns"]
-    assert lost["diverged"] and columns[lost["step"]][-1] == 400 and columns[lost["value"]][-1] is None
+    assert lost["status"] == "diverged" and columns[lost["step"]][-1] == 400 and columns[lost["value"]][-1] is None
     assert "1 of 3 diverged" in found["cells"][1]["name"]
 
 

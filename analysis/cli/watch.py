@@ -1,0 +1,39 @@
+"""ablate watch [STUDY]: a page on 127.0.0.1 that follows a study while it is trained.
+
+Exit codes: 2 no such study, or the port is in use; 130 Ctrl-C.
+"""
+
+import argparse
+import errno
+
+from ablate.config.errors import Refused
+from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.results.progress import find
+
+PORT = 8642
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve the page until Ctrl-C; returns the exit code."""
+    parser = Parser("ablate watch", "A page in the browser that follows a study while it is trained.")
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    parser.add_argument("--port", metavar="N", type=int, default=PORT, help="of the page (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    if given.json:
+        parser.error("--json is for what ends; leave it out, or write ablate status --json")
+    return conclude(parser.prog, False, lambda: _watch(given))
+
+
+def _watch(given: argparse.Namespace) -> Outcome:
+    study = find(given.results_dir, given.study)
+    from analysis.webpage.live import HOST, Live, Server  # slow to import, and not needed for error messages
+
+    try:
+        server = Server(Live(given.results_dir, study), given.port)
+    except (OSError, OverflowError) as error:
+        why = "is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else f"cannot be opened ({error})"
+        raise Refused(f"--port {given.port} {why}; write another, such as --port {PORT + 1}") from None
+    with server:
+        print(f"{study}: http://{HOST}:{server.server_port}/ (Ctrl-C ends)", flush=True)
+        server.serve_forever()
+    return Outcome(0)
