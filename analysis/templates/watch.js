@@ -45,7 +45,7 @@
     list(lost.querySelector("ul"), [
       ...state.lost.map(([name, ending, file]) => {
         const item = made("li", ""), path = made("code", file);
-        item.append(made("strong", name), `: ${ending} `, path);
+        item.append(made("strong", name), `: ${plain(ending)} `, path);
         return item;
       }),
       ...state.damaged.map((line) => made("li", line)),

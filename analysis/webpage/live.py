@@ -53,10 +53,12 @@ class Live:
                 if not rounds:  # at first, and when all has ended, as more may be planned
                     self.polls = progress.polls(self.results, self.base, lambda _: None)
                     rounds = next(self.polls)
-            except Refused as error:  # renamed or deleted meanwhile
+            except Refused as error:
                 return {"problem": str(error)}
+            if not rounds:  # renamed or deleted meanwhile
+                return {"problem": f"{self.base} is no longer in {self.results}"}
             runs, manifest = progress.together(rounds), rounds[-1].manifest
-            self._judge(manifest, (manifest, [(run.seen_result, run.seen_metrics) for run in runs.runs]))
+            fresh = self._judge(manifest, (manifest, [(run.seen_result, run.seen_metrics) for run in runs.runs]))
             states, rates = runs.by_state(), runs.rates()
             lost = [*states.get("failed", []), *states.get("diverged", [])]
             over = progress.is_over(rounds) and not progress.unsettled(rounds)
@@ -66,7 +68,7 @@ class Live:
                 "title": naming.title(manifest),
                 "standing": progress.standing(rounds),
                 "counts": [runs.ended(), len(runs.runs)],
-                "over": over,
+                "over": over and fresh,
                 "next": report if over else progress.idle(rounds),
                 "running": [run.row(rates) for run in states.get("running", [])],
                 "lost": [(run.name, run.ending(), str(run.run.result_file)) for run in lost[:MOST]],
@@ -74,11 +76,11 @@ class Live:
                 "damaged": progress.damage(runs)[:MOST],
             }
 
-    def _judge(self, manifest: Manifest, key: Any) -> None:
-        """Compute curves and verdicts, if files have changed and that was not a moment ago."""
+    def _judge(self, manifest: Manifest, key: Any) -> bool:
+        """Compute curves and verdicts if files have changed, unless that was a moment ago; whether they are current."""
         started = time.monotonic()
         if key == self.key or started < self.due:
-            return
+            return bool(key == self.key)
         try:
             with refusing(study_folder(self.results, manifest.study)):
                 study = load_study(self.results, manifest.study, manifest)
@@ -88,6 +90,7 @@ class Live:
             self.judged = {"verdicts": [], "notes": [str(error)]}
         self.key, self.version = key, time.time_ns()
         self.due = time.monotonic() + REST * (time.monotonic() - started)
+        return True
 
 
 def _judged(case: Case) -> State:

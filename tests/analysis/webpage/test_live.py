@@ -1,0 +1,226 @@
+"""`ablate watch`: what its page says of a study on disk, to whom, and that it changes nothing there."""
+
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import chromium, resize
+from conftest import importing
+from crashing_norm import wait_for
+from fake_studies import edit_json, fabricate
+from warm_python import Copy
+
+from ablate.results.atomic import write_json
+from ablate.results.manifest import study_folder
+from ablate.results.run import MetricsWriter, Run
+from ablate.results.study import load_study
+from analysis.case import case_of
+from analysis.cli.watch import main
+from analysis.webpage import live
+from analysis.webpage.live import Live, Server
+from analysis.writing.sections import verdicts
+
+EVIL = "<script>window.taken = true</script><img src=x onerror='window.taken=true'>"
+STATES = {("rms", 0): "diverged", ("rms", 1): "failed", ("rms", 2): "running", ("ln", 3): "missing"}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Runs in every state; one has failed with a message that is a script."""
+    status = lambda levels, seed: STATES.get((levels["norm"], seed), "done")  # noqa: E731
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(6), status=status)
+    for file in tmp_path.rglob("result.json"):
+        if json.loads(file.read_text())["status"] == "failed":
+            edit_json(file, lambda result: result["error"].update(message=f"{EVIL}\x1b[31m"))
+    [training] = tmp_path.glob("runs/rms-*/s2-*")
+    write_json(
+        training / "lease.json", {"host": "node7.cluster", "pid": 123, "device": "cuda:1", "started": "2025-01-01"}
+    )
+    return tmp_path
+
+
+Ask = Callable[..., tuple[int, Any, dict[str, str]]]
+
+
+@pytest.fixture
+def ask(results: Path) -> Iterator[Ask]:
+    """Asks a server of the study; its answer's status, content, JSON parsed, and headers."""
+    with Server(Live(results, "fabricated"), 0) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+
+        def asked(
+            path: str, host: str | None = "127.0.0.1:PORT", method: str = "GET"
+        ) -> tuple[int, Any, dict[str, str]]:
+            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+            connection.putrequest(method, path, skip_host=True)
+            if host is not None:
+                connection.putheader("Host", host.replace("PORT", str(server.server_port)))
+            connection.endheaders()
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            is_json = text and "json" in answer.headers["Content-Type"]
+            return answer.status, json.loads(text) if is_json else text, dict(answer.headers)
+
+        asked.port = server.server_port  # type: ignore[attr-defined]
+        yield asked
+        server.shutdown()
+
+
+def fingerprint(folder: Path) -> dict[str, tuple[Any, ...]]:
+    """Every file of a folder: its content, and when it was changed."""
+    files = {str(file): file for file in sorted(folder.rglob("*"))}
+    return {
+        name: (file.stat().st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "")
+        for name, file in files.items()
+    }
+
+
+def test_the_state_is_what_is_on_disk_and_nothing_is_written(results: Path, ask: Ask) -> None:
+    before = fingerprint(results)
+    _, state, _ = ask("/state.json")
+    _, curves, _ = ask("/curves.json")
+    status, page, headers = ask("/")
+    assert fingerprint(results) == before, "neither a look, nor any file"
+    assert (status, state["title"], state["counts"], state["over"]) == (200, "norm", [10, 12], False)
+    assert state["standing"][-1].startswith("12 runs: 8 done, 1 diverged, 1 failed, 1 running, 1 queued, about ")
+    [[name, step, *_, where]] = state["running"]
+    assert (name, step, where) == ("rms s2", "400/800", "node7:123 cuda:1") and state["next"] == ""
+    (failed, why, file), (diverged, at, _) = state["lost"]
+    assert (failed, diverged, at) == ("rms s1", "rms s0", "diverged at step 400") and why.startswith(
+        "failed: RuntimeError"
+    )
+    assert Path(file).is_file() and EVIL in why
+    study = load_study(results, "fabricated")
+    found = verdicts(case_of(study, results / "figures" / "fabricated"))
+    assert (
+        [line for line, _ in state["verdicts"]] == found.items and found.items and set(found.text) <= {*state["notes"]}
+    )
+    assert "no look" in page and "fabricated" in page and "connect-src &#39;self&#39;" in page and EVIL not in page
+    assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-store"
+    seeds = {cell["name"].split()[0]: {run["seed"]: run["status"] for run in cell["runs"]} for cell in curves["cells"]}
+    assert seeds["rms"] == {"0": "diverged", "2": "missing", "3": "done", "4": "done", "5": "done"}
+    assert [cell["n"] for cell in curves["cells"]] == [5, 3], "runs in training are part of no mean"
+
+
+def test_only_this_machine_gets_an_answer_and_only_of_the_page(ask: Ask) -> None:
+    for host in ("evil.example", "evil.example:PORT", "127.0.0.1", "127.0.0.1:1", "localhost", "", None):
+        for path in ("/", "/state.json", "/nothing"):
+            assert ask(path, host)[0] == 403, host
+    assert ask("/state.json", "localhost:PORT")[0] == 200
+    for path in ("/../state.json", "/studies/fabricated/manifest.json", "/%2e%2e/etc/passwd", "/state.json?x", "x"):
+        status, text, _ = ask(path)
+        assert status == 404 and "runs" not in text, path
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        assert ask("/state.json", method=method)[0] == 501
+    status, text, headers = ask("/curves.json", method="HEAD")
+    assert (status, text) == (200, "") and int(headers["Content-Length"]) > 0
+
+
+def test_tables_are_computed_again_when_files_change_and_not_before(results, ask, monkeypatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(live, "load_study", lambda *given: read.append(given[1]) or load_study(*given))
+    monkeypatch.setattr(live, "REST", 0)
+    versions = [ask("/state.json")[1]["version"] for _ in range(3)]
+    assert len(read) == 1 and len({*versions}) == 1
+    [running] = load_study(results, "fabricated").runs.query("seed == 2 and norm == 'rms'")["path"]
+    writer = MetricsWriter(Run(results, running).metrics_file, os.path.getsize(Run(results, running).metrics_file))
+    writer.write({"step": 440, "tokens": 64 * 440, "seconds": 44.0, "val/loss": 2.5})
+    writer.close()
+    monkeypatch.setattr(live, "REST", 1e9)
+    state = ask("/state.json")[1]
+    assert len(read) == 2 and state["version"] > versions[0]
+    shutil.copy(next(results.rglob("s5-*/result.json")), Run(results, running).folder)
+    later = ask("/state.json")[1]
+    assert len(read) == 2 and later["counts"] == [11, 12], "counts at once, tables after a pause"
+    shutil.rmtree(study_folder(results, "fabricated"))
+    assert "fabricated" in ask("/state.json")[1]["problem"]
+
+
+def test_a_study_of_which_nothing_has_ended_or_begun_has_a_page(tmp_path: Path) -> None:
+    for status, cells in (("missing", None), ("running", [0, 0])):
+        study = fabricate(tmp_path, {"norm": ["ln", "rms"]}, status=lambda *_, status=status: status, study=status)
+        found = Live(tmp_path, study)
+        state = found.state()
+        assert state["counts"] == [0, 6] and len(state["verdicts"]) == 1 and "problem" not in state
+        assert [cell["n"] for cell in found.curves["cells"]] == cells if cells else found.curves == {}
+    (tmp_path / "figures" / "running").mkdir(parents=True)
+    (tmp_path / "figures" / "running" / "figures.yaml").write_text("colours: 7")
+    state = Live(tmp_path, "running").state()
+    assert "figures.yaml" in state["notes"][0] and state["counts"] == [0, 6], "progress is shown all the same"
+
+
+def test_a_study_that_is_over_says_so(tmp_path: Path) -> None:
+    state = Live(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]})).state()
+    assert state["over"] and state["next"] == "every run has ended; the report: ablate analyse fabricated"
+
+
+def test_what_cannot_be_watched_is_a_line(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        cases = {
+            ("--port", port): f"--port {port} is in use; write another",
+            ("--port", "70000"): "--port 70000 cannot be opened",
+            ("--port", "x"): "--port: ",
+            ("fabricatd",): "did you mean fabricated?",
+            ("--json",): "ablate status --json",
+        }
+        for words, told in cases.items():
+            try:
+                code = main(["--results-dir", str(results), *words])
+            except SystemExit as end:  # of the parser of arguments
+                code = end.code
+            err = capsys.readouterr().err
+            assert code == 2 and err.count("\n") == 1 and told in err and err.startswith("ablate watch: "), err
+    assert main(["--results-dir", str(results / "nothing")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_ctrl_c_is_130(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Server, "serve_forever", lambda self: signal.raise_signal(signal.SIGINT))
+    assert main(["--results-dir", str(results), "--port", "0"]) == 130
+    out, err = capsys.readouterr()
+    assert out.startswith("fabricated: http://127.0.0.1:") and out.count("\n") == 1 and err == ""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it(results: Path) -> None:
+    command = ["ablate", "watch", "--port", "0", "--results-dir", str(results)]
+    process = Copy(command, Path.cwd(), importing())
+    said = b""
+    while not said.endswith(b"\n"):
+        said += os.read(next(iter(process.said)), 4096)
+    assert said.startswith(b"fabricated: http://127.0.0.1:")
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+
+
+@pytest.mark.slow
+def test_the_page_follows_in_a_browser_at_desk_and_phone_width(results: Path, ask: Any) -> None:
+    with chromium() as browser:
+        loopback = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        browser.execute_cdp_cmd("Network.emulateNetworkConditions", loopback)
+        look = browser.execute_script
+        for width in (1280, 390):
+            resize(browser, width)
+            browser.get(f"http://127.0.0.1:{ask.port}/")
+            wait_for(lambda: look("return document.getElementById('curves-plot').dataset.ready") == "true")
+            assert look("return document.documentElement.scrollWidth") == width
+            assert "10/12" in look("return document.title") and not look("return window.taken")
+            assert EVIL in look("return document.getElementById('lost').textContent"), "as text"
+            assert "\\u{1b}" in look("return document.getElementById('lost').textContent")
+            look("window.mark = 1")
+        running = next(results.rglob("rms*/s2-*"))
+        shutil.copy(next(results.rglob("s5-*/result.json")), running)
+        wait_for(lambda: "11/12" in look("return document.title"))
+        assert look("return window.mark") == 1 and not browser.get_log("browser"), "without a reload"
+        assert look("return fetch('https://example.org/').then(() => 'fetched', () => 'refused')") == "refused"
