@@ -75,13 +75,10 @@ def ask(results: Path) -> Iterator[Ask]:
         server.shutdown()
 
 
-def fingerprint(folder: Path) -> dict[str, tuple[Any, ...]]:
-    """Every file of a folder: its content, and when it was changed."""
-    files = {str(file): file for file in sorted(folder.rglob("*"))}
-    return {
-        name: (file.stat().st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "")
-        for name, file in files.items()
-    }
+def fingerprint(folder: Path) -> dict[str, tuple[int, str]]:
+    """Every file of a folder: when it was changed, and its content."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file): (file.stat().st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files}
 
 
 def test_the_state_is_what_is_on_disk_and_nothing_is_written(results: Path, ask: Ask) -> None:
