@@ -16,7 +16,7 @@ import pytest
 from browser import chromium, resize
 from conftest import importing
 from crashing_norm import wait_for
-from fake_studies import edit_json, fabricate
+from fake_studies import edit_json, edit_manifest, fabricate
 from warm_python import Copy
 
 from ablate.results.atomic import write_json
@@ -120,6 +120,9 @@ def test_only_this_machine_gets_an_answer_and_only_of_the_page(ask: Ask) -> None
         assert ask("/state.json", method=method)[0] == 501
     status, text, headers = ask("/curves.json", method="HEAD")
     assert (status, text) == (200, "") and int(headers["Content-Length"]) > 0
+    with socket.create_connection(("127.0.0.1", ask.port)) as plain:  # type: ignore[attr-defined]
+        plain.sendall(f"HEAD / HTTP/1.0\r\nHost: localhost:{ask.port}\r\n\r\n".encode())  # type: ignore[attr-defined]
+        assert b"".join(iter(lambda: plain.recv(4096), b"")).endswith(b"\r\n\r\n"), "no content"
 
 
 def test_tables_are_computed_again_when_files_change_and_not_before(results, ask, monkeypatch) -> None:
@@ -156,7 +159,11 @@ def test_a_study_of_which_nothing_has_ended_or_begun_has_a_page(tmp_path: Path) 
 
 
 def test_a_study_that_is_over_says_so(tmp_path: Path) -> None:
-    state = Live(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]})).state()
+    found = Live(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
+    found.due = float("inf")
+    assert not found.state()["over"], "the page goes on asking until verdicts are current"
+    found.due = 0.0
+    state = found.state()
     assert state["over"] and state["next"] == "every run has ended; the report: ablate analyse fabricated"
 
 
@@ -203,6 +210,7 @@ def test_ctrl_c_ends_it(results: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_follows_in_a_browser_at_desk_and_phone_width(results: Path, ask: Any) -> None:
+    edit_manifest(results, "fabricated", lambda manifest: manifest["cells"][1].update(label=f"rms {EVIL}"))
     with chromium() as browser:
         loopback = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         browser.execute_cdp_cmd("Network.emulateNetworkConditions", loopback)
@@ -213,7 +221,8 @@ def test_the_page_follows_in_a_browser_at_desk_and_phone_width(results: Path, as
             wait_for(lambda: look("return document.getElementById('curves-plot').dataset.ready") == "true")
             assert look("return document.documentElement.scrollWidth") == width
             assert "10/12" in look("return document.title") and not look("return window.taken")
-            assert EVIL in look("return document.getElementById('lost').textContent"), "as text"
+            for place, times in {"lost": 3, "running": 1, "curves-legend": 1}.items():
+                assert look(f"return document.getElementById('{place}').textContent").count(EVIL) == times, "as text"
             assert "\\u{1b}" in look("return document.getElementById('lost').textContent")
             look("window.mark = 1")
         running = next(results.rglob("rms*/s2-*"))
