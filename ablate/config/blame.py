@@ -77,8 +77,8 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     variants = composer.known.get(group or "", {})
     names = [variant_of(name) for name in composer.pattern_of(text) or [value]] if group and typed[0] != "~" else []
     if (lost := next((name for name in names if name not in variants), None)) is not None:
-        which = f" {lost!r}" * (len(names) > 1)
-        return Problem(shown, f"no such {group}{which}; {instead(lost, variants, other_names(variants))}")
+        which, near = f" {lost!r}" * (len(names) > 1), instead(lost.partition("(")[0], variants, other_names(variants))
+        return Problem(shown, f"no such {group}{which}; {near}")
     if group and text.startswith(group) and group not in composer.defaults:
         return Problem(text, f"the reference model has no {group}; write +{text}")
     if key == group and typed.startswith("+") and group in composer.defaults:
@@ -149,7 +149,7 @@ def _similar_key(config: DictConfig, head: str, last: str, top: list[str]) -> st
     known = [f"{name}.{key}" for name, node in sections.items() for key in _keys_of(node)]
     same = [key for key in known if key.rpartition(".")[2] == last]
     if same or last in top:
-        return [*same, last][0]
+        return last if last in top else same[0]
     if head:
         return ALSO.get(last.lower()) or nearest(f"{head}.{last}", known)
     return nearest(last, top, ALSO | {key.rpartition(".")[2]: key for key in reversed(known)})

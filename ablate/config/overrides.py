@@ -14,7 +14,7 @@ from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 from ablate.config.depth import SETTINGS, is_pattern, pattern_problem
-from ablate.config.errors import Problem, first_line
+from ablate.config.errors import Problem
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups
 from ablate.config.key_checks import bare, misshapen
@@ -52,8 +52,8 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
                 problems.append(Problem(text, f"has {many}; a sweep has at most {MOST:,}"))
                 continue
             levels = list(expand(override, groups))
-        except (HydraException, ValueError) as error:
-            problems.append(Problem(text, _unreadable(text, error, groups.variants)))
+        except (HydraException, ValueError):
+            problems.append(Problem(text, _unreadable(text, groups.variants)))
             continue
         key = override.key_or_group
         first = given.get(key)
@@ -89,14 +89,13 @@ def parsed(text: str) -> Override:
     return found
 
 
-def with_quotes(text: str, groups: Collection[str]) -> str:
+def with_quotes(text: str, groups: Mapping[str, Collection[str]]) -> str:
     """An override with quotes around choices that have settings, as Hydra's grammar needs: norm='group(groups=4)'."""
     key, equals, value = text.partition("=")
-    if "(" not in value or key.lstrip("+~") not in (*groups, "reference"):
+    if "(" not in value or (group := key.lstrip("+~")) not in (*groups, "reference"):
         return text
-    return (
-        key + equals + CALL.sub(lambda found: found[0] if found[1] in (None, *FUNCTIONS) else quoted(found[0]), value)
-    )
+    kept = {None, *FUNCTIONS} - {*groups.get(group, ())}  # sort is a variant of data
+    return key + equals + CALL.sub(lambda found: found[0] if found[1] in kept else quoted(found[0]), value)
 
 
 def quoted(text: str) -> str:
@@ -134,7 +133,7 @@ def _duplicate_message(key: str, first: str, second: str) -> str:
     return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
-def _unreadable(text: str, error: Exception, groups: Collection[str]) -> str:
+def _unreadable(text: str, groups: Collection[str]) -> str:
     key = key_of(text)
     if "=" not in text:
         tail = "; quote what holds spaces or brackets, as in 'seeds=[3,7]'" * (text.rstrip()[-1:] in ("]", "}", ")"))
@@ -147,13 +146,9 @@ def _unreadable(text: str, error: Exception, groups: Collection[str]) -> str:
         return "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
     if key.partition(".")[0] not in (top := {*KEYS, *groups}):
         return f"no such key; {instead(key, sorted(top), ALSO)}"
-    if word := re.search(r"[^,=]*[^\x00-\x7F][^,=]*", text.removeprefix(key)):
-        return f"""holds letters that need quotes within quotes, as in "{key}='{word[0]}'\""""
     if "(" in text and key in groups:
         return "cannot be read; parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
-    key, _, value = text.partition("=")
-    example = f"quotes within quotes, \"{key}='{value}'\"" if not value.isascii() and "'" not in value else "key=value"
-    return f"cannot be read ({first_line(error).rstrip('.')}); write {example}"
+    return f"""cannot be read; if the value is a text, quote it twice: "{key}='{text.partition("=")[2]}'\""""
 
 
 def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[str, Path]]) -> str | None:

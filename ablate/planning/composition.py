@@ -141,7 +141,7 @@ def hold_equal(
         own = [isolate_user_code(cell.config, partial(arguments, cell.config, groups)) for cell in cells]
     except (BadComponent, Failed):  # reported by its own check
         return cells, [], []
-    names, problems = held_names(requested, cells, own, swept)
+    names, problems = held_names(requested, cells, at, own, swept)
     if problems:
         return cells, [], problems
     changed: dict[str, str] = {}
@@ -186,7 +186,7 @@ def _is_given(choice: str, name: str, value: Any) -> bool:
 
 
 def held_names(
-    requested: Any, cells: list[Composed], own: list[dict[str, dict[str, Any]]], swept: list[str]
+    requested: Any, cells: list[Composed], at: list[int], own: list[dict[str, dict[str, Any]]], swept: list[str]
 ) -> tuple[list[tuple[str, str]], list[Problem]]:
     """Group and name of each argument to hold, and problems of the requested ones."""
     groups = list(own[0])
@@ -206,10 +206,11 @@ def held_names(
         for each in having:
             values = [(cell.choices[each], given[each]) for cell, given in zip(cells, own, strict=True)]
             lacking = [choice for choice, given in values if name not in given]
+            others = [value for value, i in zip(values, at, strict=True) if value[0] != values[i][0]]
             if lacking:
                 named = ", ".join(dict.fromkeys(lacking))
                 messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
-            elif fixed := [choice for choice, given in values if _is_given(choice, name, given[name])]:
+            elif fixed := [choice for choice, given in others if _is_given(choice, name, given[name])]:
                 messages.append(f"{each}={fixed[0]} sets {name} itself; leave it out of one")
             elif (whole := f"{each}.{name}") in (*swept, *chosen):
                 why = f"chosen by match={match}" if whole in chosen else "swept"

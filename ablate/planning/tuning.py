@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from ablate import formatting
+from ablate.config.depth import patterned
 from ablate.config.errors import PlanError, Problem
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
@@ -333,6 +334,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     hint = f"did you mean {near}?" if near else "see ablate --help"
     is_group = key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict)
     timed = match == "seconds" and section != "optim"
+    mixed = any(section in dict(patterned(raw)) for raw in study.cells.raw)
     reasons = {
         "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out": not key,
         f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr": section in WHOLE,
@@ -344,6 +346,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         f"match={match} chooses {key} for each cell; tune another key, or write match=none": key
         in CHOSEN.get(match, ()),
         f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim": timed,
+        f"{section} changes over the layers, where its keys cannot be tuned; tune another key": mixed,
         f"no such key: {key}; {hint}": len(lacking) == len(names),
         f"{lacking[0] if lacking else None} has no {key}; tune a key that every cell has": bool(lacking),
     }

@@ -58,8 +58,13 @@ REFUSED = [
     (["größe=4"], "größe=4: no such key; there are"),
     (
         ["data.path=größe.txt"],
-        """data.path=größe.txt: holds letters that need quotes within quotes, as in "data.path='größe.txt'\"""",
+        """data.path=größe.txt: cannot be read; if the value is a text, quote it twice: "data.pat""",
     ),
+    (
+        ["data.path=a(1)"],
+        """data.path=a(1): cannot be read; if the value is a text, quote it twice: "data.path='a(1)'\"""",
+    ),
+    (["train.seeds=3"], "train.seeds=3: no such key; did you mean seeds?"),
     (["trian=3"], "trian=3: no such key; did you mean train?"),
     (["optim.lr=[1e-3,1e-4]"], "optim.lr=[1e-3,1e-4]: '[0.001, 0.0001]' is not a number; to compare several write opt"),
     (["norm.eps=[0.1,0.2]"], "norm.eps: [0.1, 0.2] is not of type float; to compare several write norm.eps=0.1,0.2"),

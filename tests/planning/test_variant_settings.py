@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("untried", "uncounted")
         ("norm=group(8)", ["norm=group", "norm.groups=8"]),  # the one setting that ln does not have
         ("norm=group( groups = 4, eps=1e-3 )", ["norm=group", "norm.groups=4", "norm.eps=1e-3"]),
         ("attention=mha(qk_norm=rms,sink=zero)", ["attention=mha", "+attention.qk_norm=rms", "+attention.sink=zero"]),
+        ("data=sort(length=4)", ["data=sort", "data.length=4"]),  # also the name of a function of Hydra's
         ("optim=adamw(betas=[0.8,0.9])", ["optim=adamw", "optim.betas=[0.8,0.9]"]),
         ("+preset=qwen3 attention=qk_norm(kv_heads=1)", ["+preset=qwen3", "attention=qk_norm", "attention.kv_heads=1"]),
     ],
@@ -125,11 +126,12 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
         ),
         ("+norm=group(groups=4)", "+norm=group(groups=4): the reference model has a norm; write norm=group(groups=4)"),
         ("~norm=group(groups=4)", "~norm=group(groups=4): nothing can be taken out of the model"),
-        ("seeds=5(2)", "seeds=5(2): cannot be read (mismatched input '(' expecting <EOF>); write key=value"),
-        ("user=[os](x=1)", "user=[os](x=1): cannot be read (mismatched input '(' expecting <EOF>); write key=value"),
+        ("seeds=5(2)", "seeds=5(2): cannot be read; if the value is a text, quote it twice"),
+        ("user=[os](x=1)", "user=[os](x=1): cannot be read; if the value is a text, quote it twice"),
         ("track=wandb(project=x)", "track takes no settings in parentheses; write keys, as in track.project=NAME"),
         ("norm=ln(eps=range(1,3))", "parentheses after a variant hold settings of one value each"),
         ("ffn=mlp,swiglu(hidden=64) match=params", "ffn=swiglu(hidden=64): ffn.hidden: match=params chooses it for"),
+        ("ffn=mlp+glu tune.key=ffn.bias tune.values=[true,false] model.layers=2", "ffn changes over the layers, where"),
         ("norm=ln+group(4", "has a bracket that is not closed"),
     ],
 )
