@@ -177,7 +177,7 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
     case = case_of(study, tmp_path)
     table = scope["KIND"].table(case)
-    assert list(table["name"]) == ["ln (reference)", "rms"]
+    assert list(table["name"]) == ["LayerNorm (reference)", "RMSNorm"]
     ranges = study.runs.groupby("cell")["test/loss"].agg(["min", "median", "max"])
     assert (table[["low", "median", "high"]].to_numpy() == ranges.to_numpy()).all()
     missing = fabricate(tmp_path, {"norm": ["ln", "rms"]}, status=lambda levels, seed: "missing", study="missing")

@@ -102,7 +102,7 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsy
     assert {file.name for file in (folder / "figures").iterdir()} == {*names, "claims.md", "effects.md", "cells.md"}
     assert (folder / "curves.csv").read_bytes() == before, "what is plotted does not take the place of the table"
     text = findings(root)
-    for part in ("yes, 1.94 after 2.00", "gated (registered): supported. swiglu is 0.", "2026-11-22: As *published*."):
+    for part in ("yes, 1.94 after 2.00", "gated (registered): supported. SwiGLU is 0.", "2026-11-22: As *published*."):
         assert part in text
     page = (root / "docs" / "gallery.md").read_text()
     assert page.index("figures/curves.png") < page.index("figures/effects.png") < page.index("figures/claims.png")

@@ -17,7 +17,7 @@ from ablate.config.groups import other_names
 from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
 from ablate.formatting import instead
 
-ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?")
+ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
 SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
 ENCLOSED = re.compile(r"""'[^']*'|"[^"]*"|\([^][(){}'"]*\)|\[[^][(){}'"]*\]|\{[^][(){}'"]*\}""")  # innermost
 SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")

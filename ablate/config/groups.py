@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ablate.config.errors import PlanError, Problem
 from ablate.config.files import read_plain, read_regular
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -15,6 +16,7 @@ CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
 FIGURES = PACKAGE.parent / "analysis" / "figures" / "kinds"
+NAMES = "names.yaml"  # in the same folder as the groups; the user's folder may have another one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,3 +100,15 @@ def noted(file: Path, word: str) -> list[str]:
 def other_names(variants: Mapping[str, Path]) -> dict[str, str]:
     """The names that papers and libraries give to variants, `# also: LayerNorm`, and the variant of each."""
     return {other: name for name, file in variants.items() for other in noted(file, "also")}
+
+
+@functools.cache
+def names_in(folder: Path = CONF) -> dict[str, str]:
+    """What papers call the variants, keys and metrics of a folder: `# name: ReLU MLP` of a variant's YAML by
+    group=variant, and names.yaml.  Raises `PlanError`."""
+    file = folder / NAMES
+    found = read_plain(file) if file.exists() else {}
+    if not (isinstance(found, dict) and all(isinstance(name, str) for name in found.values())):
+        raise PlanError([Problem("", f"{file}: must be lines of the form `key: name`")])
+    variants = {f"{file.parent.name}={file.stem}": noted(file, "name") for file in sorted(folder.glob("*/*.yaml"))}
+    return found | {variant: ", ".join(name) for variant, name in variants.items() if name}

@@ -6,6 +6,7 @@ from ablate.config.depth import is_patterned, named_settings, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.formatting import counted, flat, setting
+from ablate.results.naming import key_name
 from ablate.results.records import Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
@@ -55,7 +56,7 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
             found.append((group in own, key))
     order = {name: place for place, name in enumerate(SECTIONS)}
     found.sort(key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1]))
-    return [_change(key, mine, *(side[key] for side in values)) for mine, key in found]
+    return [_change(manifest, key, mine, *(side[key] for side in values)) for mine, key in found]
 
 
 def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
@@ -66,13 +67,14 @@ def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
     return {key: sorted(values) for key, values in found.items()}
 
 
-def _change(key: str, mine: bool, before: list[str], after: list[str]) -> str:
+def _change(manifest: Manifest, key: str, mine: bool, before: list[str], after: list[str]) -> str:
     group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
     plain = [
         ", ".join(value.rpartition(".")[2] if name == "_target_" else value for value in side)
         for side in (before, after)
     ]
-    called = group if name in ("_target_", "") else name if mine else key
+    called = key_name(manifest, group if name in ("_target_", "") else key)
+    called = name if mine and not manifest.shown and called == key else called
     return f"{called} {plain[0]} → {plain[1]}"
 
 

@@ -160,7 +160,7 @@ def _trend(
     weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
     if _free_of_main_effects(own, weights, list(manifest.factors)):
         keys = " x ".join(names), f"{show(level)}, {trend[1]}", show(first)
-        label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {trend[1]}"
+        label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level, factor)}, {trend[1]}"
         yield Contrast("trend", *keys, stratum, label + _at(stratum), weights)
 
 
@@ -229,9 +229,9 @@ def _effect(
     keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))
     factor = " × ".join(named(manifest, name) for name in names)
     if len(names) == 1:
-        level, other = (named(manifest, those[0]) for those in (levels, base))
+        level, other = (named(manifest, those[0], *names) for those in (levels, base))
         return Contrast("main", *keys, stratum, f"{factor}: {level} − {other}{where}", weights)
-    level = ", ".join(named(manifest, each) for each in levels)
+    level = ", ".join(named(manifest, *each) for each in zip(levels, names, strict=True))
     return Contrast("interaction", *keys, stratum, factor + f": {level}" * several + where, weights)
 
 

@@ -15,7 +15,7 @@ from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
 from ablate.formatting import SPEED, counted, few
-from ablate.results.naming import measured_as
+from ablate.results.naming import measured_as, named
 from ablate.results.records import SOLVED, Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
 
@@ -202,7 +202,8 @@ def overfitting(study: Study) -> str:
         return ""
     counts = study.runs.loc[times.index, "label"].value_counts(sort=False)
     which = few((f"{label} ({count})" for label, count in counts.items()), 4)
+    validated, trained = (named(study.manifest, metric) for metric in ("val/loss", "train/loss"))
     return (
-        f"overfits: {counted(len(times), 'run')}: {which}: val/loss ends up to {times.max():.2f} times its lowest "
-        "while train/loss fell; a note, the numbers stand"
+        f"overfits: {counted(len(times), 'run')}: {which}: {validated} ends up to {times.max():.2f} times its lowest "
+        f"while {trained} fell; a note, the numbers stand"
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from ablate import formatting
 from ablate.evidence.contrasts import contrasts
+from ablate.results.naming import key_name
 from ablate.results.records import Cell, Manifest, Tuning
 
 
@@ -70,4 +71,4 @@ def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
         shown = [formatting.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged" for i in order]
         rows.append([label, *(f"{formatting.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
     seeds = formatting.counted(tuning_seeds(tuning), "tuning seed")
-    return f"at each common {tuning.key}, validation split, {seeds}, exploratory", rows
+    return f"at each common {key_name(manifest, tuning.key)}, validation split, {seeds}, exploratory", rows

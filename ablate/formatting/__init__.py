@@ -6,7 +6,7 @@ Numbers have a typographic minus, and no sign if they round to zero.
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -138,8 +138,8 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def verdict(row: Any) -> str:
-    """The verdict of a row of effects in words, or why there is none."""
+def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> str:
+    """The verdict of a row of effects in words, or why there is none; `assigned` names a level of a factor."""
     word = leaning(row.verdict)
     if word in ("better", "worse"):
         lower = bool(row.lower_is_better) == (word == "better")
@@ -149,7 +149,7 @@ def verdict(row: Any) -> str:
         way = f"{'lower' if lower else 'higher'} {side}"
         timed = row.metric in SPEED and row.kind not in sides
         words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
-        words = crossed(row, word) or words
+        words = crossed(row, word, assigned) or words
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif " among " in row.verdict:
@@ -167,14 +167,15 @@ def verdict(row: Any) -> str:
     return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
 
 
-def crossed(row: Any, word: str) -> str:
-    """A decided interaction of two levels: "interaction: post fares worse with optim.warmup=0"; else empty."""
+def crossed(row: Any, word: str, assigned: Callable[[str, str], str]) -> str:
+    """A decided interaction of two levels: "interaction: residual=post fares worse with optim.warmup=0"; else empty."""
     factors = getattr(row, "factor", "").split(" x ")
     levels = row.level.split(", ") if row.kind == "interaction" else []
     if row.note or len(factors) != 2 or len(levels) != 2:  # several levels combined
         return ""
     fares = "fares" if word == row.verdict else "seems to fare"  # "seems": exploratory
-    return f"interaction: {levels[0]} {fares} {word} with {factors[1]}={levels[1]}"
+    one, other = map(assigned, factors, levels)
+    return f"interaction: {one} {fares} {word} with {other}"
 
 
 def conditional(row: Any) -> str:
@@ -229,22 +230,6 @@ def rough(share: float) -> str:
 def counted(n: int, noun: str) -> str:
     """A number with its noun: 1 run, 12 runs."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-SPLITS = {"test": "test", "val": "validation", "train": "training"}
-STATISTICS = {
-    "loss_recalibrated": "loss with recalibrated statistics",
-    "loss_batch": "loss with batch statistics",
-    "solved": "share of runs solved",
-}
-
-
-def metric_name(metric: str) -> str:
-    """A metric in words: "test loss", "test accuracy at length 128"."""
-    split, _, name = metric.partition("/")
-    name, _, length = name.partition("@")
-    words = STATISTICS.get(name, name.replace("_", " "))
-    return f"{SPLITS.get(split, split)} {words}".strip() + f" at length {length}" * bool(length)
 
 
 def p_words(p: float, correction: str = "") -> str:

@@ -7,6 +7,7 @@ runs of one round.
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ablate.config.citations import papers
 from ablate.config.claims import applicable
@@ -14,6 +15,7 @@ from ablate.config.command import read_command
 from ablate.config.depth import folder_choice, named_settings
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
+from ablate.config.groups import names_in
 from ablate.config.key_checks import idle_problems, study_problems, without_unit
 from ablate.config.overrides import key_of
 from ablate.execution.launcher import launcher_problems
@@ -125,12 +127,15 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     unasked = [f"not asked here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
     lost = [name for name in request.replicated.of if name not in claims] if request.replicated else []
     unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
-    sources = papers((cell.choices for cell in composition.cells), design.command.groups)
+    groups = design.command.groups
+    sources = papers((cell.choices for cell in composition.cells), groups)
     return CheckedStudy(
         design.command.typed,
         dataclasses.replace(settings, study=settings.study or study_name(settings, cells)),
         cells,
-        request.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
+        request.kept
+        | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources}
+        | {"names": names_in(Path(groups.folder)) if groups.folder else {}},
         claims,
         None if lost else request.replicated,
         notes=[*cells.notes, *unasked, *unmet],

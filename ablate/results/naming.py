@@ -1,22 +1,28 @@
 """Names of studies, factors, levels and units as they are shown to people."""
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablate.config.claim_relations import plain_metric
+from ablate.config.depth import AGAIN, items_of, settings_of, variant_of
+from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS, VARIED
-from ablate.formatting import counted, known, ranged, show, size
+from ablate.formatting import counted, known, ranged, setting, show, size, visible
 from ablate.results.records import Cell, Manifest
 
 FEW = 6  # a title lists at most this many factors by name
+SWITCHES = {"true": "on", "false": "off", "null": "none"}  # levels of a setting
+SPLITS = {"test": "test", "val": "validation", "train": "training"}
 TAKEN = "taken by reuse=any"  # the end of the note on a cell whose runs have other code
 
 
-def named(manifest: Manifest, name: Any) -> str:
-    """The display name of a factor or level: the user's label from `shown`, else its own text."""
+def named(manifest: Manifest, name: Any, factor: str = "") -> str:
+    """A factor, or a level of `factor`, as it is shown: by its label or the name that papers use, else its own text.
+    The command line shows the keys that people type: `shown` is empty there."""
     text = show(name)
-    return manifest.shown.get(text, text)
+    return manifest.shown.get(f"{factor}={text}", manifest.shown.get(text, text))
 
 
 def measured_as(metric: str) -> str:
@@ -25,8 +31,82 @@ def measured_as(metric: str) -> str:
 
 
 def assigned(manifest: Manifest, factor: str, level: Any) -> str:
-    """A factor and its level by their display names, as in optim.lr=0.001."""
-    return f"{named(manifest, factor)}={named(manifest, level)}"
+    """A factor's level that can stand alone: optim.lr=0.001 where keys are shown, else learning rate 1e-3, RMSNorm."""
+    if not manifest.shown:
+        return f"{factor}={show(level)}"
+    return standing(named(manifest, factor), factor, show(level), named(manifest, level, factor))
+
+
+def key_name(manifest: Manifest, key: str) -> str:
+    """A key in words, "learning rate", also if it is no factor; the key itself where keys are shown."""
+    return manifest.shown.get(key, (names_in() | manifest.names).get(key, key) if manifest.shown else key)
+
+
+def standing(title: str, factor: str, level: str, name: str) -> str:
+    """The name of a variant, or of keys that change together; the level of a setting, with the setting's title."""
+    alone = name != level and ("." not in factor or "+" in factor)
+    return name if alone else f"{title} {name}"
+
+
+def paper_labels(manifest: Manifest) -> dict[str, str]:
+    """What papers call a study's factors, its levels (by factor=level) and its metrics; else their keys, as in runs of
+    other programs.  Levels that would have one name keep their keys."""
+    known = {} if manifest.source else names_in() | {key: visible(name) for key, name in manifest.names.items()}
+    found = {}
+    for factor, levels in manifest.factors.items():
+        found[factor] = " + ".join(known.get(key, key) for key in factor.split("+"))
+        names = {show(level): _level_name(factor, level, known) if known else show(level) for level in levels}
+        counts = Counter(names.values())
+        found |= {f"{factor}={level}": name if counts[name] == 1 else level for level, name in names.items()}
+    scored = dict.fromkeys(name for task in manifest.tasks.values() for name in task.metrics)
+    metrics = ["train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in scored)] * bool(known)
+    return found | {metric: with_unit(manifest, metric, _metric_words(metric, known)) for metric in metrics}
+
+
+def _level_name(factor: str, level: Any, known: Mapping[str, str]) -> str:
+    keys, values = factor.split("+"), show(level).split("+")
+    if len(keys) > 1:  # keys that change together
+        pairs = zip(keys, values, strict=True) if len(keys) == len(values) else ()
+        each = [standing(known.get(key, key), key, value, _level_name(key, value, known)) for key, value in pairs]
+        return ", ".join(each) or show(level)
+    return SWITCHES.get(show(level), setting(level)) if "." in factor else _choice_name(factor, show(level), known)
+
+
+def _choice_name(group: str, choice: str, known: Mapping[str, str]) -> str:
+    """A choice of a group: 2 × Sliding window (window 4) + MHA for 2window(window=4)+mha."""
+    texts = []
+    for name, times in items_of(choice, {key.partition("=")[2] for key in known if key.startswith(f"{group}=")}):
+        shown = known.get(f"{group}={variant_of(name)}")
+        given = ", ".join(f"{known.get(f'{group}.{key}', key)} {value}".strip() for key, value in settings_of(name))
+        shown = name if shown is None else shown + f" ({given})" * bool(given)
+        texts.append(f"{times} × {shown}" if (times or 1) > 1 else shown + " …" * (times is None))
+    return " + ".join(texts + ["…"] * choice.endswith(AGAIN))
+
+
+def metric_name(manifest: Manifest, *metrics: str) -> str:
+    """Metrics as a heading, "test loss (nats per byte)"; where keys are shown, "test/loss, nats per byte"."""
+    if manifest.source or not manifest.shown:
+        return " or ".join(manifest.shown.get(metric) or metric + unit(manifest, metric) for metric in metrics)
+    words = {metric: with_unit(manifest, metric, metric_words(manifest, metric)) for metric in metrics}
+    return " or ".join(manifest.shown.get(metric, text) for metric, text in words.items())
+
+
+def metric_words(manifest: Manifest, metric: str) -> str:
+    """A metric in a sentence: "test loss", "test accuracy at length 128"."""
+    plain, _, length = metric.partition("@")
+    label = manifest.shown.get(plain, "").removesuffix(with_unit(manifest, metric, ""))
+    return (label or _metric_words(plain, names_in() | manifest.names)) + f" at length {length}" * bool(length)
+
+
+def _metric_words(metric: str, known: Mapping[str, str]) -> str:
+    split, _, name = metric.partition("/")
+    return known.get(metric) or f"{SPLITS.get(split, split)} {known.get(name, name)}".strip()
+
+
+def with_unit(manifest: Manifest, metric: str, words: str) -> str:
+    """A metric in words with its unit in parentheses, if it has one."""
+    found = unit(manifest, metric).removeprefix(", ")
+    return words + f" ({found})" * bool(found)
 
 
 def title(manifest: Manifest) -> str:

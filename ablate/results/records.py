@@ -249,7 +249,8 @@ class Manifest(Record):
     placebos: str | None = optional(default=None)
     exchange: str | None = optional(default=None)
     timing: str | None = optional(default=None)
-    shown: dict[str, str] = optional(default={})  # the user's labels of factors and levels
+    names: dict[str, str] = optional(default={})  # what the user's folder calls variants, keys and metrics
+    shown: dict[str, str] = optional(default={})  # what is shown in place of factors, levels and metrics
     withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     claims_hash: str | None = None
     replicated: CriterionEntry | None = optional(default=None)

@@ -13,14 +13,15 @@ from ablate import evidence
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis import stats
-from analysis.case.figures_yaml import FILE, edits_of, relabelled
+from analysis.case.figures_yaml import FILE, edits_of, relabelled, shown_names
 
 
 class Case(NamedTuple):
     """A study, its tables from `ablate.evidence`, and the folder for figures.
 
-    `further` holds the tables of `analysis.stats`, `drawn` those of the written figures, by name.  If figures.yaml has
-    labels, all of these use them, and `plain` is the case without labels, for machine-readable output.
+    `further` holds the tables of `analysis.stats`, `drawn` those of the written figures, by name.  All
+    of these use the names that papers use, or the labels of figures.yaml; `plain` is the case with keys, for
+    machine-readable output.
     """
 
     study: Study
@@ -34,9 +35,9 @@ class Case(NamedTuple):
 
 
 def case_of(study: Study, folder: Path) -> Case:
-    """The case of a study whose figures go to `folder`, with the labels of that folder's figures.yaml.  Raises
-    `Refused` if that file is invalid."""
-    labels = edits_of(folder / FILE, study.manifest).labels
+    """The case of a study whose figures go to `folder`, with the names that papers use and the labels of that folder's
+    figures.yaml.  Raises `Refused` if that file is invalid."""
+    labels = shown_names(study.manifest, edits_of(folder / FILE, study.manifest).labels)
     plain = _computed(study, folder)
     return _computed(relabelled(study, labels), folder)._replace(plain=plain) if labels else plain
 

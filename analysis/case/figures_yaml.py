@@ -1,7 +1,8 @@
 """figures.yaml: the user's changes for a paper; written once with the defaults, read at every analysis.
 
-`relabelled` puts the user's labels of factors and levels into the study, where `naming.named` and the labels of cells
-find them.  Factors, levels, columns and ids keep their keys.  The other entries are about figures.
+`relabelled` puts what is shown in place of factors, levels and metrics into the study, where `naming` and the labels of
+cells find it: the names that papers use, or the user's labels.  Columns and ids keep their keys.  The other entries are
+about figures.
 """
 
 import contextlib
@@ -18,10 +19,11 @@ import jinja2
 import yaml
 from matplotlib.colors import is_color_like, to_hex
 
-from ablate import formatting
+from ablate import evidence, formatting
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import parse_plain, read_regular
 from ablate.formatting import instead, is_number
+from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
@@ -147,14 +149,24 @@ def _levels(value: Any, where: str, manifest: Manifest) -> dict[str, list[str]]:
     return found
 
 
+def shown_names(manifest: Manifest, labels: Mapping[str, str]) -> dict[str, str]:
+    """What stands in place of factors, levels and metrics that do not show their keys: the user's labels, by level or
+    factor=level, else the names that papers use."""
+    default = naming.paper_labels(manifest)
+    by_level = {key: labels[level] for key in default if (level := key.partition("=")[2]) in labels}
+    found = default | by_level | dict(labels)
+    return {key: name for key, name in found.items() if name != (key.partition("=")[2] or key)}
+
+
 def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
     """The labels by name; refuses labels that make two factors, levels of a factor, or cells look the same."""
-    groups = [list(manifest.factors), *(list(map(formatting.show, levels)) for levels in manifest.factors.values())]
-    there, labels = list(itertools.chain(*groups)), dict[str, str]()
+    default, labels = naming.paper_labels(manifest), dict[str, str]()
+    groups = [list(manifest.factors), *([key for key in default if key.startswith(f"{f}=")] for f in manifest.factors)]
+    there = [*default, *(key.partition("=")[2] for group in groups[1:] for key in group)]
     for key, text in entries.items():
         name = formatting.show(key)
         if name not in there:
-            raise ValueError(f"labels names {key}, which is no factor or level; {instead(str(key), there)}")
+            raise ValueError(f"labels names {key}, which is no factor, level or metric; {instead(str(key), there)}")
         if not isinstance(text, str | int | float) or isinstance(text, bool):
             raise ValueError(f"labels.{name} must be a text, not {_shown(text)}")
         labels[name] = " ".join(str(text).split())
@@ -162,13 +174,16 @@ def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
             raise ValueError(f"labels.{name} is empty; write a name")
         if hidden := ACTING.search(labels[name]):
             raise ValueError(f"labels.{name} holds {visible(hidden[0])}, an invisible character; leave it out")
-    named = [[(name, labels.get(name, name)) for name in group] for group in groups]
-    for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest.cells]]:
+    shown = shown_names(manifest, labels)
+    named = [
+        [(key.partition("=")[2] or key, shown.get(key, key.partition("=")[2] or key)) for key in g] for g in groups
+    ]
+    for group in [*named, [(written(cell), cell_label(cell, shown)) for cell in manifest.cells]] * bool(labels):
         first: dict[str, str] = {}
         for name, text in group:
             if first.setdefault(text, name) != name:
                 raise ValueError(f"labels give {first[text]} and {name} the same name, {text}; write different ones")
-    return {name: text for name, text in labels.items() if name != text}
+    return {name: text for name, text in labels.items() if text != default.get(name, name)}
 
 
 def _colours(entries: dict[Any, Any], manifest: Manifest) -> dict[tuple[str, str], str]:
@@ -200,12 +215,12 @@ def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours
     if file.exists():
         return
     factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
-    names = dict.fromkeys(name for factor, levels in factors.items() for name in (factor, *levels))
+    names = naming.paper_labels(manifest)
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, keep_trailing_newline=True
     )
     templates.filters |= {"yaml": _yaml, "row": lambda names: f"[{', '.join(map(_yaml, names))}]"}
-    cells = [cell.label for cell in manifest.cells[:24]]
+    cells = [written(cell) for cell in manifest.cells[:24]]
     content = {"widths": WIDTHS, "factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
     write_atomic(file, templates.get_template(FILE).render(content).encode())
 
@@ -217,8 +232,12 @@ def _yaml(text: str) -> str:
 
 
 def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
-    """The study with these labels of factors and levels.  Each cell keeps its planned label as `written`."""
-    cells = [replace(cell, label=cell_label(cell, labels), written=written(cell)) for cell in study.manifest.cells]
+    """The study with these names of factors, levels and metrics.  Each cell keeps its planned label as `written`."""
+    changed = evidence.changes(study.manifest) if study.manifest.design == "cumulative" else {}
+    cells = [
+        replace(cell, label=cell_label(cell, labels, changed.get(cell.id)), written=written(cell))
+        for cell in study.manifest.cells
+    ]
     by_id = {cell.id: cell.label for cell in cells}
     by_label = {written(cell): cell.label for cell in cells}
     siblings = {name: _sibling(each, labels, by_label) for name, each in study.beside.items()}
@@ -248,27 +267,29 @@ def _sibling(study: Study, labels: Mapping[str, str], by_label: Mapping[str, str
     return replace(study, manifest=replace(study.manifest, shown=dict(labels), cells=cells))
 
 
-def cell_label(cell: Cell, labels: Mapping[str, str]) -> str:
-    """A cell's label with the names of its levels and their factors replaced as whole words."""
-    parts: dict[str, str] = {}
-    for factor, level in cell.levels.items():
-        parts |= _parts(factor, formatting.show(level), labels)
+def cell_label(cell: Cell, labels: Mapping[str, str], changed: tuple[str, Any] | None = None) -> str:
+    """A cell's label with the names of its levels, and of their factors, replaced as whole words in order: the first
+    none of "none + none" is the first factor's.  `changed`: the factor and level of a label that has no other."""
+    parts: dict[str, list[str]] = {}
+    for factor, level in [changed] if changed else cell.levels.items():
         plain, text = formatting.show(level), str(level)  # a label may use Python's spelling: True, 1e-05
+        found = _parts(factor, plain, labels)
         spellings = {plain: text, f"{factor}={plain}": f"{factor}={text}"} if text != plain else {}
-        parts |= {text: parts[key] for key, text in spellings.items() if key in parts}
+        for form, name in (found | {text: found[key] for key, text in spellings.items() if key in found}).items():
+            parts.setdefault(form, []).append(name)
     if not parts:
         return str(cell.label)
     either = "|".join(map(re.escape, sorted(parts, key=len, reverse=True)))
-    return re.sub(EDGES.format(f"({either})"), lambda found: parts[found[1]], str(cell.label))
+    form = EDGES.format(f"({either})")
+    return re.sub(form, lambda f: names.pop(0) if len(names := parts[f[1]]) > 1 else names[0], str(cell.label))
 
 
 def _parts(factor: str, level: str, labels: Mapping[str, str]) -> dict[str, str]:
     """Replacements for the forms that a level can have in a label, alone or with its factor."""
-    found, name = {}, labels.get(level, level)
-    if name != level or factor in labels:
-        found = {level: name, f"{factor}={level}": f"{labels.get(factor, factor)}={name}"}
+    name, title = labels.get(f"{factor}={level}", labels.get(level, level)), labels.get(factor, factor)
+    found = {level: name, f"{factor}={level}": naming.standing(title, factor, level, name)} if labels else {}
     members, values = factor.split("+"), level.split("+")
-    if level in labels and 1 < len(members) == len(values):  # factors that change together: any mix of the two forms
+    if name != level and 1 < len(members) == len(values):  # factors that change together: any mix of the two forms
         forms = [(value, f"{member}={value}") for member, value in zip(members, values, strict=True)]
         found |= {", ".join(mix): name for mix in itertools.product(*forms)}
     return found

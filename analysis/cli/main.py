@@ -20,6 +20,7 @@ from analysis.sources import place_of
 if TYPE_CHECKING:
     import pandas
 
+    from ablate.results.records import Manifest
     from analysis.case import Case
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
@@ -59,7 +60,8 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
     print(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
-    tables = {"cells": case.cells, "effects": case.effects, "claims": case.claims, "notes": study.notes}
+    plain = case.plain or case  # with keys, for other programs
+    tables = {"cells": plain.cells, "effects": plain.effects, "claims": plain.claims, "notes": study.notes}
     tables["replicated"] = evidence.replication(study.manifest, case.claims)
     return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
 
@@ -69,23 +71,24 @@ def _lines(case: Case) -> list[str]:
     from ablate import evidence
     from analysis.writing import tables
 
-    speed = evidence.speed(case.study)
-    timed = ["effects on the seconds of a training step", *_effects(speed)] if len(speed) else []
+    speed, manifest = evidence.speed(case.study), case.study.manifest
+    timed = ["effects on the seconds of a training step", *_effects(manifest, speed)] if len(speed) else []
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
     foot = [evidence.FOOTNOTE] * (evidence.footnoted(case.effects) and not evidence.footnoted(case.claims))
     remarks = [*filter(None, [together]), *foot, *tables.remarks(case.study)]
     notes = [*remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
-    return [*evidence.claim_lines(case.study.manifest, case.claims), *_effects(case.effects), *timed, *notes]
+    return [*evidence.claim_lines(case.study.manifest, case.claims), *_effects(manifest, case.effects), *timed, *notes]
 
 
-def _effects(table: pandas.DataFrame) -> list[str]:
+def _effects(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
     from ablate import evidence
+    from analysis.writing import tables
 
     shown = evidence.headline(table)
     places = formatting.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
         f"{row.label}  {formatting.span(row.mean, row.low, row.high, places)}  {formatting.over(row)}  "
-        + "; ".join(filter(None, (formatting.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
+        + "; ".join(filter(None, (tables.judged(manifest, row), evidence.also_words(row.also))))
         for row in named_rows(shown.head(LINES))
     ]
     return [*lines, *_more(len(shown) - LINES, "effect")]

@@ -42,7 +42,7 @@ def crossed(study: Study) -> Crossed | None:
     cells, reference = dict[tuple[str, str], str](), ""
     for cell in manifest.cells:
         sides = [[k for k in cell.levels if (k in by_task) == inside] for inside in (False, True)]
-        variant, task = (" + ".join(naming.named(manifest, cell.levels[key]) for key in side) for side in sides)
+        variant, task = (" + ".join(naming.named(manifest, cell.levels[key], key) for key in side) for side in sides)
         cells[variant, task] = cell.id
         reference = reference or variant * bool(cell.reference)
     variants, tasks = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))

@@ -55,7 +55,7 @@ def series(case: Case, *more: str) -> Series | None:
         )
     longest = int(rows.groupby(["cell", "seed"]).size().max())
     known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
-    label = " or ".join(metric + naming.unit(manifest, metric) for metric in known)
+    label = naming.metric_name(manifest, *known)
     shown = {
         "metric": visible(" or ".join(known)),
         "label": visible(label),

@@ -8,12 +8,14 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import partial
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from ablate import evidence, formatting
 from ablate.evidence.step_equivalents import LEAST, MOST
 from ablate.formatting import visible
+from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.writing import tables
@@ -83,16 +85,17 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     study = {"Seeds": len(case.study.manifest.seeds), "Cells": len(case.cells), "Runs": len(case.study.runs)}
     study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
     yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
+    metric_name = partial(naming.metric_name, case.study.manifest)
     plain = case.plain or case  # a new label must not change the names of commands
     for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
-        about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
+        about = f"{row.label}, {metric_name(row.metric)}, {'family' if row.family else 'exploratory'}"
         yield PREFIX + effect_name(key), about, _effect(row)
     cells, keys = case.cells.assign(**tables.other_scores(case.study)), plain.cells[["label", "stratum"]]
     places = formatting.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(named_rows(cells), named_rows(keys), *(cells[name] for name in others), strict=True):
         scores = {spelled(name): formatting.number(value, places) for name, value in zip(others, also, strict=True)}
-        about = f"cell {_with_stratum(row)}, {row.metric}"
+        about = f"cell {_with_stratum(row)}, {metric_name(row.metric)}"
         yield f"{PREFIX}Cell{spelled(_with_stratum(key))}", about, _cell(row, places) | scores
     for row in named_rows(case.claims):
         found = _texts(row, False) | {"Margin": _rounded(row.margin)}

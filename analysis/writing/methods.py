@@ -13,7 +13,7 @@ import pandas
 from ablate import evidence, formatting
 from ablate.config.depth import is_patterned, names_of, spelled, variant_of, variants_of
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
-from ablate.formatting import listed, metric_name, ranged
+from ablate.formatting import listed, ranged
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.tables import is_timed, planned_cells
@@ -109,7 +109,7 @@ def _design(manifest: Manifest) -> dict[str, Any]:
 def _cited(manifest: Manifest, factor: str, level: Any) -> str:
     shown = formatting.show(level)
     parts = [shown, *map(variant_of, names_of(shown))] if factor in PLACED else [variant_of(shown)]
-    return naming.named(manifest, level) + mention(manifest, *(f"{factor}={part}" for part in parts))
+    return naming.named(manifest, level, factor) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
 
 def _models(manifest: Manifest) -> dict[str, Any]:
@@ -148,10 +148,9 @@ def _seeds(case: Case) -> dict[str, Any]:
     found, by_cell = evidence.measures(manifest), evidence.endpoints(manifest)
     metrics = []
     for metric in found:
-        unit = naming.unit(manifest, metric).removeprefix(",").strip()
         named = dict.fromkeys(manifest.tasks[cell.task].name for cell in manifest.cells if by_cell[cell.id] == metric)
         of = f" of {listed(named)}" * (len(found) > 1)
-        metrics.append(metric_name(metric) + f" ({unit})" * bool(unit) + of)
+        metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)) + of)
     sizes = sorted({cell.config.eval.tokens for cell in manifest.cells if cell.config.known})
     return {
         "seeds": ranged([str(seed) for seed in manifest.seeds]),

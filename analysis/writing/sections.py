@@ -115,10 +115,6 @@ def claims(case: Case) -> Section:
 def plan(case: Case) -> Section:
     """The design: factors, reference, cells, seeds, task, matching and tuning."""
     manifest = case.study.manifest
-    levels = [
-        f"{naming.named(manifest, name)}: {', '.join(naming.named(manifest, level) for level in found)}"
-        for name, found in manifest.factors.items()
-    ]
     reference = ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items())
     seeds, cells = manifest.seeds, manifest.cells
     count = f"{formatting.counted(len(cells), 'cell')} × {formatting.counted(len(seeds), 'seed')} = "
@@ -126,19 +122,19 @@ def plan(case: Case) -> Section:
     tried = ""
     if tuned:
         values, each = ", ".join(map(formatting.setting, tuned.values)), formatting.counted(tuned.seeds, "tuning seed")
-        tried = f"{tuned.key} at {values}, {each} each" + ", anew for each scored seed" * tuned.per_seed
+        key, anew = naming.key_name(manifest, tuned.key), ", anew for each scored seed" * tuned.per_seed
+        tried = f"{key} at {values}, {each} each{anew}"
     known = [cell for cell in planned_cells(manifest) if cell.config.known]
     rate = configured(known, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr")
-    metrics = [f"{metric}{naming.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
+    metrics = naming.metric_name(manifest, *evidence.measures(manifest))
     facts = [
-        ("factors", "; ".join(levels)),
         ("design", manifest.design.replace("_", " ")),
         ("reference", reference),
         ("runs", count + formatting.counted(len(case.study.runs), "run")),
         ("seeds", ranged([formatting.show(seed) for seed in seeds])),
         ("seeds=auto", f"looks at {', '.join(map(str, sequence.looks))}" if sequence else ""),
         ("task", ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))),
-        ("endpoint", f"{' or '.join(metrics)}, at the last step"),
+        ("endpoint", f"{metrics}, at the last step"),
         ("steps", configured(known, "train", "steps")),
         ("learning rate", rate),
         ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
@@ -147,7 +143,18 @@ def plan(case: Case) -> Section:
         ("placebos", manifest.placebos),
         ("exchange runs", manifest.exchange),
     ]
-    return Section("plan", "Plan", manifest.remarks, facts=[(name, str(text)) for name, text in facts if text])
+    told = [(name, str(text)) for name, text in facts if text]
+    return Section("plan", "Plan", manifest.remarks, facts=told, sheets=[compared(manifest)] * bool(manifest.factors))
+
+
+def compared(manifest: Manifest) -> Sheet:
+    """What was compared: the name of each factor and level, and how the command line writes it."""
+    rows = [
+        [naming.named(manifest, factor), naming.named(manifest, level, factor), f"{factor}={formatting.show(level)}"]
+        for factor, levels in manifest.factors.items()
+        for level in levels
+    ]
+    return Sheet("compared", "What was compared", ["factor", "level", "key"], rows, [])
 
 
 def runs(case: Case) -> Section:
@@ -160,7 +167,8 @@ def runs(case: Case) -> Section:
             value = run.get(name)
             texts.append(formatting.number(value, places) if isinstance(value, int | float) else "–")
         rows.append([*texts, run["path"] if isinstance(run["path"], str) else "–"])
-    head = ["cell", "seed", "status", " or ".join(dict.fromkeys(metrics.values())), "steps", "seconds", "run"]
+    score = naming.metric_name(study.manifest, *dict.fromkeys(metrics.values()))
+    head = ["cell", "seed", "status", score, "steps", "seconds", "run"]
     return Section("runs", "Runs", [f"{counts(study)}."], sheets=[Sheet("runs", "Runs", head, rows, [])])
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, formatting
-from ablate.formatting import leaning, listed, metric_name, p_words
+from ablate.formatting import leaning, listed, p_words
 from ablate.results import naming
 from ablate.results.naming import scope
 from ablate.results.records import Manifest
@@ -59,19 +59,16 @@ def finding(manifest: Manifest, row: Any) -> str:
 
 def moved(manifest: Manifest, row: Any) -> str:
     """A decided effect in words: how the metric changes or, for interactions and trends, how a difference changes."""
+    metric = f"the {naming.metric_words(manifest, row.metric)}"
     if row.kind == "trend":
         way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
-        return (
-            f"{subject(manifest, row)}: the difference to the {metric_name(row.metric)} is {way}{beyond(manifest, row)}"
-        )
+        return f"{subject(manifest, row)}: the difference to {metric} is {way}{beyond(manifest, row)}"
     if row.kind != "interaction":
         other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
         verb = "lower" if row.mean < 0 else "raise"
         verb = f"{verb}s" if row.verdict == leaning(row.verdict) else f"seems to {verb}"  # an exploratory one
-        return (
-            f"{subject(manifest, row)} {verb} the {metric_name(row.metric)} by {evidence.sized(manifest, row)}{other}"
-        )
-    pair, metric = paired(manifest, row), f"the {metric_name(row.metric)}"
+        return f"{subject(manifest, row)} {verb} {metric} by {evidence.sized(manifest, row)}{other}"
+    pair = paired(manifest, row)
     what = f"{pair.difference} to {metric}" if pair else metric
     than = f"with {pair.other} than with {pair.base}" if pair else f"than {ALONE}"
     by = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
@@ -92,11 +89,11 @@ def subject(manifest: Manifest, row: Any) -> str:
     """What is compared, with its stratum: "swiglu in place of mlp", "interaction of rms and swiglu", "rms + swiglu"."""
     where = f" at {row.stratum}" * bool(row.stratum)
     if row.kind == "main":
-        base = naming.named(manifest, row.reference)
+        base = naming.named(manifest, row.reference, row.factor)
         return f"{level_name(manifest, row.factor, row.level)} in place of {base}{where}"
     if row.kind == "trend":
         (factor, setting), level = row.factor.split(" x "), row.level.split(", ")[0]
-        one = f"{level_name(manifest, factor, level)} in place of {naming.named(manifest, row.reference)}"
+        one = f"{level_name(manifest, factor, level)} in place of {naming.named(manifest, row.reference, factor)}"
         return f"trend of {one} over {naming.named(manifest, setting)}{where}"
     if row.kind == "interaction":
         pair = paired(manifest, row)
@@ -124,13 +121,13 @@ def paired(manifest: Manifest, row: Any) -> Pair | None:
     if factors[1] not in manifest.reference:  # a setting: describe the component's effect at its levels
         factors, levels, bases = factors[::-1], levels[::-1], bases[::-1]
     other, one = (level_name(manifest, *each) for each in zip(factors, levels, strict=True))
-    base = level_name(manifest, factors[0], bases[0])
-    return Pair(one, f"the difference that {one} in place of {naming.named(manifest, bases[1])} makes", other, base)
+    base, before = level_name(manifest, factors[0], bases[0]), naming.named(manifest, bases[1], factors[1])
+    return Pair(one, f"the difference that {one} in place of {before} makes", other, base)
 
 
 def level_name(manifest: Manifest, factor: str, level: str) -> str:
-    """A level for use in a sentence: swiglu, optim.lr=0.003, norm=none."""
-    shown = naming.named(manifest, level)
+    """A level for use in a sentence: SwiGLU, learning rate 3e-3; norm=none where keys are shown."""
+    shown = naming.named(manifest, level, factor)
     alone = factor in manifest.components and (level not in NEEDS_FACTOR or shown != level)
     return shown if alone else naming.assigned(manifest, factor, level)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ablate import evidence, formatting
 from ablate.evidence.equivalence import SEEDS
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
@@ -76,23 +78,23 @@ def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
     study, cells = case.study, case.cells.assign(**other_scores(case.study))
     metrics, places = evidence.measures(study.manifest), formatting.decimals([cells["sd"].max()])
-    metric, several = ", ".join(metrics), len(metrics) > 1
+    metric, several = naming.metric_name(study.manifest, *metrics), len(metrics) > 1
     score = "mean ± SD" if several else f"{metric}, mean ± SD"
     rows = []
     for row, (_, own) in zip(named_rows(cells), cells.iterrows(), strict=True):
         known, change = formatting.known(row.params), formatting.known(row.params_vs_reference) and not row.reference
         spread = f" ± {formatting.number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
-        texts = {"cell": row.name} | ({"metric": row.metric} if several else {})
+        texts = {"cell": row.name} | ({"metric": naming.metric_name(study.manifest, row.metric)} if several else {})
         texts |= {score: formatting.number(row.mean, places) + spread}
         texts |= {"n": f"{row.n} of {row.runs}", "diverged [Wilson 95 %]": share(row)}
         texts |= {"failed": str(row.failed), "missing": str(row.missing)}
         texts |= {"parameters": f"{int(row.params):,}" if known else "–"}
         texts |= {"to reference": formatting.percent(row.params_vs_reference) if change else ""}
         if "match" in own:
-            texts |= {own["chosen"]: str(own["chosen_value"])}
+            texts |= {naming.key_name(study.manifest, own["chosen"]): str(own["chosen_value"])}
             texts |= {f"match={own['match']}, left": formatting.remainder(own["match_difference"])}
         if "tuned" in own:
-            texts |= {f"{own['tuned']}, tuned": formatting.setting(own["tuned_value"])}
+            texts |= {f"{naming.key_name(study.manifest, own['tuned'])}, tuned": formatting.setting(own["tuned_value"])}
         if "vectors_seconds" in own:
             took = own["vectors_seconds"]
             texts |= {"vectors, CPU-s": formatting.number(took, 1) if formatting.known(took) else "–"}
@@ -105,7 +107,8 @@ def _seen(study: Study, metric: str) -> str:
     """A metric as a column heading, with the share of its examples that were seen in training."""
     length = metric.partition("@")[2]
     shares = [cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells]
-    return metric + f", {formatting.rough(max(shares))} seen in training" * (max(shares) > 0)
+    seen = f", {formatting.rough(max(shares))} seen in training" * (max(shares) > 0)
+    return naming.metric_name(study.manifest, metric) + seen
 
 
 def share(row: Any) -> str:
@@ -119,7 +122,7 @@ def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
     study, table = case.study, case.effects
     metrics, manifest = evidence.measures(study.manifest), study.manifest
-    metric, several = ", ".join(metrics), len(metrics) > 1
+    metric, several = naming.metric_name(manifest, *metrics), len(metrics) > 1
     difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
     priced = "worth" in table and bool(table["worth"].notna().any())
     confounded = bool(table["also"].ne("").any())
@@ -127,11 +130,11 @@ def effects_sheet(case: Case) -> Sheet:
     for row in named_rows(table):
         places = formatting.decimals([(row.high - row.low) / 2])
         found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
-        texts = {"effect": row.label} | ({"metric": row.metric} if several else {})
+        texts = {"effect": row.label} | ({"metric": naming.metric_name(manifest, row.metric)} if several else {})
         texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, "p (Holm; exploratory: BH)": _p(row)}
         worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
         texts |= {"worth in steps": worth or "–"} if priced else {}
-        texts |= {"verdict": formatting.verdict(row) + evidence.assuming(row)}
+        texts |= {"verdict": judged(manifest, row)}
         texts |= {"role": "family" if row.family else "exploratory"} | ({"also": row.also} if confounded else {})
         if "match_difference" in table:
             texts |= {f"match={manifest.match}, left at most": formatting.remainder(row.match_difference)}
@@ -148,6 +151,11 @@ def effects_sheet(case: Case) -> Sheet:
     notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return sheet_of("effects", f"Effects on {metric}", rows, [note for note in notes if note])
+
+
+def judged(manifest: Manifest, row: Any) -> str:
+    """The verdict of an effect in words, with what it assumes."""
+    return formatting.verdict(row, partial(naming.assigned, manifest)) + evidence.assuming(row)
 
 
 def families(case: Case) -> str:
@@ -200,7 +208,8 @@ def particulars_sheet(case: Case) -> Sheet | None:
     legend = "; ".join(text for name, text in notes.items() if name in known)
     unseen = "Collapses at most: the largest share of seeds that these leave open (95 %), and what it would move the "
     unseen += "difference by, from the best cell's score to that of a guess; better and worse do not account for it."
-    title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
+    manifest = case.study.manifest
+    title = f"Effects on {naming.metric_name(manifest, *evidence.measures(manifest))}: what they rest on"
     return sheet_of("particulars", title, rows, [*[f"{legend}."] * bool(legend), unseen]) if rows else None
 
 

@@ -61,7 +61,12 @@ def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
         front: _between(front, pages.front(files)),
         root / "docs" / "gallery.md": pages.gallery(files),
         root / "ablate" / "evidence" / FILE.name: csv_text(
-            atlas([recorded_study(root / "tests" / "recorded"), *(each.case.study for each in trained)])
+            atlas(
+                [
+                    recorded_study(root / "tests" / "recorded"),
+                    *((each.case.plain or each.case).study for each in trained),
+                ]
+            )
         ),
     }
     for each in trained:

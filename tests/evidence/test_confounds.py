@@ -75,11 +75,12 @@ def test_summary_tables_methods_and_sentences_say_it() -> None:
     said = [line for line in summary(study).splitlines() if "also changes" in line]
     assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also changes {BIAS}")
     case = case_of(study, Path())
-    assert sum(line.endswith(f"; also changes {BIAS}") for line in printed(case)) == 1
+    named = f"FFN {BIAS}"
+    assert sum(line.endswith(f"; also changes {named}") for line in printed(case)) == 1
     sheet = tables.effects_sheet(case)
-    assert [row[sheet.head.index("also")] for row in sheet.rows][:2] in (["", BIAS], [BIAS, ""])
-    assert f"With ffn: swiglu − mlp, the two sides differ in more than that: {BIAS}." in markdown(case)
-    assert sum(f"also changes {BIAS}" in sentence for sentence in sentences(case)) == 1
+    assert [row[sheet.head.index("also")] for row in sheet.rows][:2] in (["", named], [named, ""])
+    assert f"With FFN: SwiGLU − ReLU MLP, the two sides differ in more than that: {named}." in markdown(case)
+    assert sum(f"also changes {named}" in sentence for sentence in sentences(case)) == 1
 
 
 def test_one_switch_holds_it_equal_before_runs_have_their_keys(plan: Any) -> None:

@@ -122,5 +122,5 @@ def test_overfitting_stands_in_summary_tables_and_methods() -> None:
     line = "overfits: 2 runs: ln (2): val/loss ends up to 1.31 times its lowest while train/loss fell"
     assert line in evidence.overfitting(study) and line in summary(study)
     assert any(line in note for note in tables.remarks(study))
-    assert "Overfitting was seen in 2 runs: ln (2)" in markdown(case_of(study, Path()))
+    assert "Overfitting was seen in 2 runs: LayerNorm (2)" in markdown(case_of(study, Path()))
     assert evidence.cells(study)["diverged"].sum() == 0

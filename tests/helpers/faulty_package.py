@@ -312,6 +312,6 @@ def write(folder: Path) -> Path:
         (folder / "conf" / group).mkdir(parents=True, exist_ok=True)
         for name in names:
             settings = OWN.get(name, REST[group])
-            text = f"# {name}.\n_target_: mistakes_of_mine.{name}\n_partial_: true\n{settings}\n"
+            text = f"# {name}.\n# name: {name}\n_target_: mistakes_of_mine.{name}\n_partial_: true\n{settings}\n"
             (folder / "conf" / group / f"{name.lower()}.yaml").write_text(text)
     return folder / "conf"

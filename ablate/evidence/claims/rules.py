@@ -24,7 +24,8 @@ from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.solved import least_level
 from ablate.evidence.statistics import interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import Worth, curves_of, fits_in_steps, in_units, outside, worth_of
-from ablate.formatting import counted, metric_name, number, p_words, ranks
+from ablate.formatting import counted, number, p_words, ranks
+from ablate.results.naming import metric_words
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 
@@ -196,10 +197,11 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
     if len(claim.metrics) > 1:
         same = claim.sides[0] == claim.sides[1]
         ways = [
-            way(metric) if same else f"{metric_name(metric)} of {side}"
+            way(metric) if same else f"{metric_words(manifest, metric)} of {side}"
             for metric, side in zip(claim.metrics, sides, strict=True)
         ]
-        sides = [f"{sides[0]}: {metric_name(plain_metric(claim.metrics[0]))}, {ways[0]}", ways[1]] if same else ways
+        metric = metric_words(manifest, plain_metric(claim.metrics[0]))
+        sides = [f"{sides[0]}: {metric}, {ways[0]}", ways[1]] if same else ways
         other = {second_metric(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
     return Contrast("claim", "", sides[0], sides[1], at_words(manifest, claim), " against ".join(sides), weights)

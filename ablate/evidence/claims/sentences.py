@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import pandas
@@ -14,8 +13,8 @@ from ablate.evidence.family import worded
 from ablate.evidence.normality import FOOTNOTE, assumption_of, footnoted
 from ablate.evidence.scores import lower_is_better
 from ablate.evidence.step_equivalents import worth_text
-from ablate.formatting import SPEED, counted, leaning, listed, metric_name, number, p_words, plain, plus, show, span
-from ablate.results.naming import named, no_evidence, scope, unit
+from ablate.formatting import SPEED, counted, leaning, listed, number, p_words, plain, plus, show, span
+from ablate.results.naming import assigned, metric_words, named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
 from ablate.results.tables import named_rows
 
@@ -49,37 +48,41 @@ def _day(when: str) -> str:
 def claim_words(claim: Claim) -> str:
     """A claim as it was written: "less: ffn=swiglu against ffn=mlp, gelu; margin 0.01; at norm=ln"."""
     sides = [
-        " with ".join(_pairs(show, side)) if isinstance(side, dict) else ", ".join(map(str, side))
+        " with ".join(_typed(side)) if isinstance(side, dict) else ", ".join(map(str, side))
         for side in getattr(claim, claim.relation)
     ]
     rest = [f"metric {' against '.join(claim.metrics)}"] * bool(claim.metrics)
     rest += [f"margin {claim.margin}"] * (claim.margin is not None)
-    rest += [f"at {' with '.join(_pairs(show, claim.at))}"] if claim.at else []
+    rest += [f"at {' with '.join(_typed(claim.at))}"] if claim.at else []
     return "; ".join([f"{claim.relation}: {sides[0]} against {sides[1]}", *rest])
 
 
 def side_words(manifest: Manifest, side: Side) -> str:
     """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
-    if len(side) == 1:
+    if len(side) == 1 and not manifest.shown:
         ((key, wanted),) = side.items()
-        levels = _levels(partial(named, manifest), wanted)
+        levels = ", ".join(map(show, levels_of(wanted)))
         if "." not in key and levels not in ("none", "null", "true", "false"):
             return levels
-    return " with ".join(_pairs(partial(named, manifest), side))
+    return " with ".join(_pairs(manifest, side))
 
 
 def at_words(manifest: Manifest, claim: Claim) -> str:
     """What a claim fixes: "norm=ln, optim.lr=0.001"."""
-    return ", ".join(_pairs(partial(named, manifest), claim.at))
+    return ", ".join(_pairs(manifest, claim.at))
 
 
-def _pairs(call: Callable[[Any], str], side: Side) -> list[str]:
-    """Factors with their levels, as `call` displays them: "ffn=mlp, gelu"."""
-    return [f"{call(key)}={_levels(call, levels)}" for key, levels in side.items()]
+def _pairs(manifest: Manifest, side: Side) -> list[str]:
+    """Factors with their levels: "ReLU MLP, GELU MLP", "learning rate 1e-3"; "ffn=mlp, gelu" where keys are shown."""
+    levels = {key: levels_of(wanted) for key, wanted in side.items()}
+    return [
+        ", ".join([assigned(manifest, key, first), *(named(manifest, other, key) for other in others)])
+        for key, (first, *others) in levels.items()
+    ]
 
 
-def _levels(call: Callable[[Any], str], levels: Any) -> str:
-    return ", ".join(map(call, levels_of(levels)))
+def _typed(side: Side) -> list[str]:
+    return [f"{key}={', '.join(map(show, levels_of(levels)))}" for key, levels in side.items()]
 
 
 def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
@@ -101,7 +104,7 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """The finding of a claim, without its grounds."""
     other = UNEQUAL if row.relation in BOUNDED or claim.margin is not None else OPPOSITE
-    fixed = f"at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
+    fixed = f"at {' with '.join(_pairs(manifest, claim.at))}" if claim.at else ""
     other = other * (leaning(row.verdict) == "contradicted")
     before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
     return before + SENTENCES[row.relation](manifest, claim, row)
@@ -116,7 +119,7 @@ def sized(manifest: Manifest, row: Any) -> str:
 
 def spread(manifest: Manifest, row: Any) -> str:
     """A signed difference: "test loss −0.053 [−0.079, −0.027] nats per byte", with its interval, if any."""
-    return f"{metric_name(row.metric)} {_signed(manifest, row)}"
+    return f"{metric_words(manifest, row.metric)} {_signed(manifest, row)}"
 
 
 def _signed(manifest: Manifest, row: Any) -> str:
@@ -140,7 +143,7 @@ def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
     verb = (("seems", "seem") if row.verdict != leaning(row.verdict) else ("is", "are"))[several]
     way, opposite = ways(manifest, row.metric, row.mean)
-    what = "" if row.metric in SPEED and _unit(manifest, row) else f" in {metric_name(row.metric)}"
+    what = "" if row.metric in SPEED and _unit(manifest, row) else f" in {metric_words(manifest, row.metric)}"
     found = f"{row.side} {verb} {sized(manifest, row)} {way}{what} than {row.against}"
     return found + _criterion(claim, row, opposite)
 
@@ -205,7 +208,7 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
     published = ", ".join(plus(value, "g").removeprefix("+") for value in claim.published)
     hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
     how = hows[leaning(row.verdict)]
-    ranked = f"{row.side} {how} as published ({published}) in the {metric_name(row.metric)}"
+    ranked = f"{row.side} {how} as published ({published}) in the {metric_words(manifest, row.metric)}"
     known = row.n > 1 and math.isfinite(row.mean)
     return f"{ranked}: Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if known else ranked
 

@@ -9,23 +9,21 @@ from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
 
-SHARE = "share of runs solved"
 EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # for cells against the reference
 
 
 def axis_label(study: Study, metric: str | None = None) -> str:
     """The metric with its unit; by default all metrics that cells are compared by."""
     metrics = [metric] if metric else evidence.measures(study.manifest)
-    return " or ".join(
-        SHARE if evidence.is_solved(name) else name + naming.unit(study.manifest, name) for name in metrics
-    )
+    return naming.metric_name(study.manifest, *metrics)
 
 
 def difference_label(study: Study, metric: str | None = None) -> str:
     """A difference in the metric, its unit, and the better direction if all metrics have the same."""
     metrics = [metric] if metric else evidence.measures(study.manifest)
     ways = {"lower" if evidence.lower_is_better(study.manifest, name) else "higher" for name in metrics}
-    return f"difference in {axis_label(study, metric)}" + f" ({min(ways)} is better)" * (len(ways) == 1)
+    text, way = f"difference in {axis_label(study, metric)}", f"{min(ways)} is better"
+    return text if len(ways) > 1 else f"{text[:-1]}, {way})" if text.endswith(")") else f"{text} ({way})"
 
 
 def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:

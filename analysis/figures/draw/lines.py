@@ -48,7 +48,7 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
     for row in named_rows(case.cells):
         levels, known = cells[row.cell].levels, values[row.cell].dropna()
-        label = " + ".join(level_label(manifest, name, levels[name]) for name in within)
+        label = " + ".join(naming.assigned(manifest, name, levels[name]) for name in within)
         facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in facet_factors)
         about = {"cell": row.cell, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
         counts = {name: getattr(row, name) for name in ("runs", *COUNTS, "metric")}
@@ -59,7 +59,8 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     first_seen = {facet: place for place, facet in enumerate(found["facet"].unique())}
     found = found.assign(place=found["facet"].map(first_seen)).sort_values(["place", "x"], kind="stable")
     found = found.drop(columns="place").reset_index(drop=True)
-    found.attrs = {"x": x, "lines": within, "caption": [caption(found)], **axes_of(manifest, found)}
+    axes = axes_of(manifest, found)
+    found.attrs = {"x": x, "lines": within, "caption": [caption(found, axes["y"].values())], **axes}
     return found
 
 
@@ -70,7 +71,7 @@ def _with_factors(manifest: Manifest, names: Iterable[str]) -> Manifest:
 def axes_of(manifest: Manifest, rows: pandas.DataFrame) -> dict[str, dict[str, Any]]:
     """For each metric its axis label (`y`), and whether lower is better (`lower`)."""
     metrics = list(dict.fromkeys(rows["metric"]))
-    names = {metric: metric + naming.unit(manifest, metric) for metric in metrics}
+    names = {metric: naming.metric_name(manifest, metric) for metric in metrics}
     return {"y": names, "lower": {metric: evidence.lower_is_better(manifest, metric) for metric in metrics}}
 
 
@@ -88,24 +89,18 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     return found
 
 
-def level_label(manifest: Manifest, factor: str, level: Any) -> str:
-    """A level alone if it is a name, as ln and rope are; with its factor otherwise, as 100 and true are."""
-    return naming.named(manifest, level) if isinstance(level, str) else naming.assigned(manifest, factor, level)
-
-
 def mean_and_band(known: pandas.Series) -> dict[str, float]:
     """The mean with `low` and `high` one SD away, and n; the SD of one value is 0."""
     sd = known.std(ddof=1) if len(known) > 1 else 0.0
     return {"mean": known.mean(), "low": known.mean() - sd, "high": known.mean() + sd, "n": len(known)}
 
 
-def caption(rows: pandas.DataFrame) -> str:
+def caption(rows: pandas.DataFrame, measured: Iterable[str]) -> str:
     """The meaning of points and bands, and the counts of lost runs."""
-    what = " or ".join(dict.fromkeys(rows["metric"]))
     lost = [f"{rows[name].sum()} {name}" for name in COUNTS[2:] if rows[name].sum()]
     crosses = "; × at the top: how many of a cell's runs diverged, its point (if any, open) is the mean of the others"
     crosses *= bool(rows["diverged"].sum())
-    return f"{what}: {band_text(rows['n'])}{crosses}" + f"; {', '.join(lost)} left out" * bool(lost)
+    return f"{' or '.join(measured)}: {band_text(rows['n'])}{crosses}" + f"; {', '.join(lost)} left out" * bool(lost)
 
 
 def encodings_of(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:

@@ -34,9 +34,9 @@ class Page(NamedTuple):
     encodings: dict[str, style.Encoding]  # by cell id
     caption: bool = False  # whether captions are drawn into the image
 
-    def label(self, name: object) -> str:
-        """The label of a factor or a level."""
-        return naming.named(self.manifest, name)
+    def label(self, name: object, factor: str = "") -> str:
+        """The name of a key, or of a level of `factor`."""
+        return naming.named(self.manifest, name, factor) if factor else naming.key_name(self.manifest, str(name))
 
     def colour(self, factor: str, level: object) -> str:
         """The colour of a variant; INK for other rows."""

@@ -31,8 +31,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     rows = list(named_rows(found))
     made = found.assign(wanted=[DIRECTION.get(relation, 0) for relation in found["relation"]])
     other = {"rank_correlates": RANKS, "diverges_more": SHARES}
-    units = {metric: naming.unit(case.study.manifest, metric) for metric in found["metric"]}
-    same = [f"difference in {row.metric}{units[row.metric]}, side one − side two" for row in rows]
+    same = [f"difference in {naming.metric_name(case.study.manifest, row.metric)}, side one − side two" for row in rows]
     made["facet"] = [other.get(row.relation, text) for row, text in zip(rows, same, strict=True)]
     joined = {"rank_correlates": " against ", "diverges_more": " against "}
     made["label"] = [

@@ -48,7 +48,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     result.attrs = {
         "x": f"training {by}".replace("step", "steps"),
         "caption": [_caption(case, result)],
-        "units": {metric: metric + naming.unit(study.manifest, metric) for metric in metrics.values()},
+        "units": {metric: naming.metric_name(study.manifest, metric) for metric in metrics.values()},
     }
     return result.reset_index(drop=True)
 
@@ -71,7 +71,8 @@ def _labels(case: Case) -> dict[str, str]:
     if facet_factors:
         names = [name for name in manifest.factors if name in (colour, second)]
         return {
-            cell.id: " + ".join(naming.named(manifest, cell.levels[name]) for name in names) for cell in manifest.cells
+            cell.id: " + ".join(naming.assigned(manifest, name, cell.levels[name]) for name in names)
+            for cell in manifest.cells
         }
     few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in named_rows(cells)]
     return {row.cell: with_losses(row, n) for row, n in zip(named_rows(cells), few, strict=True)}
@@ -80,7 +81,7 @@ def _labels(case: Case) -> dict[str, str]:
 def _caption(case: Case, rows: pandas.DataFrame) -> str:
     cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
     timed = "; seconds of training steps, evaluation left out" * bool(rows["seconds"].notna().any())
-    what = ", ".join(dict.fromkeys(rows["metric"]))
+    what = naming.metric_name(case.study.manifest, *dict.fromkeys(rows["metric"]))
     cut = any((group["tokens"] == 0).any() and _start(group) > 0 for group in _groups(rows))
     end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * cut
     return f"{what}: {band_text(case.cells['n'])}{end}{timed}{cross}"

@@ -4,12 +4,13 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence
+from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_y
 from analysis.figures.draw.captions import band_text, with_losses
-from analysis.figures.draw.lines import axes_of, draw_lines, level_label, mean_and_band
+from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
 
@@ -30,8 +31,8 @@ def table(case: Case) -> pandas.DataFrame | None:
             scores = evidence.scores(study, name)
             for row in (row for row in named_rows(case.cells) if metrics[row.cell] == metric):
                 cell = cells[row.cell]
-                label = " + ".join(level_label(study.manifest, name, cell.levels[name]) for name in within)
-                facet = ", ".join(level_label(study.manifest, name, cell.levels[name]) for name in facets)
+                label = " + ".join(naming.assigned(study.manifest, name, cell.levels[name]) for name in within)
+                facet = ", ".join(naming.assigned(study.manifest, name, cell.levels[name]) for name in facets)
                 about = {
                     "cell": row.cell,
                     "label": label if facets else with_losses(row),
@@ -47,12 +48,12 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     found = found.assign(trained=pandas.to_numeric(found["trained"]))
     if found["metric"].nunique() > 1 and not facets:
-        found["facet"] = found["metric"]
+        found["facet"] = [naming.metric_name(study.manifest, metric) for metric in found["metric"]]
     unit = "" if any("length" in cell.config.data for cell in cells.values()) else ", tokens"
     found.attrs = {"x": f"length at evaluation{unit}", "lines": within}
     found.attrs |= axes_of(study.manifest, found)
     line = "; vertical line: the length of training" * bool(found["trained"].notna().any())
-    measured = ", ".join(dict.fromkeys(found["metric"]))
+    measured = " or ".join(found.attrs["y"].values())
     found.attrs["caption"] = [f"{measured} at other lengths: {band_text(found['n'])}{line}"]
     return found
 

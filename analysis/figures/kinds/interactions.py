@@ -149,8 +149,8 @@ def _height(rows: pandas.DataFrame) -> float:
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The title of a pair with its interaction, or with the largest of several."""
-    pair = " × ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
-    where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
+    factors = rows["factor"].iloc[0].split(" x ")
+    where = " at ".join(filter(None, [" × ".join(map(page.label, factors)), rows["facet"].iloc[0]]))
     every = list(named_rows(rows[rows["one"].isna()]))
     trends = [row for row in every if row.level.split(", ")[-1].startswith(formatting.PER)]
     found = [row for row in every if row not in trends]
@@ -158,9 +158,9 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
         return [where]
     known = [row for row in found if np.isfinite(row.mean)] or found[:1]
     largest = max(known, key=lambda row: abs(row.mean))
-    level = ", ".join(map(page.label, largest.level.split(", ")))
+    level = ", ".join(map(page.label, largest.level.split(", "), factors))
     named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
-    lines = [f"{', '.join(map(page.label, row.level.split(', ')))}: {_result(row)}" for row in trends]
+    lines = [f"{', '.join(map(page.label, row.level.split(', '), factors))}: {_result(row)}" for row in trends]
     return [where, named + _result(largest), *lines] + [largest.note] * (evidence.ALIASED in largest.note)
 
 
@@ -198,8 +198,9 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
         axis.add_patch(Rectangle((column, line), 1, 1, facecolor=shade, hatch=hatch, edgecolor=edge, lw=0))
         for text in texts:
             text.set(color=style.INK, bbox={"facecolor": shade, "edgecolor": "none", "pad": 1})
-    name_ticks(axis, [page.label(each) for each in columns], inches, first=0.5)
-    axis.set_yticks([i + 0.5 for i in range(len(lines))], [fold(page.label(each), 0.7) for each in lines], rotation=0)
+    name_ticks(axis, [page.label(each, names[along]) for each in columns], inches, first=0.5)
+    levels = [fold(page.label(each, names[across]), 0.7) for each in lines]
+    axis.set_yticks([i + 0.5 for i in range(len(lines))], levels, rotation=0)
     axis.set(xlabel=page.label(names[along]), ylabel=fold(page.label(names[across]), 0.7))
     axis.tick_params(length=0)
 

@@ -42,7 +42,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     for stratum, cells in itertools.islice(known, max(1, PANELS // len(factors))):
         found += [{"facet": stratum, **row} for factor in factors for row in _levels(case, factor, cells)]
     made, strata = pandas.DataFrame(found, columns=COLUMNS), len(evidence.strata(study.manifest))
-    made.attrs = {"y": captions.axis_label(study), "caption": _caption(study, made, strata)}
+    solved = all(map(evidence.is_solved, evidence.measures(study.manifest)))
+    made.attrs = {"y": captions.axis_label(study), "solved": solved, "caption": _caption(study, made, strata)}
     return made
 
 
@@ -58,7 +59,7 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     for level, estimate, lost in zip(levels, groups, counts, strict=True):
         low, high = evidence.interval(estimate, evidence.ALPHA)
         shown = {"mean": estimate.mean, "low": low, "high": high} if comparable else {}
-        named = {"level": formatting.show(level), "name": naming.named(case.study.manifest, level)}
+        named = {"level": formatting.show(level), "name": naming.named(case.study.manifest, level, factor)}
         rows.append({"factor": factor, **named, **shown, "n": estimate.n, **lost})
     return rows
 
@@ -122,7 +123,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             _panel(axis, rows, page, page.width / across - 0.5)
             axis.set_title(", ".join(filter(None, [page.label(factor), rows["facet"].iloc[0]])))
         known = pandas.concat([rows[["mean", "low", "high"]] for _, rows in block])
-        axes[0].set_ylim(*(WHOLE if table.attrs["y"] == captions.SHARE else limits(known)))
+        axes[0].set_ylim(*(WHOLE if table.attrs["solved"] else limits(known)))
         if known["mean"].isna().all():
             axes[0].set_yticks([])
         for axis in axes[::across]:

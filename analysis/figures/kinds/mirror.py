@@ -18,7 +18,7 @@ from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_y, name_ticks, say
 from analysis.figures.draw.captions import axis_label
-from analysis.figures.draw.lines import COUNTS, caption, draw_lines, level_label, lines
+from analysis.figures.draw.lines import COUNTS, caption, draw_lines, lines
 from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 from analysis.figures.kinds import curves, extrapolation
@@ -40,7 +40,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     for series in mirror.series:
         cells = [cell.id for cell in manifest.cells if _is_at(cell, others | series.of)]
         named = [name for name in series.of if name != mirror.panels]
-        label = " + ".join(level_label(manifest, name, series.of[name]) for name in named) or "all runs"
+        label = " + ".join(naming.assigned(manifest, name, series.of[name]) for name in named) or "all runs"
         panel = f", {naming.assigned(manifest, mirror.panels, series.of.get(mirror.panels))}" if mirror.panels else ""
         lost += [] if cells else [label + panel]
         mine = ours[ours["cell"].isin(cells)].fillna({"x": len(facets.get(HERE + panel, []))})
@@ -96,14 +96,14 @@ def _caption(
 ) -> Iterator[str]:
     theirs, scales = ~found["facet"].str.startswith(HERE), list(found.attrs["y"])
     yield f"hollow, published: {mirror.source}"
-    yield f"{HERE}: {caption(found[~theirs].drop_duplicates('cell'))}"
+    yield f"{HERE}: {caption(found[~theirs].drop_duplicates('cell'), scales)}"
     yield f"each has its own scale: {' and '.join(scales)}" if len(scales) > 1 else f"one scale: {scales[0]}"
     if mirror.x == EPOCH:
         here = formatting.passes(manifest.passes(manifest.cells[0]))
         yield f"training: {mirror.trained or 1:g} epochs published, {here} here"
     at = [naming.assigned(manifest, name, level) for name, level in fixed.items()]
     beyond = [
-        level_label(manifest, name, level)
+        naming.assigned(manifest, name, level)
         for name in found.attrs["lines"]
         for level in manifest.factors[name]
         if level not in [series.of.get(name, level) for series in mirror.series]

@@ -60,10 +60,10 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
             counts = evidence.counted([values[own + cells[base]].to_numpy()], [weights], 1)
             estimate = estimate._replace(exact=counts)
         low, high = (math.nan, math.nan) if clumps else evidence.interval(estimate, evidence.ALPHA)
-        row: dict[str, Any] = {"level": formatting.show(level), "name": naming.named(study.manifest, level)}
+        row: dict[str, Any] = {"level": formatting.show(level), "name": naming.named(study.manifest, level, factor)}
         row |= {"published": number - numbers[base], "mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
         rows.append(row)
-    about = {"facet": name, "factor": factor, "base": naming.named(study.manifest, levels[base])}
+    about = {"facet": name, "factor": factor, "base": naming.named(study.manifest, levels[base], factor)}
     about |= {"rho": rho, "verdict": judged.verdict, "y": captions.axis_label(study, metric)}
     return [about | row for row in rows]
 

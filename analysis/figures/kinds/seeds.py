@@ -27,7 +27,7 @@ def table(case: Case) -> pandas.DataFrame:
     for cell in _ordered(case):
         values = scores[cell.cell]
         known, facet = values.dropna(), captions.axis_label(study, cell.metric)
-        about = {"cell": cell.cell, "name": cell.name, "facet": facet}
+        about = {"cell": cell.cell, "name": cell.name, "facet": facet, "solved": evidence.is_solved(cell.metric)}
         about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(formatting.lost(cell))}
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
@@ -77,7 +77,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             means = known.drop_duplicates("y").dropna(subset="mean")
             axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
         axis.set(ylabel="")
-        if rows["facet"].iloc[0] == captions.SHARE and len(known):
+        if rows["solved"].all() and len(known):
             axis.set(xlim=WHOLE)
         name_x(axis, rows["facet"].iloc[0], page)
         axis.grid(axis="y", lw=0.4, color=style.FAINT)

@@ -5,6 +5,7 @@ import math
 import pandas
 
 from ablate import evidence, formatting
+from ablate.results import naming
 from ablate.results.records import Tuning
 from ablate.results.tables import named_rows
 from analysis.case import Case
@@ -53,8 +54,8 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
             rows.append(about | {"n": 0 if lost else seeds, "runs": seeds, "diverged": int(lost)})
     found = pandas.DataFrame(rows).assign(low=lambda rows: rows["mean"], high=lambda rows: rows["mean"])
     found.attrs = {"x": tuning.key, "lines": list(manifest.factors), **axes_of(manifest, found)}
-    measured = " or ".join(found.attrs["y"])
-    over = f"tuning of {tuning.key}: {measured}, mean over {formatting.counted(tuning.seeds, 'tuning seed')}, no band"
+    measured, key = " or ".join(found.attrs["y"].values()), naming.key_name(manifest, tuning.key)
+    over = f"tuning of {key}: {measured}, mean over {formatting.counted(tuning.seeds, 'tuning seed')}, no band"
     ring = "ring: the best over all of them" if tuning.per_seed else "ring: the value that was chosen"
     crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
     return _with_best_values(found, [f"{over}; nothing of it is scored{crosses}", ring], {})

@@ -51,12 +51,11 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
     if study.manifest.design != "cumulative":
-        factor, level, base = (naming.named(study.manifest, key) for key in (row.factor, row.level, row.reference))
+        factor = naming.named(study.manifest, row.factor)
+        level, base = (naming.named(study.manifest, key, row.factor) for key in (row.level, row.reference))
         role, name = "change", f"{factor}: {level} for {base}"
     elif row.kind == "step":
-        alone = row.factor in study.manifest.components  # swiglu, optim.lr=0.001
-        named = naming.named(study.manifest, row.level)
-        role, name = "step", f"+ {named if alone else naming.assigned(study.manifest, row.factor, row.level)}"
+        role, name = "step", f"+ {naming.assigned(study.manifest, row.factor, row.level)}"
     else:
         role, name = "total", "all steps together"
     known = {key: getattr(row, key) for key in ("factor", "level", "mean", "low", "high", "n", "verdict", "note")}

@@ -40,7 +40,7 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
     file = figures.edits_file(case)
     write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
     assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
-    assert "# mlp: mlp" in file.read_text() and "# ffn: [mlp, glu, swiglu]" in file.read_text()
+    assert "# ffn=mlp: ReLU MLP" in file.read_text() and "# ffn: [mlp, glu, swiglu]" in file.read_text()
     file.write_text("width: single\n")
     write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
     assert figures.edits(case).width == WIDTHS["single"]
@@ -67,7 +67,7 @@ BOMB = "a0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)
     [
         ("glu + reglu-x", {"a": "glu", "b": "reglu-x"}, "GLU + reglu-x"),
         ("pre + 0.001 + ln", {"a": "pre", "optim.lr": 0.001, "b": "ln"}, "pre-LN + small + ln (ours)"),
-        ("ln + optim.lr=0.001", {"a": "ln", "optim.lr": 0.001}, "ln (ours) + rate=small"),
+        ("ln + optim.lr=0.001", {"a": "ln", "optim.lr": 0.001}, "ln (ours) + rate small"),
         ("+ glu", {"a": "glu", "b": "ln"}, "+ GLU"),
         ("ln glu + 0.0015", {"a": "ln glu", "optim.lr": 0.0015}, "ln glu + 0.0015"),
         ("rms, glu + 1e-05", {"norm+ffn": "rms+glu", "c": 1e-5}, "both + tiny"),
@@ -107,7 +107,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("widht: 3", "unknown widht; did you mean width?"),
         ("width: wide", 'width is "wide"; write single, text, double or inches from 2.5 to 12'),
         ("caption: 1", "caption is 1; write true or false"),
-        ("labels: {swigul: SwiGLU}", "labels names swigul, which is no factor or level; did you mean swiglu?"),
+        ("labels: {swigul: SwiGLU}", "labels names swigul, which is no factor, level or metric; did you mean swiglu?"),
         ("labels: [a]", 'labels must be entries of the form `name: value`, not ["a"]'),
         ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),
         ('labels: {mlp: "a\\0\\\\input{b}"}', "labels.mlp holds \\x00, an invisible character; leave it out"),
@@ -169,11 +169,10 @@ def test_the_page_shows_labels_as_text_and_no_name_that_has_one(labelled: Path) 
     text = html.unescape(re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<[^>]*>", "\n", page))
     for said in (
         "What do norm, {FFN}^2 and rate change?",
-        "G&L#U in place of mlp at rate=0.001: descriptive",
-        "interaction of 50 % of $x$ and G&L#U at rate=0.001: ",
-        "norm: L_n <b>norm</b>, 50 % of $x$; {FFN}^2: mlp, G&L#U; rate: 0.001, 0.01",
-        "L_n <b>norm</b> + mlp + 0.001 (reference)",
-        "at norm=50 % of $x$",
+        "G&L#U in place of ReLU MLP at rate 1e-3: descriptive",
+        "interaction of 50 % of $x$ and G&L#U at rate 1e-3: ",
+        "L_n <b>norm</b> + ReLU MLP + 1e-3 (reference)",
+        "at 50 % of $x$",
     ):
         assert said in text, said
     curves = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
@@ -183,18 +182,18 @@ def test_the_page_shows_labels_as_text_and_no_name_that_has_one(labelled: Path) 
 
 
 def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled: Path) -> None:
-    """But for configurations, paths of runs and the command, which are quoted as they are."""
+    """But for the keys of what was compared, configurations, paths of runs and the command, which are quoted."""
     for file in (file for kind in ("*.md", "*.tex") for file in labelled.glob(kind)):
         text = file.read_text()
         text = re.sub(r"(?s)## Runs\n.*", "", text) if file.name == "report.md" else text
-        text = re.sub(r"\\newcommand.*|\\cite\{.*?\}", "", text)
+        text = re.sub(r"\\newcommand.*|\\cite\{.*?\}|\| [\w.]+=\S+ \|", "", text)
         found = re.findall(r"(?<![\w-])(?:ln|rms|glu|ffn|optim\\?\.lr)(?![\w-])", text)
         assert not found, f"{file.name}: {found}"
 
 
 def test_labels_that_are_each_others_names_are_not_mixed_up(tmp_path: Path) -> None:
     case = made(tmp_path, "labels: {mlp: glu, glu: mlp}\n")
-    assert "ffn: mlp − glu at optim.lr=0.001" in list(case.effects["label"])
-    assert any(line.startswith("mlp in place of glu at optim.lr=0.001: ") for line in sentences(case))
+    assert "FFN: mlp − glu at learning rate 1e-3" in list(case.effects["label"])
+    assert any(line.startswith("mlp in place of glu at learning rate 1e-3: ") for line in sentences(case))
     losses = {cell.label: cell.levels["ffn"] for cell in case.study.manifest.cells}
-    assert losses["rms + mlp + 0.01"] == "glu" and losses["rms + glu + 0.01"] == "mlp"
+    assert losses["RMSNorm + mlp + 0.01"] == "glu" and losses["RMSNorm + glu + 0.01"] == "mlp"

@@ -40,7 +40,7 @@ def test_everything_is_written_and_listed() -> None:
     assert written >= set(FIGURES + TABLES)
     assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
     end = "better (lower loss)"
-    assert any(line.startswith("ffn: swiglu − mlp  −0.05") and line.endswith(end) for line in said)
+    assert any(line.startswith("FFN: SwiGLU − ReLU MLP  −0.05") and line.endswith(end) for line in said)
 
 
 def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(tmp_path, capsys, undrawn):
@@ -165,7 +165,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept: Path, capsys: Capture, undrawn: None) -> None:
-    assert main([str(kept)]) == 0 and "ffn: swiglu − mlp" in capsys.readouterr().out
+    assert main([str(kept)]) == 0 and "FFN: SwiGLU − ReLU MLP" in capsys.readouterr().out
     assert Path("results/figures/fabricated/report.html").exists()
     assert read(Path("results"), str(kept.absolute())).manifest == read_saved(kept).manifest
 
@@ -180,7 +180,7 @@ def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture
     study.runs.loc[study.runs["seed"] == 1, "test/loss"] += 1e-6 * (study.runs["cell"] == "c1")
     write_tables(study, kept)
     assert main(["verify", str(kept / "effects.pdf")]) == 1
-    assert "1 run changed: swiglu seed 1" in capsys.readouterr().out
+    assert "1 run changed: SwiGLU seed 1" in capsys.readouterr().out
     (kept / "runs.csv").write_text("")
     assert main(["verify", str(kept / "effects.pdf")]) == 2 and "runs.csv is damaged" in capsys.readouterr().err
 

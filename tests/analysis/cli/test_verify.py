@@ -60,7 +60,7 @@ def test_both_files_carry_the_study_the_hashes_and_the_command(drawn: Path) -> N
 
 def test_what_has_changed_since_is_named(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
     before = (drawn / "figures.yaml").read_text()
-    (drawn / "figures.yaml").write_text("labels: {swiglu: SwiGLU}\n")
+    (drawn / "figures.yaml").write_text("labels: {swiglu: gated}\n")
     code, said = verify(drawn / "effects.png", tmp_path, capsys)
     assert code == 1 and "figures.yaml has changed since; no run has changed" in said
     (drawn / "figures.yaml").write_text(before)
@@ -69,7 +69,7 @@ def test_what_has_changed_since_is_named(drawn: Path, tmp_path: Path, capsys: Ca
     content["final"]["test/loss"] += 1e-6
     write_json(result, content)
     code, said = verify(drawn / "effects.pdf", tmp_path, capsys)
-    assert code == 1 and "the table differs" in said and "1 run changed: swiglu seed 1\n" in said
+    assert code == 1 and "the table differs" in said and "1 run changed: SwiGLU seed 1\n" in said
 
 
 def test_a_run_whose_curve_alone_changed_is_named(drawn: Path, tmp_path: Path) -> None:

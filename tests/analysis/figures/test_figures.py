@@ -73,9 +73,9 @@ def test_the_same_tables_give_the_same_bytes_and_a_caption_is_a_text_of_its_own(
     title, *lines = (tmp_path / "one" / "effects.txt").read_text().splitlines()
     assert "simultaneous 95 % intervals" in lines[0]
     for wanted in (False, True):
-        page = page_of(study.manifest, dataclasses.replace(figures.edits(shown), caption=wanted))
+        page = page_of(shown.study.manifest, dataclasses.replace(figures.edits(shown), caption=wanted))
         drawn = texts(KINDS["effects"].draw(shown.drawn["effects"], page)).replace("\n", " ")
-        assert title in drawn and "difference in test/loss" in drawn
+        assert title in drawn and "difference in test loss (nats per byte, lower is better)" in drawn
         assert all((line in drawn) == wanted for line in lines)
 
 

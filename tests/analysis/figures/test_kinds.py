@@ -152,7 +152,7 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert list(table["role"]) == ["first", "step", "step", "step", "total"]
     assert np.allclose(table["start"], [means[0], means[0], means[1], means[2], means[0]])
     assert np.allclose(table["end"], [*means, means[3]])
-    assert list(table["name"][1:]) == ["+ rms", "+ swiglu", "+ post", "all steps together"]
+    assert list(table["name"][1:]) == ["+ RMSNorm", "+ SwiGLU", "+ Post-LN", "all steps together"]
     effects = given.effects
     assert np.allclose(table[["mean", "low", "high"]][1:], effects[["mean", "low", "high"]])
     axis, said = figure.axes[0], texts(figure)
@@ -280,9 +280,9 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     (table, figure), placebos = fitting("placebos", given), given.study.beside["placebos"]
     runs = placebos.runs.pivot(index="seed", columns="cell", values="test/loss")
     difference = runs["c1"] - runs["c0"]
-    own = table[(table["role"] == "placebo") & (table["name"] == "ffn drawn anew")].iloc[0]
+    own = table[(table["role"] == "placebo") & (table["name"] == "FFN drawn anew")].iloc[0]
     assert np.isclose(own["sd"], difference.std()) and np.isclose(own["mean"], difference.mean()) and own["n"] == 6
-    dots = table[(table["role"] == "dot") & (table["name"] == "ffn drawn anew")]
+    dots = table[(table["role"] == "dot") & (table["name"] == "FFN drawn anew")]
     assert np.allclose(dots["value"], difference)
     effect = table[(table["role"] == "effect") & (table["factor"] == "ffn")].iloc[0]
     assert np.isclose(effect["floor"], own["sd"])
@@ -322,9 +322,9 @@ def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Pat
         known = score(given, ffn=level)
         assert line(ours, place, known.mean())
         assert line(ours, [place] * 2, known.mean() + known.std(ddof=1) * np.array([-1, 1]))
-    assert [text.get_text() for text in ours.get_xticklabels()] == ["swiglu", "mlp"]
-    assert "published, without cells here: glu" in table.attrs["caption"] and "26.6" in texts(figure)
-    assert any(text.startswith("each has its own scale: BLEU and test/loss") for text in table.attrs["caption"])
+    assert [text.get_text() for text in ours.get_xticklabels()] == ["SwiGLU", "ReLU MLP"]
+    assert "published, without cells here: FFN glu" in table.attrs["caption"] and "26.6" in texts(figure)
+    assert any(text.startswith("each has its own scale: BLEU and test loss") for text in table.attrs["caption"])
 
 
 def test_curves_of_the_paper_share_our_axes_and_panels(tmp_path: Path) -> None:
@@ -332,17 +332,17 @@ def test_curves_of_the_paper_share_our_axes_and_panels(tmp_path: Path) -> None:
     factors = {"norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}
     points = {"ln": [[1e-3, 2.0], [1e-1, 3.5]], "rms": []}
     series = [{"of": {"norm": norm}, "points": each} for norm, each in points.items()]
-    own = {"source": "P, figure 1", "metric": "test/loss, nats per byte", "x": "optim.lr", "panels": "norm"}
+    own = {"source": "P, figure 1", "metric": "test loss (nats per byte)", "x": "optim.lr", "panels": "norm"}
     given = case(tmp_path / "a", factors, mirror=own | {"series": series})
     table, figure = drawn("mirror", given)
-    assert [axis.get_title("left") for axis in figure.axes][::2] == ["P, figure 1, norm=ln", "P, figure 1, norm=rms"]
+    assert [axis.get_title("left") for axis in figure.axes][::2] == ["P, figure 1, LayerNorm", "P, figure 1, RMSNorm"]
     theirs, ours, silent, _ = figure.axes
     assert line(theirs, [1e-3, 1e-1], [2.0, 3.5]) and theirs.get_ylim() == ours.get_ylim() == silent.get_ylim()
     assert line(
         ours, [1e-3, 1e-2], [score(given, norm="ln", **{"optim.lr": rate}).mean() for rate in factors["optim.lr"]]
     )
     assert theirs.get_xlim() == ours.get_xlim() and "no numbers printed" in texts(figure)
-    assert "one scale: test/loss, nats per byte" in table.attrs["caption"]
+    assert "one scale: test loss (nats per byte)" in table.attrs["caption"]
     own = {"source": "P, figure 2", "metric": "BLEU", "x": "epoch", "trained": 15, "at": {"optim.lr": 1e-2}}
     given = case(tmp_path / "b", factors, mirror=own | {"series": [series[0] | {"points": [[3, 1], [15, 8.45]]}]})
     table, figure = fitting("mirror", given)
@@ -372,7 +372,7 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     assert np.allclose([bands[1].x0, bands[1].x1], [-0.02, 0.02]) and bands[2].x0 == 0
     assert bands[3].x1 == 0.02 and bands[3].x0 == bands[0].x0  # not greater: all below the margin
     assert bands[4].x0 == -0.02 and bands[4].x1 == bands[2].x1
-    assert "late: gelu − mlp, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
+    assert "late: GELU MLP − ReLU MLP, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
 
 
 def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
@@ -391,11 +391,13 @@ def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN}, status=ends)
     table, figure = fitting("divergence", given)
     table = table.set_index("name")
-    assert table.loc["silu", "share"] == 0.5 and table.loc["silu", "ended"] == 2  # a failed run counts on neither side
+    assert (
+        table.loc["SiLU MLP", "share"] == 0.5 and table.loc["SiLU MLP", "ended"] == 2
+    )  # a failed run counts on neither side
     for row in table.itertuples():
         low, high = proportion_confint(row.diverged, row.ended, method="wilson")
         assert np.isclose(row.low, low, atol=1e-9) and np.isclose(row.high, high)
-    assert line(figure.axes[0], table.loc["silu", ["low", "high"]].astype(float), [2, 2])
+    assert line(figure.axes[0], table.loc["SiLU MLP", ["low", "high"]].astype(float), [2, 2])
 
 
 def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
@@ -424,13 +426,13 @@ def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) ->
         given = case(tmp_path / next(iter(factors)), factors, seeds=range(4))
         table, figure = drawn("interactions", given)
         axis = figure.axes[0]
-        assert (axis.get_xlabel(), axis.get_ylabel()) == ("ffn", "norm")
+        assert (axis.get_xlabel(), axis.get_ylabel()) == ("FFN", "norm")
         along, across = ([each.get_text() for each in by.get_ticklabels()] for by in (axis.xaxis, axis.yaxis))
-        assert (along, across) == (FFN, factors["norm"])
+        assert (along, across) == (["ReLU MLP", "GELU MLP", "SiLU MLP", "SwiGLU"], ["LayerNorm", "RMSNorm"])
         written = [text.get_text().split("\n")[0] for text in axis.texts]
         ffn, norm = ("one", "other") if next(iter(factors)) == "ffn" else ("other", "one")
         means = table[table["one"].notna()].set_index([norm, ffn])["difference"]
-        for text, key in zip(written, itertools.product(across, along), strict=True):
+        for text, key in zip(written, itertools.product(factors["norm"], FFN), strict=True):
             assert text == ("ref." if key == ("ln", "mlp") else formatting.number(means[key], 4, signed=True)), key
 
 

@@ -57,12 +57,12 @@ def points(axis: Axes) -> list[list[tuple[float, float]]]:
 def test_a_sweep_of_rates_is_a_line_per_variant_with_its_best_and_its_sensitivity(tmp_path: Path) -> None:
     case = made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley)
     table, drawn = both("sensitivity", case)
-    ln = table[table["label"].str.startswith("ln")]
+    ln = table[table["label"].str.startswith("LayerNorm")]
     assert list(ln["x"]) == RATES and ln["mean"].tolist() == pytest.approx([2.31, 2.01, 2.31])
     assert (ln["high"] - ln["mean"]).tolist() == pytest.approx([0.01] * 3)
     assert list(ln["best"]) == [False, True, False] and drawn.axes[0].get_xscale() == "log"
     # min(l, l0) - l* is 0.3, 0, 0.3: all losses are below those at the start.
-    assert set(ln["label"]) == {"ln (sensitivity 0.200)"}
+    assert set(ln["label"]) == {"LayerNorm (sensitivity 0.200)"}
     expected = list(zip(ln["x"], ln["mean"], strict=True))
     assert any(np.allclose(line, expected) for line in points(drawn.axes[0]) if len(line) == 3)
 
@@ -71,10 +71,10 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
     lost = lambda v, s: "diverged" if v["optim.lr"] == 1e-2 and v["norm"] == "rms" and s < 2 else "done"  # noqa: E731
     case = made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley, status=lost)
     table, drawn = both("sensitivity", case)
-    rms = table[table["label"].str.startswith("rms")]
+    rms = table[table["label"].str.startswith("RMSNorm")]
     first = case.study.curves.query("step == 0").groupby("cell")["val/loss"].mean()[rms["cell"].iloc[-1]]
     expected = np.mean([0.3, 0, (2 * first + 2.42) / 3 - 2.11])
-    assert set(rms["label"]) == {f"rms (sensitivity {formatting.number(expected, 3)})"}
+    assert set(rms["label"]) == {f"RMSNorm (sensitivity {formatting.number(expected, 3)})"}
     said = [text.get_text() for text in drawn.axes[0].texts]
     assert said == ["× 2 of 3"]
     assert [line for line in points(drawn.axes[0]) if len(line) == 1 and np.allclose(line, [(1e-2, 2.42)])]  # apart
@@ -111,7 +111,10 @@ def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:
     assert [text.get_text() for text in both("depth", deep)[1].axes[0].texts] == ["× 3 of 3"] * 2
     wide = made(tmp_path / "wide", {"ffn": ["mlp", "swiglu"], "model.dim": [32, 64], "data.context": [16, 32]})
     table, drawn = both("width", wide)
-    assert set(table["facet"]) == {"data.context=16", "data.context=32"} and set(table["label"]) == {"mlp", "swiglu"}
+    assert set(table["facet"]) == {"context length 16", "context length 32"} and {*table["label"]} == {
+        "ReLU MLP",
+        "SwiGLU",
+    }
     assert kinds(wide) == {"width"} and len(drawn.axes) == 2
 
 
@@ -124,7 +127,7 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
     case = case_of(load_study(tmp_path, name), tmp_path)
     table, drawn = both("extrapolation", case)
     axis = drawn.axes[0]
-    rope = table[table["label"].str.startswith("rope")]
+    rope = table[table["label"].str.startswith("RoPE")]
     assert rope["x"].tolist() == [32, 64, 128, 256]
     assert rope["mean"].tolist() == pytest.approx([2.01, 2.01, 2.51, 2.51])
     assert (rope["high"] - rope["low"]).tolist() == pytest.approx([0.02] * 4)
@@ -141,15 +144,15 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
     case = made(tmp_path, factors, score=valley, tasks=tasks, task=task)
     table, drawn = both("sensitivity", case)
     panels = [axis for axis in drawn.axes if axis.get_visible()]
-    assert [axis.get_title() for axis in panels] == ["data=stdlib", "data=dates"]
-    assert [axis.get_ylabel() for axis in panels] == ["test/loss, nats per byte", "test/accuracy"]
-    assert "test/loss or test/accuracy: mean over 3 seeds" in table.attrs["caption"][0]
+    assert [axis.get_title() for axis in panels] == ["Python stdlib", "Dates"]
+    assert [axis.get_ylabel() for axis in panels] == ["test loss (nats per byte)", "test accuracy"]
+    assert "test loss (nats per byte) or test accuracy: mean over 3 seeds" in table.attrs["caption"][0]
     scored = evidence.scores(case.study)
     assert table["mean"].tolist() == pytest.approx([scored[cell].mean() for cell in table["cell"]])
-    assert {label.split(" (")[0] for label in table["label"]} == {"ln", "rms"}
+    assert {label.split(" (")[0] for label in table["label"]} == {"LayerNorm", "RMSNorm"}
     best = table[table["best"]].set_index("facet")["x"]
-    assert set(best["data=stdlib"]) == {1e-3} and set(best["data=dates"]) <= {1e-4, 1e-2}
-    assert table["label"].str.contains("best at the edge at data=dates").all()
+    assert set(best["Python stdlib"]) == {1e-3} and set(best["Dates"]) <= {1e-4, 1e-2}
+    assert table["label"].str.contains("best at the edge at Dates").all()
 
 
 SECONDS = "SD over seeds; seconds"

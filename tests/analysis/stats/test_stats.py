@@ -92,7 +92,7 @@ def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
         assert table.loc[row.label, "low"] < row.mean < table.loc[row.label, "high"]
     assert set(table["documents"]) == {6} and set(table["tokens"]) == {sum(TOKENS)}
     (shown,) = further_sheets({"documents": case.further["documents"]}, case.effects)
-    assert "| over documents |" in markdown(shown) and "ffn: swiglu − mlp" in markdown(shown)
+    assert "| over documents |" in markdown(shown) and "FFN: SwiGLU − ReLU MLP" in markdown(shown)
 
 
 def test_cells_that_were_tested_on_other_documents_have_no_such_interval(tmp_path):
@@ -167,12 +167,12 @@ def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(
 def test_ranks_and_one_number_over_three_tasks(tmp_path):
     case = case_of(several(tmp_path, ["lm", "copy", "recall"], 4), tmp_path)
     ranks = case.further["ranks"]
-    assert list(ranks["variant"]) == ["swiglu", "mlp"] and list(ranks["mean_rank"]) == [1, 2]
+    assert list(ranks["variant"]) == ["SwiGLU", "ReLU MLP"] and list(ranks["mean_rank"]) == [1, 2]
     table = case.further["aggregate"].set_index("variant")
-    for ffn in ("mlp", "swiglu"):
+    for ffn, name in (("mlp", "ReLU MLP"), ("swiglu", "SwiGLU")):
         every = sorted(scaled(task, task_score({"data": task, "ffn": ffn}, s)) for task in TASKS for s in range(4))
-        assert table.loc[ffn, "iqm"] == pytest.approx(np.mean(every[3:9]))
-        assert table.loc[ffn, "low"] < table.loc[ffn, "iqm"] < table.loc[ffn, "high"]
+        assert table.loc[name, "iqm"] == pytest.approx(np.mean(every[3:9]))
+        assert table.loc[name, "low"] < table.loc[name, "iqm"] < table.loc[name, "high"]
     again = stats.aggregate(case.study, np.random.default_rng(0)).set_index("variant")
     assert table.equals(again), "the same draws, the same interval"
     pages = {sheet.name: markdown(sheet) for sheet in further_sheets(dict(case.further), case.effects)}

@@ -74,7 +74,7 @@ def test_the_report_answers_what_a_reader_asks_and_says_nothing_twice(analysed: 
     assert found.texts["h2"] == asked
     said = "\n".join(text for texts in found.texts.values() for text in texts)
     assert "Do gates help a narrow model?" in said
-    assert re.search(r"swiglu in place of mlp lowers the test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", said)
+    assert re.search(r"SwiGLU in place of ReLU MLP lowers the test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", said)
     assert "unadjusted: seeds were added after a look at 2 of the 4" in said
     assert "ablate -m norm=ln,rms ffn=mlp,swiglu" in said and "2025-01-02T03:04:05+00:00: 2 seeds" in said
     assert "shapes do not fit" in said and "2 of 16" not in said
@@ -100,12 +100,13 @@ def test_every_effect_claim_and_cell_leads_to_its_runs(tmp_path: Path) -> None:
     leads = re.findall(r'<a href="#runs" data-cells="([\d ]+)">([^<]+)</a>', text)
     cells = {name: set(places.split()) for places, name in leads if name != "runs"}
     every = {"0", "1", "2", "3"}  # ln + mlp, ln + swiglu, rms + mlp, rms + swiglu
-    assert cells["ffn: swiglu − mlp"] == cells["norm × ffn"] == every and cells["rms"] == {"0", "3"}
-    assert cells["rms + mlp"] == {"2"} and cells["rms + mlp against ln + mlp"] == {"0", "2"}
+    assert cells["FFN: SwiGLU − ReLU MLP"] == cells["norm × FFN"] == every and cells["rms"] == {"0", "3"}
+    names = ["LayerNorm + ReLU MLP", "LayerNorm + SwiGLU", "RMSNorm + ReLU MLP", "RMSNorm + SwiGLU"]
+    assert cells[names[2]] == {"2"} and cells[f"{names[2]} against {names[0]}"] == {"0", "2"}
     sentences = [set(places.split()) for places, name in leads if name == "runs"]
     assert sentences == [every, every, every, {"0", "3"}], "three effects and a claim"
     rows = re.findall(r'<tr data-status="done" data-cell="(\d)"><th scope="row">([^<]+)</th>', text)
-    assert set(rows) == {("0", "ln + mlp"), ("1", "ln + swiglu"), ("2", "rms + mlp"), ("3", "rms + swiglu")}
+    assert set(rows) == {*zip("0123", names, strict=True)}
 
 
 def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
@@ -196,7 +197,7 @@ def test_the_overall_verdict_and_effects_come_first_and_what_claims_say_is_no_co
     text = (folder / "report.html").read_text(encoding="utf-8")
     help, others = text.split('<section id="help"')[1].split("</section>", 1)
     assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims"]
-    order = ["replicated (registered): partly met", "swiglu in place of mlp", ">Claims<", "gated (registered)"]
+    order = ["replicated (registered): partly met", "SwiGLU in place of ReLU MLP", ">Claims<", "gated (registered)"]
     assert sorted(order, key=help.index) == order and text.count(order[0]) == 1
     assert '<li class="decided">gated (registered): supported.' in help
     assert '<li class="decided">same (registered): contradicted.' in help

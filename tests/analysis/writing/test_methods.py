@@ -108,8 +108,8 @@ def test_what_was_done_is_said_and_what_was_not_is_not(tmp_path, plain, name, op
 def test_a_plain_study_is_described_whole(tmp_path: Path) -> None:
     text = said(tmp_path, **PLAIN)
     for sentence in (
-        "We compared ln and rms as norm, and mlp and swiglu as ffn, in all combinations: 4 cells.",
-        "The reference is norm=ln, ffn=mlp.",
+        "We compared LayerNorm and RMSNorm as norm, and ReLU MLP and SwiGLU as FFN, in all combinations: 4 cells.",
+        "The reference is LayerNorm, ReLU MLP.",
         "The models are encoder-decoder Transformers of 4 layers, 2 heads and width 64, with 0.12 M parameters.",
         "The task is byte LM on stdlib-3.11 (fingerprint f0).",
         "A run takes 800 steps of 16 examples (1,024 positions a step, 8 % of one pass) in fp32.",
@@ -185,9 +185,9 @@ def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
 def test_latex_cites_and_escapes(tmp_path: Path) -> None:
     found = case(tmp_path, change=set_of("papers", papers([{"norm": "rms", "optim": "adamw"}], read_groups())))
     text = methods.latex(found)
-    assert r"ln and rms~\cite{zhang2019root} as norm" in text and "[@" not in text
+    assert r"LayerNorm and RMSNorm~\cite{zhang2019root} as norm" in text and "[@" not in text
     assert r"adamw~\cite{loshchilov2017decoupled}, betas" in text and r"8 \% of one pass" in text
-    assert "rms (Zhang & Sennrich 2019) as norm" in methods.markdown(found)
+    assert "RMSNorm (Zhang & Sennrich 2019) as norm" in methods.markdown(found)
     assert "\0" not in text and not re.search(r"(?<!\\)[%&#_]", re.sub(r"\\cite\{[^}]*\}", "", text))
 
 
@@ -209,4 +209,6 @@ def test_variants_over_the_layers_are_named_in_their_order_and_cited(tmp_path: P
     choices = [{"attention": name} for name in ("window", "gqa")]
     factors = {"attention": ["2window+gqa+...", "gqa"]}
     text = said(tmp_path, factors=factors, change=set_of("papers", papers(choices, read_groups())))
-    assert "2window+gqa+... (Ainslie et al. 2023; Beltagy et al. 2020) and gqa (Ainslie et al. 2023)" in text
+    assert (
+        "2 × Sliding window + GQA + … (Ainslie et al. 2023; Beltagy et al. 2020) and GQA (Ainslie et al. 2023)" in text
+    )

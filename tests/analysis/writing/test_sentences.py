@@ -33,8 +33,8 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     row = next(found.effects.query("factor == 'ffn'").itertuples())
     said = sentences(found)[1]
     pattern = (
-        r"swiglu in place of mlp lowers the test loss by 0\.(\d+) \[0\.(\d+), 0\.(\d+)\] nats per byte, averaged over "
-        r"norm \(8 seeds, Holm p < 0\.0001, "
+        r"SwiGLU in place of ReLU MLP lowers the test loss by 0\.(\d+) \[0\.(\d+), 0\.(\d+)\] nats per byte, "
+        r"averaged over norm \(8 seeds, Holm p < 0\.0001, "
         r"\+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
     )
     shown = re.fullmatch(pattern, said)
@@ -47,21 +47,21 @@ def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -
     """Main effects are means over the other factor: they add up to what both changes do, whatever the interaction."""
     found = case(tmp_path, seeds=range(5))
     mean = found.effects.query("kind != 'cell'").set_index("label")["mean"]
-    both = found.effects.set_index("label").loc["rms + swiglu against ln + mlp", "mean"]
-    assert mean["norm: rms − ln"] + mean["ffn: swiglu − mlp"] == pytest.approx(both)
+    both = found.effects.set_index("label").loc["RMSNorm + SwiGLU against LayerNorm + ReLU MLP", "mean"]
+    assert mean["norm: RMSNorm − LayerNorm"] + mean["FFN: SwiGLU − ReLU MLP"] == pytest.approx(both)
     cell = found.cells.set_index("label")["mean"]
-    with_rms, with_ln = (cell[f"{norm} + swiglu"] - cell[f"{norm} + mlp"] for norm in ("rms", "ln"))
-    assert mean["norm × ffn"] == pytest.approx(with_rms - with_ln)
+    with_rms, with_ln = (cell[f"{norm} + SwiGLU"] - cell[f"{norm} + ReLU MLP"] for norm in ("RMSNorm", "LayerNorm"))
+    assert mean["norm × FFN"] == pytest.approx(with_rms - with_ln)
     numbers: dict[str, Any] = {"mean": -0.01, "low": -0.015, "high": -0.005}
-    said = about(found, "norm × ffn", verdict="better", **numbers)
+    said = about(found, "norm × FFN", verdict="better", **numbers)
     assert said.startswith(
-        "interaction of rms and swiglu: the difference that swiglu in place of mlp makes to the test loss is lower by "
-        "0.0100 [0.0050, 0.0150] nats per byte with rms than with ln ("
+        "interaction of RMSNorm and SwiGLU: the difference that SwiGLU in place of ReLU MLP makes to the test loss "
+        "is lower by 0.0100 [0.0050, 0.0150] nats per byte with RMSNorm than with LayerNorm ("
     ), said
-    said = about(found, "norm × ffn", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
+    said = about(found, "norm × FFN", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
     assert said.startswith(
-        "interaction of rms and swiglu: undecided, test loss +0.010 [−0.010, +0.030] nats per byte: the difference "
-        "that swiglu in place of mlp makes with rms, minus that with ln ("
+        "interaction of RMSNorm and SwiGLU: undecided, test loss +0.010 [−0.010, +0.030] nats per byte: the difference "
+        "that SwiGLU in place of ReLU MLP makes with RMSNorm, minus that with LayerNorm ("
     ), said
 
 
@@ -129,7 +129,10 @@ def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
 
     study = with_cells(load_study(tmp_path, name), configured)
     (sheet,) = sections.differences(case_of(study, tmp_path)).sheets
-    assert sheet.head == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
+    assert sheet.head == [
+        "setting",
+        *(f"{norm} + {ffn}" for norm in ("LayerNorm", "RMSNorm") for ffn in ("ReLU MLP", "SwiGLU")),
+    ]
     assert sheet.rows == [["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"], ["ffn.width", "–", "1", "1", "1"]]
 
 

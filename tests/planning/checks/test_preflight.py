@@ -69,7 +69,8 @@ def test_first_values_that_go_by_the_width_are_refused_under_mup(plan, refused, 
         [line] = refused(*words, *MUP, config_dir=faulty)
         assert line.startswith("parametrization: has no rule for blocks.0.norms.0.weight,")
     assert plan(MINE, "norm=bywidth", "model.dim=32", config_dir=faulty).todo
-    assert plan(MINE, "norm=sampled", *MUP, config_dir=faulty).todo
+    made = plan(MINE, "norm=sampled", *MUP, config_dir=faulty)
+    assert made.todo and made.manifest.names["norm=sampled"] == "Sampled", "what papers call it goes into the manifest"
 
 
 def test_at_the_base_width_two_parametrizations_are_one_network_and_the_plan_says_so(plan, refused, monkeypatch):
