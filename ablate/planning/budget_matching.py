@@ -102,8 +102,7 @@ def match_cells(
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
         try:
-            found = cell if at[i] == i else bring(how, cell, amounts[i], cells[at[i]], targets[i], validator)
-            brought.append(found._replace(matched=remainder(how, amounts[i](found), targets[i])))
+            brought.append(bring(how, cell, amounts[i], cells[at[i]], targets[i], validator))
         except BadComponent as error:
             problems.append(Problem(error.key or "match", f"{names[i]}: {first_line(error)}"))
     if problems:
@@ -114,11 +113,6 @@ def match_cells(
 def seconds(of_step: StepSeconds, cell: Checked) -> float:
     """Seconds of all training steps of a cell."""
     return cell.config.train.steps * float(of_step.seconds)
-
-
-def remainder(how: str, value: float, target: float) -> Matched:
-    """The manifest's entry of a match; its difference is relative to the reference."""
-    return Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
 
 
 def remark(name: str, matched: Matched | None) -> list[str]:
@@ -139,7 +133,8 @@ def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: f
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
     by_steps = how in BY_STEPS
     found = lengthen(cell, amount, target) if by_steps else widen(cell, amount, target, validator)
-    left = remainder(how, amount(found), target)
+    value = amount(found)
+    left = Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
     config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
     extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
     if abs(left.difference) > FAR or extreme:
@@ -148,7 +143,7 @@ def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: f
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
         message = f"{left_over(left)} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
-    return found._replace(defaults=cell.defaults)
+    return found._replace(defaults=cell.defaults, matched=left)
 
 
 def widen(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
