@@ -22,9 +22,8 @@ from ablate.data.task import Batch
 from ablate.model.build import build_model, build_objective
 from ablate.model.dropout import Dropout
 from ablate.model.objective import terms_of
-from ablate.planning.checks.cache import cached
 from ablate.planning.checks.small_models import facts_of
-from ablate.planning.checks.user_code import isolate_user_code
+from ablate.planning.checks.user_code import cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of

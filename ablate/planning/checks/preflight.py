@@ -13,12 +13,11 @@ from ablate.config.schema import Config
 from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
 from ablate.planning.checks import duplicate_cells, small_models
-from ablate.planning.checks.cache import Record, cached
 from ablate.planning.checks.duplicate_cells import Pair, Signature
 from ablate.planning.checks.examine import examine, many_draws, many_steps
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.small_models import LAYERS, StandIn, facts_of
-from ablate.planning.checks.user_code import Failed, isolate_user_code
+from ablate.planning.checks.user_code import Failed, Record, cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
