@@ -204,12 +204,12 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
             notes.append(UNASKED)
             continue
         need = needed(cell)
-        processes, least = sharing(workers, runs), SURE * need
+        (processes, devices), least = sharing(workers, runs), SURE * need
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
         whole, free = memory_of(device) if train.memory is None else (float(card_of(train.memory).total), 0.0)
         if least > (have := whole / processes):
             needs = f"{row.label} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
-            found.append(Problem("", f"{needs}; {say(cell, whole, int(whole / least), devices_of(workers))}"))
+            found.append(Problem("", f"{needs}; {say(cell, whole, int(whole / least), devices)}"))
         elif train.memory is not None:
             source = train.memory if str(train.memory).lower() in MEMORY else "train.memory; precision auto means bf16"
             shared = f"; {processes} processes share it" * (processes > 1)
@@ -220,14 +220,10 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
     return found, notes + [fitting[need] for need in sorted(fitting)[-1:]]
 
 
-def sharing(workers: list[dict[str, str]], runs: int) -> int:
-    """The most training processes that share a memory: all of them on a CPU, those of one GPU."""
-    return max(1, math.ceil(min(len(workers), runs) / devices_of(workers)))
-
-
-def devices_of(workers: list[dict[str, str]]) -> int:
-    """The number of devices of these workers: the machine, or its GPUs."""
-    return len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
+def sharing(workers: list[dict[str, str]], runs: int) -> tuple[int, int]:
+    """The most training processes that share a memory, and the number of memories: the machine's, or each GPU's."""
+    devices = len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
+    return max(1, math.ceil(min(len(workers), runs) / devices)), devices
 
 
 def say(cell: Checked, whole: float, fitting: int, devices: int) -> str:

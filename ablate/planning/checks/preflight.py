@@ -14,7 +14,7 @@ from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
 from ablate.planning.checks import duplicate_cells, small_models
 from ablate.planning.checks.duplicate_cells import Pair, Signature
-from ablate.planning.checks.examine import examine, many_draws, many_steps
+from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.small_models import LAYERS, StandIn, facts_of
 from ablate.planning.checks.user_code import Failed, Record, cached, isolate_user_code
@@ -32,7 +32,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     padding, have unused parts, are the same network as another cell, or are too large for the device."""
     allowed, seeds = settings.allow_duplicates, settings.seeds
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
-    kept, positions = small_models.varying([cell.config for cell in checked]), small_models.reach(checked)
+    kept, positions = small_models.distinguishing(checked)
     with one_thread():
         records = [_tried(cell, _copies(cell, kept, positions)) for cell in checked]
         problems = [Problem(*row) for record in records for row in record["problems"]]
@@ -64,11 +64,9 @@ def _duplicates(
     def confirmed(i: int) -> Signature:
         cell = checked[i]
         found: Signature = _tried(cell, [small_models.full(cell, positions, least)])["signature"]
-        copied = small_models.small(cell, kept, positions)
-        for more in (many_draws, *[many_steps] * any(key.startswith("step.") for key in kept)):
-            shown = isolate_user_code(cell.config, partial(more, copied))
-            found = [*found, *shown] if found and shown else None
-        return found
+        copied, steps = small_models.small(cell, kept, positions), any(key.startswith("step.") for key in kept)
+        shown = isolate_user_code(cell.config, partial(many_times, copied, steps))
+        return [*found, *shown] if found and shown else None
 
     same, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"

@@ -160,5 +160,5 @@ def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch:
 
 def test_processes_that_share_a_memory() -> None:
     two = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
-    assert memory.sharing(two, 10) == 1 and memory.sharing(two * 3, 10) == 3
-    assert memory.sharing([{}] * 4, 10) == 4 and memory.sharing([{}] * 4, 1) == 1
+    assert memory.sharing(two, 10) == (1, 2) and memory.sharing(two * 3, 10) == (3, 2)
+    assert memory.sharing([{}] * 4, 10) == (4, 1) and memory.sharing([{}] * 4, 1) == (1, 1)
