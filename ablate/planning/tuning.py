@@ -34,7 +34,10 @@ UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or t
 
 def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     """Yields the plans of tuning until the grid is wide enough; returns the study with each cell at its best value."""
-    tune, shares, grid = study.settings.tune, seeds_of(study), starting_grid(study)
+    tune, shares = study.settings.tune, seeds_of(study)
+    grid, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
+    tried = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
+    grid = tried if tune.extend and tried[: len(grid)] == grid else grid  # with what earlier commands have added
     tuning = tuning_study(study, grid, shares)
     while True:
         plan = plan_runs(tuning)
@@ -260,14 +263,6 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
         if end in chosen and added < LIMIT and new > 0 and new not in grid:
             wider.append(new)
     return wider
-
-
-def starting_grid(study: CheckedStudy) -> list[Any]:
-    """The given values, with those that earlier commands have added."""
-    tune = study.settings.tune
-    given, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
-    known = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
-    return known if tune.extend and known[: len(given)] == given else given
 
 
 def seeds_of(study: CheckedStudy) -> Shares:

@@ -13,7 +13,7 @@ from ablate.config.schema import Config
 from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
 from ablate.planning.checks import duplicate_cells, small_models
-from ablate.planning.checks.duplicate_cells import Pair, Signature
+from ablate.planning.checks.duplicate_cells import Signature
 from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.small_models import LAYERS, StandIn, facts_of
@@ -76,18 +76,14 @@ def _duplicates(
             one = f"are one network at model.dim={width}, the base width"
             meeting.add(f"{both} {one}: there both train to equal numbers")
         else:
-            more = _covered(checked, pair) + duplicate_cells.acting_beyond(checked, pair)
-            same.add(f"{both} make the same network: {why}{more}")
+            nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
+            wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
+            more = [f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide)]
+            beyond = duplicate_cells.acting_beyond(checked, pair)
+            same.add(f"{both} make the same network: {why}{''.join(more)}{beyond}")
     for pair in duplicate_cells.same_data(checked):
         same.add(f"{duplicate_cells.names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
-
-
-def _covered(checked: list[Checked], pair: Pair) -> str:
-    """A note on windows, in one of two cells, that cover the whole context."""
-    nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
-    wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
-    return "".join(f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide))
 
 
 def _copies(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:
