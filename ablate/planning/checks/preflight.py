@@ -41,8 +41,9 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins, meeting = _duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
         if settings.tune.key in (None, "optim.lr"):  # tuning another key may still change their rates
-            pairs = {duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked)}
-            twins += [f"{pair} have the same learning rate at every step" for pair in sorted(pairs)]
+            same = duplicate_cells.equal_in(checked, duplicate_cells.OF_RATES, duplicate_cells.rates)
+            pairs = sorted({duplicate_cells.names(rows, pair) for pair in same})
+            twins += [f"{pair} have the same learning rate at every step" for pair in pairs]
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
     large, tight = memory_problems(rows, checked, len(rows) * at_once)
     problems, notes = problems + large, notes + meeting + tight
@@ -81,7 +82,7 @@ def _duplicates(
             more = [f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide)]
             beyond = duplicate_cells.acting_beyond(checked, pair)
             same.add(f"{both} make the same network: {why}{''.join(more)}{beyond}")
-    for pair in duplicate_cells.same_data(checked):
+    for pair in duplicate_cells.equal_in(checked, ["data"], duplicate_cells.contents):
         same.add(f"{duplicate_cells.names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
 

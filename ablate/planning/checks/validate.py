@@ -30,7 +30,7 @@ from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
 from ablate.planning.checks import user_code
-from ablate.planning.checks.requirements import optimiser_problems, refuse_without_kernels, refuse_without_text
+from ablate.planning.checks.requirements import optimiser_problems, refuse_lacking
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
 from ablate.planning.checks.user_code import Failed, cached, isolate_user_code, run_in_subprocess
@@ -107,8 +107,7 @@ class Validator:
             try:
                 config = resolve_auto(config)
                 task = self._task(config)
-                refuse_without_text(config, task)
-                refuse_without_kernels(config)
+                refuse_lacking(config, task)
                 # Replaced by what they result in, so that cells that differ in these only are equal.
                 config = config.with_value("model.tie_embeddings", ties(config, task))
                 config = config.with_value("data.context", task.context)
