@@ -116,7 +116,7 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     # Without the parts of the randomness that `seed.init` or `seed.data` fixes.
     varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
     kinds: list[Any] = [None, *(drawn if "init" in varying else []), *varying, "chaos"]
-    checked = [plain._replace(config=config.with_value(PLACEBO, kind), matched=None) for kind in kinds]
+    checked = [plain._replace(config=config.with_value(PLACEBO, kind)) for kind in kinds]
     labels = [f"{row.label}, {PLACEBO_LABELS.get(kind, f'{kind} drawn anew')}" if kind else row.label for kind in kinds]
     levels, names, at = [{PLACEBO: kind} for kind in kinds], [row.name] * len(kinds), [0] * len(kinds)
     layout = Layout({PLACEBO: kinds}, {PLACEBO: None}, names, labels, levels, at)
@@ -178,7 +178,7 @@ def exchange_cells(cells: Cells) -> Cells:
     # Strata with different steps share only the ratio.
     shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
     of = [(*cells.references[i], steps) for i, _, steps in made]
-    checked = [cell._replace(config=with_steps(cell.config, steps), matched=None) for _, cell, steps in of]
+    checked = [cell._replace(config=with_steps(cell.config, steps)) for _, cell, steps in of]
     names, labels = [row.name for row, _, _ in of], [f"{row.label}, {steps} steps" for row, _, steps in of]
     kept = [{key: row.levels[key] for key in strata} for row, _, _ in of]
     levels = [own | {STEPS: level} for own, level in zip(kept, shown, strict=True)]
