@@ -34,7 +34,10 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
     kept, positions = small_models.distinguishing(checked)
     with one_thread():
-        records = [_tried(cell, _copies(cell, kept, positions)) for cell in checked]
+        records = []
+        for cell in checked:  # small, then of the cell's own size; each in float64, then in float32
+            sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
+            records.append(_tried(cell, [spec for one in sizes for spec in (one, one._replace(double=False))]))
         problems = [Problem(*row) for record in records for row in record["problems"]]
         problems += [problem for cell in checked for problem in first_value_problems(cell)]
         for row, record in zip(rows, records, strict=True):
@@ -85,12 +88,6 @@ def _duplicates(
     for pair in duplicate_cells.equal_in(checked, ["data"], duplicate_cells.contents):
         same.add(f"{duplicate_cells.names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
-
-
-def _copies(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:
-    """The copies to try in order: small, then of the cell's own size; each in float64, then in float32."""
-    sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
-    return [spec for one in sizes for spec in (one, one._replace(double=False))]
 
 
 def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
