@@ -288,12 +288,10 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
 
 def _facts(runs: pandas.DataFrame, batches: dict[str, str]) -> dict[str, Any]:
     """The sizes of each cell, NaN where unknown, and the key of its batches."""
-    known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan)
-    sizes = known.groupby(runs["cell"]).first().to_dict("index")
-    return {
-        cell: {name: int(v) if v.is_integer() else v for name, v in sizes[cell].items()} | {"batches": key}
-        for cell, key in batches.items()
-    }
+    known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan).groupby(runs["cell"]).first()
+    whole = known.astype(object).map(lambda value: int(value) if value.is_integer() else value)
+    found: dict[str, Any] = whole.assign(batches=pandas.Series(batches)).to_dict("index")
+    return found
 
 
 def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
@@ -332,7 +330,7 @@ def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     lost = pairs[~pairs.isin(pandas.MultiIndex.from_frame(runs[["cell", "seed"]]))].to_frame(index=False)
     if lost.empty or len(runs) <= DENSE * len(pairs):
         return runs, []
-    lost = lost.assign(label=lost["cell"].map(dict(zip(runs["cell"], runs["label"], strict=True))), status="missing")
+    lost = lost.assign(label=lost["cell"].map(runs.groupby("cell")["label"].first()), status="missing")
     notes = columns.note(_seeds(lost), "without a row, counted as missing")
     return pandas.concat([runs, lost], ignore_index=True), notes
 
