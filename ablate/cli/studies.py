@@ -38,7 +38,6 @@ from ablate.results.tables import named_rows
 FIGURES, ALONE = "figures", "runs of no other study"
 LEVELS = 4  # of each factor that the list names
 DAY = 86400.0  # seconds
-FACTS = ("factors", "seeds", "metric")
 ACTIONS = "rename OLD NEW, delete NAME ..., or compare A B"
 OTHER_WORDS = {"remove": "delete", "rm": "delete", "move": "rename", "mv": "rename", "diff": "compare"}
 
@@ -176,12 +175,13 @@ def compare(results: Path, first: str, second: str) -> Outcome:
         with refusing(study_folder(results, choose_study(results, name))):
             both.append(load_study(results, name, curves=False))
             tables.append(evidence.headline(evidence.effects(both[-1])))
+    manifests = [study.manifest for study in both]
     facts = [
-        (_factors(each.factors), formatting.ranged([str(seed) for seed in each.seeds]), evidence.endpoint(each))
-        for each in (study.manifest for study in both)
+        (_factors(each.factors), formatting.ranged([*map(str, each.seeds)]), evidence.endpoint(each))
+        for each in manifests
     ]
-    rows = [Row("study", *fact) for fact in zip(FACTS, *facts, strict=True) if fact[1] != fact[2]]
-    rows += study_differences(both[0].manifest, both[1].manifest)
+    named = zip(("factors", "seeds", "metric"), *facts, strict=True)
+    rows = [Row("study", *fact) for fact in named if fact[1] != fact[2]] + study_differences(*manifests)
     effects = [{row.label: row for row in named_rows(table)} for table in tables]
     places = formatting.decimals((pandas.concat(tables)["high"] - pandas.concat(tables)["low"]) / 2)
     told, lines = [], list[tuple[str, ...]]()
