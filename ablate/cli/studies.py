@@ -134,6 +134,9 @@ def rename(results: Path, old: str, new: str) -> Outcome:
     print(f"renamed {', '.join(f'{name} to {names[name]}' for name in members)}")
     if any(cell.config.is_private for cell in known[members[0]].cells):
         say("its runs are for the old name alone (reuse=none): to continue it would train them again")
+    for name in there:
+        if name.startswith(f"{old}-") and name not in known:
+            say(f"{name} keeps its name, as its manifest cannot be read")
     for item in left:
         say(f"not removed: {item.path}; the same command again removes it")
     return Outcome(1 if left else 0, {"renamed": {name: names[name] for name in members}})
@@ -143,8 +146,8 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     """Show what goes with these studies, and remove it if `sure`: runs first, the studies last, so that the same call
     continues after an interruption."""
     known = _known(results)
-    for name in names:
-        manifest_of(results, choose_study(results, name))
+    if torn := [name for name in names if choose_study(results, name) not in known]:
+        raise Refused(f"{study_folder(results, torn[0])} has no manifest that can be read; remove it by hand")
     beside = {other for name, each in known.items() if name not in names for other in each.beside().values()}
     rounds = [name for name in known if base_of(known[name]) in names and name not in {*names, *beside}]
     gone = [*rounds, *dict.fromkeys(names)]
