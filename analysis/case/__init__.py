@@ -21,7 +21,7 @@ class Case(NamedTuple):
 
     `further` holds the tables of `analysis.stats`, `drawn` those of the written figures, by name.  All
     of these use the names that papers use, or the labels of figures.yaml; `plain` is the case with keys, for
-    machine-readable output.
+    machine-readable output.  `style`, if given, replaces that of figures.yaml.
     """
 
     study: Study
@@ -32,6 +32,7 @@ class Case(NamedTuple):
     further: Mapping[str, pandas.DataFrame]
     drawn: dict[str, pandas.DataFrame]
     plain: Case | None = None
+    style: str | None = None
 
 
 def case_of(study: Study, folder: Path) -> Case:

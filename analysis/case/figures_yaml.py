@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import yaml
@@ -31,18 +31,36 @@ from analysis.escape import ACTING, visible
 
 FILE = "figures.yaml"
 TEMPLATES = Path(__file__).parents[1] / "templates"
-WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: one of two columns, one-column text, both columns
+LETTERS = 7.0  # points of titles and axis labels at which figures are laid out
 NARROWEST, WIDEST = 2.5, 12.0
-KEYS = ("width", "caption", "labels", "order", "colours", "subset")
+KEYS = ("style", "width", "caption", "labels", "order", "colours", "subset")
 EDGES = r"(?:^|(?<=^\+ )|(?<= \+ )|(?<=, )){}(?=$| \+ |, )"  # matches a whole level within a cell's label
 SUBSET = ("figures", "levels", "cells")
+
+
+class Style(NamedTuple):
+    """A template: widths of figures in inches, the default first; points of titles; least height over width."""
+
+    widths: dict[str, float]
+    letters: float = LETTERS
+    shape: float = 0.0
+
+
+# Of each template's style file: single is one of two columns, double both, text one-column text.
+STYLES = {
+    "default": Style({"text": 5.5, "single": 3.3, "double": 6.9}),
+    "neurips": Style({"text": 5.5}, 8.0),
+    "icml": Style({"single": 3.25, "double": 6.75}, 8.0),
+    "acl": Style({"single": 3.03, "double": 6.3}, 8.0),
+    "slides": Style({"slide": 13.333}, 17.0, 9 / 16),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Edits:
     """The entries of figures.yaml; levels are texts, and missing entries keep the study's values."""
 
-    width: float = WIDTHS["text"]
+    width: float = 5.5
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
     order: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     colours: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
@@ -50,27 +68,32 @@ class Edits:
     levels: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     cells: list[str] | None = None
     caption: bool = False
+    style: str = "default"
+
+    @property
+    def scale(self) -> float:
+        """How many times as large as laid out the figures are written."""
+        return STYLES[self.style].letters / LETTERS
 
 
-def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> Edits:
+def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, style: str | None = None) -> Edits:
     """The entries of `file`, or the defaults if it does not exist.  Raises `Refused`.  `kinds` are the valid names of
-    figures; None accepts any."""
+    figures; None accepts any.  `style` replaces that of the file."""
     try:
         given = parse_plain(read_regular(file), str(file))
     except (FileNotFoundError, NotADirectoryError):
-        return Edits()
+        given = None
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
     except Corrupt as error:
         raise Refused(f"{error}; delete it for the defaults") from None
     try:
-        return _checked(given, manifest, kinds)
+        return _checked(_mapping(given, "the file") | ({"style": style} if style else {}), manifest, kinds)
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 
 
-def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
-    entries = _mapping(given, "the file")
+def _checked(entries: dict[str, Any], manifest: Manifest, kinds: list[str] | None) -> Edits:
     subset = _mapping(entries.get("subset"), "subset")
     for keys, allowed, where in ((entries, KEYS, ""), (subset, SUBSET, "subset.")):
         if unknown := [key for key in keys if key not in allowed]:
@@ -78,8 +101,9 @@ def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
     cells = [written(cell) for cell in manifest.cells]
     if not isinstance(caption := entries.get("caption", False), bool):
         raise ValueError(f"caption is {_shown(caption)}; write true or false")
+    style = _style(entries.get("style") or "default")
     edits = Edits(
-        _width("text" if entries.get("width") is None else entries["width"]),
+        _width(entries.get("width"), STYLES[style].widths),
         _labels(_mapping(entries.get("labels"), "labels"), manifest),
         _levels(entries.get("order"), "order", manifest),
         _colours(_mapping(entries.get("colours"), "colours"), manifest),
@@ -87,6 +111,7 @@ def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
         _levels(subset.get("levels"), "subset.levels", manifest),
         _names(subset.get("cells"), "subset.cells", cells),
         caption,
+        style,
     )
     if not shown_cells(manifest, edits):
         raise ValueError("subset leaves no cell; name levels and cells that go together")
@@ -113,12 +138,19 @@ def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _width(value: Any) -> float:
-    width = WIDTHS.get(value, value) if isinstance(value, str) else value
-    if not is_number(width) or not NARROWEST <= width <= WIDEST:
-        allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
+def _style(value: Any) -> str:
+    if not isinstance(value, str) or value not in STYLES:
+        raise ValueError(f"style is {_shown(value)}; {instead(str(value), STYLES)}")
+    return value
+
+
+def _width(value: Any, widths: dict[str, float]) -> float:
+    if value is None or (isinstance(value, str) and value in widths):
+        return widths[value or next(iter(widths))]
+    if not is_number(value) or not NARROWEST <= value <= WIDEST:
+        allowed = f"write {', '.join(widths)} or inches from {NARROWEST} to {WIDEST:g}"
         raise ValueError(f"width is {_shown(value)}; {allowed}")
-    return float(width)
+    return float(value)
 
 
 def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
@@ -210,10 +242,13 @@ def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
     return value
 
 
-def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> None:
-    """Write the defaults as comments, unless the file exists; `kinds` are the figures of the study."""
+def write_defaults(
+    file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str], style: str | None = None
+) -> None:
+    """Write the defaults as comments, or a new `style` alone if the file exists; `kinds` are the study's figures."""
     if file.exists():
-        return
+        text = re.sub(r"^style:.*\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE) if style else ""
+        return write_atomic(file, f"style: {style}\n{text}".encode()) if style else None
     factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = naming.paper_labels(manifest)
     templates = jinja2.Environment(
@@ -221,8 +256,8 @@ def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours
     )
     templates.filters |= {"yaml": _yaml, "row": lambda names: f"[{', '.join(map(_yaml, names))}]"}
     cells = [written(cell) for cell in manifest.cells[:24]]
-    content = {"widths": WIDTHS, "factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
-    write_atomic(file, templates.get_template(FILE).render(content).encode())
+    content = {"factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
+    write_atomic(file, templates.get_template(FILE).render(content, styles=STYLES, style=style).encode())
 
 
 def _yaml(text: str) -> str:

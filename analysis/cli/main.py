@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import sys
 from typing import TYPE_CHECKING
 
 from ablate import formatting
+from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.results.manifest import studies
 from ablate.results.tables import named_rows
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from analysis.case import Case
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
-EPILOG = """also:
+EPILOG = """style=neurips, icml, acl, slides: widths and letters of figures, as in figures.yaml
+
+also:
   ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
   ablate analyse verify FILE      whether a figure still matches the results on disk
 """
@@ -41,7 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("ablate analyse", "Figures, tables and report of a study.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
     arguments_.add_arguments(parser)
-    given = parser.parse_args(arguments)
+    valued = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
+    pairs = itertools.pairwise(["", *arguments])
+    styles = [word for before, word in pairs if word.startswith("style=") and before not in valued]
+    given = parser.parse_args([word for word in arguments if word not in styles])
+    given.style = ",".join(word.removeprefix("style=") for word in styles) if styles else None
     return conclude(parser.prog, given.json, lambda: _analyse(given))
 
 
@@ -50,13 +58,19 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     case = arguments_.case(place_of(given.results_dir, given.study or study.manifest.study), study, folder)
     from ablate import evidence
+    from analysis.case.figures_yaml import FILE, STYLES
     from analysis.cli import output  # slow to import, and not needed for error messages
 
+    if given.style is not None and given.style not in STYLES:
+        raise Refused(f"style={given.style}: no such style; {formatting.instead(given.style, STYLES)}")
+    case = case._replace(style=given.style)
     files, old = output.write(case, folder)
     if not (given.study or study.manifest.source):
         others = "; others: `ablate studies`" * (len(studies(given.results_dir)) > 1)
         print(f"newest study: {study.manifest.study}{others}")
     print("\n".join(_lines(case)))
+    if case.style:
+        print(f"style={case.style} is kept in {folder / FILE}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
     print(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")

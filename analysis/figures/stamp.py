@@ -52,10 +52,11 @@ def table_hash(table: pandas.DataFrame, page: Page) -> str:
 
 
 def page_hash(page: Page) -> str:
-    """SHA-256 of the page's width, caption, labels and encodings."""
+    """SHA-256 of the page's width, style, caption, labels and encodings."""
     colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
     labels = sorted((page.manifest.shown or {}).items())
-    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.encodings)])
+    style = [] if page.style == "default" else [page.style]
+    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.encodings), *style])
 
 
 def _digest(value: Any) -> str:

@@ -178,7 +178,8 @@ def _figure(case: Case, file: Path, caption: list[str]) -> Block:
     """A PNG, embedded at the width of the figure in inches, with its caption and a shorter `alt` text."""
     content, says = file.read_bytes(), figures.KINDS[file.stem].says
     width, height = struct.unpack(">II", content[16:24])
-    shown = round(PIXELS * figures.edits(case).width)
+    edits = figures.edits(case)
+    shown = round(PIXELS * edits.width / edits.scale)
     source = "data:image/png;base64," + base64.b64encode(content).decode()
     size = {"width": shown, "height": round(shown * height / width)}
     return {"kind": "figure", "source": source, **size, "caption": captioned(says, caption), "alt": captioned(says, [])}

@@ -57,7 +57,7 @@ def _write(axis: Axes, names: list[str], results: list[str]) -> None:
 
 def name_x(axis: Axes, text: str, page: Page) -> None:
     """Label the data's axis; on a narrow page the label extends below the names of the rows."""
-    axis.set_xlabel(text, loc="right" if page.narrow else "center")
+    axis.set_xlabel(fold(text, page.width - EDGE, 7), loc="right" if page.narrow else "center")
 
 
 class Legend(NamedTuple):

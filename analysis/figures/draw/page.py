@@ -2,22 +2,46 @@
 
 import io
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import pandas
+from matplotlib.backends.backend_pdf import Op, PdfFile, PdfPages
 from matplotlib.figure import Figure
 
 from ablate import formatting
 from ablate.results import naming
 from ablate.results.records import Manifest
-from analysis.case.figures_yaml import Edits
+from analysis.case.figures_yaml import LETTERS, STYLES, Edits
 from analysis.figures.draw import style
 from analysis.figures.draw.style import fold
 
 
+class LargePage(PdfFile):
+    """A PDF whose pages, with all letters and lines, are `scale` times as large as the figures on them."""
+
+    scale = 1.0
+
+    def newPage(self, width: float, height: float) -> None:
+        """See PdfFile."""
+        super().newPage(width * self.scale, height * self.scale)
+        self.output(self.scale, 0, 0, self.scale, 0, 0, Op.concat_matrix)
+
+
 class ShownFigure(Figure):
-    """A figure that a notebook shows, without pyplot."""
+    """A figure that a notebook shows, without pyplot; files have it `scale` times as large."""
+
+    scale = 1.0
+
+    def savefig(self, fname: Any, **options: Any) -> None:
+        """See Figure."""
+        if (options.get("format") or str(fname).rpartition(".")[2]) != "pdf":
+            super().savefig(fname, **options | {"dpi": self.scale * (options.get("dpi") or self.dpi)})
+            return
+        with PdfPages(fname) as pages:
+            pages._file = LargePage(fname, metadata=options.pop("metadata", None))
+            pages._file.scale = self.scale
+            super().savefig(pages, **options | {"format": "pdf"})
 
     def _repr_png_(self) -> bytes:
         with io.BytesIO() as file, matplotlib.rc_context(style.RC):
@@ -26,13 +50,14 @@ class ShownFigure(Figure):
 
 
 class Page(NamedTuple):
-    """The manifest of the study, the width in inches, and the encoding of variants and cells."""
+    """The manifest of the study, the width in inches as laid out, and the encoding of variants and cells."""
 
     manifest: Manifest
     width: float
     colours: dict[tuple[str, str], str]  # by (factor, level as text)
     encodings: dict[str, style.Encoding]  # by cell id
     caption: bool = False  # whether captions are drawn into the image
+    style: str = "default"
 
     def label(self, name: object, factor: str = "") -> str:
         """The name of a key, or of a level of `factor`."""
@@ -46,7 +71,9 @@ class Page(NamedTuple):
         """An empty figure with title, caption if enabled, and `more`; `height` excludes this text."""
         lines = [table.attrs["title"], *(table.attrs["caption"] if self.caption else []), *more]
         text = "\n".join(fold(line, 0.98 * self.width - 0.02, 7) for line in lines if line)
-        drawn = ShownFigure(figsize=(self.width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
+        height = max(height + 0.13 * (text.count("\n") + 1), STYLES[self.style].shape * self.width)
+        drawn = ShownFigure(figsize=(self.width, height), layout="constrained")
+        drawn.scale = STYLES[self.style].letters / LETTERS
         drawn.suptitle(text, x=0.01, ha="left")
         return drawn
 
@@ -59,4 +86,5 @@ class Page(NamedTuple):
 def page_of(manifest: Manifest, edits: Edits) -> Page:
     """The page of a study with the user's figures.yaml."""
     colours = style.colours(manifest) | edits.colours
-    return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.caption)
+    encodings = style.encodings(manifest, colours)
+    return Page(manifest, edits.width / edits.scale, colours, encodings, edits.caption, edits.style)

@@ -22,7 +22,7 @@ from analysis.figures.kind import Kind, Page
 
 PAIRS = 4  # pairs that are drawn: those with the largest interaction
 WRITTEN = 12  # levels of a factor up to which differences are written into the map
-READABLE = 3.8  # points
+READABLE = 5.3  # points; 6 in print, where styles enlarge letters
 MAP = "RdBu_r"  # diverging, white at zero, distinguishable with any colour vision
 COLUMNS = ["facet", "factor", "level", "one", "other", "mean", "low", "high", "difference", "half", "n"]
 COLUMNS += ["runs", "diverged", "failed", "missing", "verdict", "note"]
@@ -127,13 +127,15 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A heat map of differences per pair of factors, below each other."""
     blocks = [rows for _, rows in table.groupby(["facet", "factor"], sort=False) if rows["one"].notna().any()]
-    heights = [_height(rows) for rows in blocks]
+    heights = [_height(rows, page.narrow) for rows in blocks]
     drawn = page.figure(table, sum(heights))
     top = float(table["difference"].where(~_open(table)).abs().max())
     axes = drawn.subplots(len(blocks), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, rows in zip(axes, blocks, strict=True):
         _heat(axis, rows, page, table.attrs["places"], top if top > 0 else 1.0)
-        axis.set_title("\n".join(fold(line, page.width * 0.8, 7) for line in _heading(rows, page)))
+        axis.set_title(
+            "\n".join(fold(line, min(page.width * 0.8, page.width - 0.85), 7) for line in _heading(rows, page))
+        )
     return drawn
 
 
@@ -142,8 +144,8 @@ def _open(rows: pandas.DataFrame) -> pandas.Series:
     return (rows["difference"].ne(0) | rows["half"].notna()) & ~(rows["difference"].abs() > rows["half"])
 
 
-def _height(rows: pandas.DataFrame) -> float:
-    levels = sorted((rows["one"].nunique(), rows["other"].nunique()))
+def _height(rows: pandas.DataFrame, narrow: bool) -> float:
+    levels = sorted((rows["one"].nunique(), rows["other"].nunique()), reverse=narrow)
     return 0.9 + (0.34 if levels[1] <= WRITTEN else 0.18) * levels[0]
 
 
@@ -170,7 +172,10 @@ def _result(row: Any) -> str:
 
 def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: float) -> None:
     cells = rows[rows["one"].notna()]
-    along, across = ("other", "one") if cells["one"].nunique() <= cells["other"].nunique() else ("one", "other")
+    along, across = ("other", "one")  # more levels along x, on a narrow page along y
+    more = cells["one"].nunique() - cells["other"].nunique()
+    if more < 0 if page.narrow else more > 0:
+        along, across = across, along
     names = dict(zip(("one", "other"), str(rows["factor"].iloc[0]).split(" x "), strict=True))
     cells = cells.assign(open=_open(cells), text=[_written(row, places) for row in named_rows(cells)])
     columns, lines = list(dict.fromkeys(cells[along])), list(dict.fromkeys(cells[across]))
@@ -185,7 +190,7 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
         annot=grid["text"].fillna("")[columns] if size else None,
         fmt="",
         annot_kws={"fontsize": size},
-        cbar=len(columns) > WRITTEN,
+        cbar=not size,
         cbar_kws={"label": "difference", "fraction": 0.05},
         ax=axis,
     )

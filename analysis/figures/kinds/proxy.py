@@ -14,6 +14,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, panels, reach
+from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
 RELATION = "rank_correlates"
@@ -99,7 +100,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         difference_ticks(axis, page)
         difference_ticks(axis, page, "y")
         axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
-        axis.set_title(f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}")
+        result = f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}"
+        axis.set_title(fold(result, page.width / across - 0.7, 7))
     return drawn
 
 

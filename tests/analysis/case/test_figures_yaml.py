@@ -16,7 +16,7 @@ from ablate.results.records import Manifest
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.case.figures_yaml import WIDTHS, cell_label, edits_of, write_defaults
+from analysis.case.figures_yaml import STYLES, cell_label, edits_of, write_defaults
 from analysis.cli.main import main
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
@@ -41,9 +41,13 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
     write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
     assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
     assert "# ffn=mlp: ReLU MLP" in file.read_text() and "# ffn: [mlp, glu, swiglu]" in file.read_text()
-    file.write_text("width: single\n")
+    file.write_text("# mine\nwidth: single\n")
     write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
-    assert figures.edits(case).width == WIDTHS["single"]
+    assert figures.edits(case).width == STYLES["default"].widths["single"]
+    for name in ("icml", "acl"):  # what the command line asks for is kept in the file, which stays as it is otherwise
+        write_defaults(file, case.study.manifest, ["effects"], {}, name)
+        assert figures.edits(case).width == STYLES[name].widths["single"]
+        assert file.read_text() == f"style: {name}\n# mine\nwidth: single\n"
 
 
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
@@ -105,7 +109,10 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     ("text", "said"),
     [
         ("widht: 3", "unknown widht; did you mean width?"),
-        ("width: wide", 'width is "wide"; write single, text, double or inches from 2.5 to 12'),
+        ("width: wide", 'width is "wide"; write text, single, double or inches from 2.5 to 12'),
+        ("style: neurips\nwidth: single", 'width is "single"; write text or inches from 2.5 to 12'),
+        ("style: nips", 'style is "nips"; did you mean neurips?'),
+        ("style: [acl]", 'style is ["acl"]; '),
         ("caption: 1", "caption is 1; write true or false"),
         ("labels: {swigul: SwiGLU}", "labels names swigul, which is no factor, level or metric; did you mean swiglu?"),
         ("labels: [a]", 'labels must be entries of the form `name: value`, not ["a"]'),

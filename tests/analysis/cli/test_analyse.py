@@ -53,6 +53,18 @@ def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached
     assert "files in" in capsys.readouterr().out and (tmp_path / "figures" / "export" / "report.md").exists()
 
 
+def test_a_style_of_the_command_line_is_kept_in_figures_yaml(tmp_path: Path, capsys: Capture) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, seeds=[0, 1])
+    draw_effects_alone(tmp_path, "fabricated")
+    where, file = ["--results-dir", str(tmp_path)], tmp_path / "figures" / "fabricated" / "figures.yaml"
+    before = file.read_text()
+    assert main(["fabricated", "style=nips", *where]) == 2 and file.read_text() == before
+    assert capsys.readouterr().err == "ablate analyse: style=nips: no such style; did you mean neurips?\n"
+    assert main(["style=acl", *where]) == 0 and file.read_text() == f"style: acl\n{before}"
+    assert f"style=acl is kept in {file}" in capsys.readouterr().out
+    assert main(["verify", str(file.with_name("effects.png"))]) == 0
+
+
 def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
     for age, name in enumerate(["third", "first", "second"]):
         fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)

@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import itertools
+import re
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from analysed_studies import case as shared_case
 from fake_studies import a_manifest, fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
 from shown_studies import claim
 
 from ablate import evidence
@@ -147,20 +151,48 @@ LOST = {"claims": CLAIMS, "status": lambda v, s: "diverged" if v["ffn"] == "gelu
 
 
 @pytest.mark.parametrize(
-    ("study", "width", "room"), [(UNENDED, 3.3, 0), (LONG, 5.5, 0), (LOST, 3.25, 0.45)], ids=["no end", "names", "lost"]
+    ("study", "edits", "room"),
+    [
+        (UNENDED, {"width": 3.3}, 0),
+        (LONG, {}, 0),
+        (LOST, {"width": 3.25}, 0.45),
+        (LOST, {"width": 3.03, "style": "acl"}, 0.4),
+        (LONG, {"width": 13.333, "style": "slides"}, 0),
+    ],
+    ids=["no end", "names", "lost", "acl", "slides"],
 )
-def test_no_figure_warns_no_text_leaves_it_and_its_data_have_room(tmp_path, study, width, room):
+def test_no_figure_warns_no_text_leaves_it_and_its_data_have_room(tmp_path, study, edits, room):
     case = made_wrap(tmp_path, **study)
-    page = page_of(case.study.manifest, Edits(width=width, caption=True))
+    page = page_of(case.study.manifest, Edits(caption=True, **edits))
+    least = 14 if page.style == "slides" else 6
     with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
         warnings.simplefilter("error")
         for name, table in figures.tables(case).items():
             figure = KINDS[name].draw(table, page)
             figure.draw_without_rendering()
             used = figure.get_tightbbox()
-            assert used.x0 >= -0.01 and used.x1 <= width + 0.01, name
+            assert used.x0 >= -0.01 and used.x1 <= page.width + 0.01, name
             assert used.y0 >= -0.01 and used.y1 <= figure.get_figheight() + 0.01, name
+            letters = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
+            assert min(text.get_fontsize() * figure.scale for text in letters) >= least, name
             assert figure.axes[0].get_position().width >= room, name
+
+
+@pytest.mark.parametrize(("name", "width"), [("neurips", 5.5), ("icml", 3.25), ("acl", 3.03), ("slides", 13.333)])
+def test_a_style_gives_the_width_of_its_template_with_embedded_fonts(tmp_path: Path, name: str, width: float) -> None:
+    (tmp_path / "figures.yaml").write_text(f"style: {name}\nsubset: {{figures: [effects]}}\n")
+    case = made_wrap(tmp_path, factors={"norm": ["ln", "rms"]})
+    figures.write(case, tmp_path)
+    page = (tmp_path / "effects.pdf").read_bytes()
+    found = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", page)
+    assert found and float(found[1]) == pytest.approx(72 * width, abs=0.1)
+    assert b"/FontFile2" in page and b"/Type3" not in page, "TrueType, embedded"
+    with Image.open(tmp_path / "effects.png") as image:
+        assert image.width == pytest.approx(style.DPI * width, abs=2)
+        assert image.height / image.width == pytest.approx(float(found[2]) / float(found[1]), rel=0.01)
+    assert name != "slides" or float(found[2]) == pytest.approx(7.5 * 72, abs=0.1)
+    contents = [zlib.decompress(part) for part in re.findall(rb"stream\r?\n(x.*?)\r?\nendstream", page, re.DOTALL)]
+    assert any(b" cm\n" in part[:120] for part in contents), "what is drawn is as large as its page"
 
 
 def test_entries_of_a_legend_fit_the_page_in_even_columns(tmp_path: Path) -> None:
