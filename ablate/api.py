@@ -56,20 +56,15 @@ def train(plan: Plan, reporter: Reporter) -> Study:
     Ended runs are on disk, so after an interruption the same call continues.  Failed runs are rows with that status.
     Raises PlanError, Refused if the results folder cannot be written, and DiskFull.
     """
+    from ablate.planning.plan import plan_again
+
     started, trained = time.monotonic(), bool(plan.todo)
     while True:
         run_round(plan, reporter)
-        following = plan_next(plan) if plan.more and plan.todo else plan
+        following = plan_again(plan) if plan.more and plan.todo else plan
         if following.manifest.runs == plan.manifest.runs:  # the last round, or an incomplete one
             return conclude(following, time.monotonic() - started if trained else None, reporter)
         plan = following
-
-
-def plan_next(plan: Plan) -> Plan:
-    """Plan the next round of the same command, given the runs that have ended.  Raises PlanError."""
-    from ablate.planning.plan import plan_again
-
-    return plan_again(plan)
 
 
 def run_round(plan: Plan, reporter: Reporter) -> None:

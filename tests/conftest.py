@@ -174,10 +174,10 @@ def uncounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
 def count_no_flops(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have plans count no FLOPs, and keep what they find in a folder's cache."""
     from ablate.model import cost
-    from ablate.planning.checks import cache
+    from ablate.planning.checks import user_code
 
     patch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
-    patch.setattr(cache, "cache_folder", lambda: folder)
+    patch.setattr(user_code, "cache_folder", lambda: folder)
 
 
 @pytest.fixture

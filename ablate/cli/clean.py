@@ -23,7 +23,7 @@ from ablate.config.files import read_plain, regular
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.formatting import counted
-from ablate.results.lease import LOCKLESS
+from ablate.results.lease import take
 from ablate.results.manifest import manifest_of
 from ablate.results.records import Manifest
 from ablate.results.run import Run
@@ -122,13 +122,10 @@ def in_use(run: Run) -> bool:
     if run.holder() is not None:
         return True
     try:
-        with open(run.folder / "lock", "rb", opener=regular) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        return error.errno not in LOCKLESS  # on file systems without locks only the lease counts
-    return False
+        with open(run.folder / "lock", opener=regular) as file:
+            return take(file, lambda: False, fcntl.LOCK_SH) is False
+    except OSError as error:  # whose lock cannot be asked may be in use
+        return not isinstance(error, FileNotFoundError)
 
 
 def size_of(path: Path) -> int:
@@ -169,9 +166,8 @@ def _remove(item: Item) -> bool:
     """Remove an item unless its run is in use or has been restarted; returns whether it was removed."""
     with contextlib.ExitStack() as held:
         if run := item.run:
-            if run.holder() is not None or not held.enter_context(run.lock(lambda: False)):
-                return False
-            if item.kind == CHECKPOINTS and not _ended(run):
+            mine = run.holder() is None and held.enter_context(run.lock(lambda: False))
+            if not mine or (item.kind == CHECKPOINTS and not _ended(run)):
                 return False
         if not item.path.is_dir():
             item.path.unlink(missing_ok=True)

@@ -26,12 +26,13 @@ def complete(commands: Iterable[str]) -> None:
 
 def choices(before: list[str], prefix: str, commands: Iterable[str]) -> list[str]:
     """The completions of a word that begins with `prefix`, after the words `before`."""
+    there = studies(Path(os.environ.get("ABLATE_RESULTS", "results")))
     if before and before[0] in commands:
-        return studies(Path(os.environ.get("ABLATE_RESULTS", "results")))
+        return ["rename", "delete", "compare"] * (before == ["studies"]) + there
     key, is_set, values = prefix.partition("=")
     if is_set:
         (head, comma, _), name = values.rpartition(","), key.lstrip("+")
-        known = studies(Path("results")) if name == "study" else groups().get(name, [])
+        known = there if name == "study" else groups().get(name, [])
         known = experiments() if name == "experiment" else known
         return [f"{key}={head}{comma}{each}" for each in known if each not in head.split(",")]
     keys = [f"{'+' * (name in ADDED)}{name}=" for name in [*groups(), "experiment"]]

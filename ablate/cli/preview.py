@@ -78,8 +78,7 @@ def about(manifest: Manifest) -> list[str]:
     """The study's question, published result and number of claims, one line each."""
     claims = list(manifest.claims.values())
     late = sum(not entry.registered for entry in claims)
-    last = max((entry.written for entry in claims), default="")[:10]
-    early = f"registered {last}".rstrip() + ", before any seed had results on both sides"
+    early = "registered: written before any seed had results on both sides"
     when = f"{late} post hoc: written when there were results" if late else early
     lines = naming.question_lines(manifest)
     lines += [f"zip: {', '.join(manifest.zip)} change together"] if manifest.zip else []

@@ -38,7 +38,6 @@ from ablate.results.tables import named_rows
 FIGURES, ALONE = "figures", "runs of no other study"
 LEVELS = 4  # of each factor that the list names
 DAY = 86400.0  # seconds
-FACTS = ("factors", "seeds", "metric")
 ACTIONS = "rename OLD NEW, delete NAME ..., or compare A B"
 OTHER_WORDS = {"remove": "delete", "rm": "delete", "move": "rename", "mv": "rename", "diff": "compare"}
 
@@ -135,6 +134,9 @@ def rename(results: Path, old: str, new: str) -> Outcome:
     print(f"renamed {', '.join(f'{name} to {names[name]}' for name in members)}")
     if any(cell.config.is_private for cell in known[members[0]].cells):
         say("its runs are for the old name alone (reuse=none): to continue it would train them again")
+    for name in there:
+        if name.startswith(f"{old}-") and name not in known:
+            say(f"{name} keeps its name, as its manifest cannot be read")
     for item in left:
         say(f"not removed: {item.path}; the same command again removes it")
     return Outcome(1 if left else 0, {"renamed": {name: names[name] for name in members}})
@@ -144,8 +146,8 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     """Show what goes with these studies, and remove it if `sure`: runs first, the studies last, so that the same call
     continues after an interruption."""
     known = _known(results)
-    for name in names:
-        manifest_of(results, choose_study(results, name))
+    if torn := [name for name in names if choose_study(results, name) not in known]:
+        raise Refused(f"{study_folder(results, torn[0])} has no manifest that can be read; remove it by hand")
     beside = {other for name, each in known.items() if name not in names for other in each.beside().values()}
     rounds = [name for name in known if base_of(known[name]) in names and name not in {*names, *beside}]
     gone = [*rounds, *dict.fromkeys(names)]
@@ -176,12 +178,13 @@ def compare(results: Path, first: str, second: str) -> Outcome:
         with refusing(study_folder(results, choose_study(results, name))):
             both.append(load_study(results, name, curves=False))
             tables.append(evidence.headline(evidence.effects(both[-1])))
+    manifests = [study.manifest for study in both]
     facts = [
-        (_factors(each.factors), formatting.ranged([str(seed) for seed in each.seeds]), evidence.endpoint(each))
-        for each in (study.manifest for study in both)
+        (_factors(each.factors), formatting.ranged([*map(str, each.seeds)]), evidence.endpoint(each))
+        for each in manifests
     ]
-    rows = [Row("study", *fact) for fact in zip(FACTS, *facts, strict=True) if fact[1] != fact[2]]
-    rows += study_differences(both[0].manifest, both[1].manifest)
+    named = zip(("factors", "seeds", "metric"), *facts, strict=True)
+    rows = [Row("study", *fact) for fact in named if fact[1] != fact[2]] + study_differences(*manifests)
     effects = [{row.label: row for row in named_rows(table)} for table in tables]
     places = formatting.decimals((pandas.concat(tables)["high"] - pandas.concat(tables)["low"]) / 2)
     told, lines = [], list[tuple[str, ...]]()

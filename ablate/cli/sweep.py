@@ -59,11 +59,9 @@ def sweep(plan: Plan) -> Outcome:
     except DiskFull as full:
         terminal.remark(api.no_space(plan, full))
         code = FAILED
-    except PlanError as error:  # of a later round, for example if tuning now chooses another value than before
-        for problem in error.problems:
-            terminal.remark(str(problem))
-    except Refused as error:
-        terminal.remark(str(error))
+    except (PlanError, Refused) as error:  # of a later round, for example if tuning now chooses another value
+        for line in str(error).splitlines():
+            terminal.remark(line)
     return Outcome(code, terminal.study and verdicts(terminal.study), terminal.remarks)
 
 

@@ -79,10 +79,9 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     if (lost := next((name for name in names if name not in variants), None)) is not None:
         which, near = f" {lost!r}" * (len(names) > 1), instead(lost.partition("(")[0], variants, other_names(variants))
         return Problem(shown, f"no such {group}{which}; {near}")
-    if group and text.startswith(group) and group not in composer.defaults:
-        return Problem(text, f"the reference model has no {group}; write +{text}")
-    if key == group and typed.startswith("+") and group in composer.defaults:
-        return Problem(shown, f"the reference model has a {group}; write {shown.lstrip('+')}")
+    if key == group and typed.startswith("+") == (group in composer.defaults):
+        has, plus = ("a", "") if group in composer.defaults else ("no", "+")
+        return Problem(shown, f"the reference model has {has} {group}; write {plus}{shown.lstrip('+')}")
     try:
         composer.compose([*chosen, text])
     except COMPOSING as error:

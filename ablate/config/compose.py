@@ -235,10 +235,10 @@ class Composer:
 
     def split(self, groups: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
         """Split choices into those that set only their own group, if Hydra can do without them, and the rest."""
-        alone = [text for text in groups if self.stands_alone(text)]
+        alone = [text for text in groups if self.reach(text) == "own"]
         rest = tuple(text for text in groups if text not in alone)
         once = len({self.group_of(text) for text in groups}) == len(groups)
-        return (alone, rest) if once and all(map(self.sets_all, rest)) else ([], groups)
+        return (alone, rest) if once and all(self.reach(text) == "all" for text in rest) else ([], groups)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
         """The configuration of these choices of groups, and every group's variant; cached."""
@@ -298,7 +298,7 @@ class Composer:
         if rest not in self.beyond:
             chosen = self.defaults | {key: name for key, _, name in (text.partition("=") for text in rest)}
             texts = [f"{group}={name}" for group, name in chosen.items() if group in self.known]
-            self.beyond[rest] = [self.file(text) for text in texts if not self.stands_alone(text)]
+            self.beyond[rest] = [self.file(text) for text in texts if self.reach(text) != "own"]
         return self.beyond[rest]
 
     def file(self, text: str) -> Any:
@@ -306,24 +306,17 @@ class Composer:
         group, _, variant = text.partition("=")
         return OmegaConf.load(self.known[group][variant])
 
-    def stands_alone(self, text: str) -> bool:
-        """Whether an override chooses a variant whose file sets only its own group."""
-        written = self.written(text)
-        return written is not None and "@package" not in written and "defaults" not in written
-
-    def sets_all(self, text: str) -> bool:
-        """Whether an override chooses a variant whose file sets keys of any group but chooses none, as a scale does."""
-        written = self.written(text)
-        return written is not None and "@package _global_" in written and "defaults" not in written
-
-    def written(self, text: str) -> str | None:
-        """The text of the variant's file that an override chooses for a group of the reference model, else None."""
+    def reach(self, text: str) -> str:
+        """What the file of a variant that an override chooses for a group of the reference model sets: "own", its
+        group; "all", keys of any group, as a scale does; "" if it chooses groups, too, or if there is no such file."""
         group, _, variant = text.partition("=")
         if group not in self.defaults or variant not in self.known.get(group, ()):
-            return None
+            return ""
         if text not in self.texts:
             self.texts[text] = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
-        return self.texts[text]
+        written = self.texts[text]
+        whole = "all" * ("@package _global_" in written) if "@package" in written else "own"
+        return "" if "defaults" in written else whole
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Remove a preset's settings for its own variants from groups with another variant that lacks these keys."""

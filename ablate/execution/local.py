@@ -62,12 +62,6 @@ def device_of(orders: Sequence[Order]) -> tuple[str, str | int]:
     return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel
 
 
-WAITING = {
-    True: "timed runs need this machine for themselves; waiting until other sweeps have ended",
-    False: "this machine is reserved for timed runs; waiting until they have ended",
-}
-
-
 @contextlib.contextmanager
 def machine(alone: bool) -> Iterator[None]:
     """Reserve this machine, exclusively or shared, among sweeps of this account; prints a message if it has to wait.
@@ -79,7 +73,8 @@ def machine(alone: bool) -> Iterator[None]:
             file = held.enter_context(open(path, "a", opener=no_link))
             taken = take(file, lambda: False, how)
             if taken is False:
-                say(WAITING[alone])
+                why = "timed runs need this machine for themselves; waiting until other sweeps have ended"
+                say(why if alone else "this machine is reserved for timed runs; waiting until they have ended")
                 take(file, lambda: True, how)
         if taken is None and alone:
             say(f"{path} cannot be locked, so other sweeps may run at the same time; make sure that nothing else runs")

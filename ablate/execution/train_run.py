@@ -202,9 +202,6 @@ def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
     return {run.weights_file.name: sum_of(weights)}
 
 
-CODE = ("ablate", "analysis", "conf")  # folders of a checkout in which new files are changes of the code
-
-
 def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     """Add counts, times, device and versions to a result."""
     found = dataclasses.replace(
@@ -261,6 +258,6 @@ def git() -> Commit | None:
     entries = [entry for entry in status.split("\0") if entry]
     new = [Path(top) / entry.removeprefix("?? ") for entry in entries if entry.startswith("?? ")]
     imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    code = [file.parents[2] / name for name in CODE]
+    code = [file.parents[2] / name for name in ("ablate", "analysis", "conf")]
     is_code = any(str(each) in imported or any(map(each.is_relative_to, code)) for each in new)
     return Commit(commit=commit, dirty=is_code or len(new) < len(entries))

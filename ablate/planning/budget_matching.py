@@ -6,7 +6,7 @@ layers has no width, those of the others are scaled in proportion.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from ablate.formatting import first_of, percent
 from ablate.planning.checks.small_models import Checked
 from ablate.planning.checks.user_code import isolate_user_code
 from ablate.planning.checks.validate import Validator
-from ablate.results.records import Matched, StepSeconds
+from ablate.results.records import Matched
 
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # relative difference that multiples of STEP must reach, and that needs no note
@@ -58,17 +58,12 @@ def batch_lengths(config: Config, start: int, stop: int) -> list[int]:
     return [batch_positions(task.batch(0, step, config.train.batch_size)) for step in range(start, stop)]
 
 
-QUANTITIES = {
-    "params": "parameters without embedding and head",
-    "flops": "forward FLOPs per token",
-    "seconds": "seconds of training steps",
-    "flops_total": "forward FLOPs of training",
-}
 Amount = Callable[[Checked], float]  # the matched quantity of a cell
-AMOUNT: dict[str, Amount] = {
-    "params": lambda cell: cell.budget.core,
-    "flops": lambda cell: cell.budget.flops_per_token,
-    "flops_total": lambda cell: training_positions(cell) * cell.budget.flops_per_token,
+QUANTITIES: dict[str, tuple[str, Amount]] = {
+    "params": ("parameters without embedding and head", lambda cell: cell.budget.core),
+    "flops": ("forward FLOPs per token", lambda cell: cell.budget.flops_per_token),
+    "seconds": ("seconds of training steps", lambda cell: cell.config.train.steps * seconds(cell)),
+    "flops_total": ("forward FLOPs of training", lambda cell: training_positions(cell) * cell.budget.flops_per_token),
 }
 
 
@@ -82,28 +77,23 @@ def contradictions(how: str, given: Iterable[str], swept: list[str]) -> list[Pro
     return found
 
 
-def match_cells(
-    how: str, cells: list[Checked], names: list[str], at: list[int], validator: Validator, each: Sequence[StepSeconds]
-) -> list[Checked]:
-    """The cells matched to their references `cells[at[i]]`, `each` by the seconds of its steps.  Raises PlanError.
-    Nothing changes while these are not measured yet."""
+def match_cells(how: str, cells: list[Checked], names: list[str], at: list[int], validator: Validator) -> list[Checked]:
+    """The cells matched to their references `cells[at[i]]`.  Raises PlanError.  Nothing changes while the seconds of
+    their steps are not measured yet."""
     if how == "seconds" and any(map(changes_length, cells)):
         why = "seconds are measured at one length, and training batches change theirs"
         raise PlanError([Problem("match", f"{why}; write match=flops_total or match=none")])
-    if how == "none" or (how == "seconds" and not each):
+    if how == "none" or (how == "seconds" and cells[0].step_seconds is None):
         return cells
     nodes = zip(names, (variants_of(cell.config.ffn) for cell in cells), strict=True)
     lacking = [name for name, ffns in nodes if not any("hidden" in node for node in ffns)]
     if lacking and how not in BY_STEPS:
         message = f"the FFN of {first_of(lacking, 3)} has no width (ffn.hidden) to choose"
         raise PlanError([Problem("match", f"{message}; leave it out or write match=none")])
-    amounts = [partial(seconds, own) for own in each] if how == "seconds" else [AMOUNT[how]] * len(cells)
-    targets = [amounts[place](cells[place]) for place in at]
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
         try:
-            found = cell if at[i] == i else bring(how, cell, amounts[i], cells[at[i]], targets[i], validator)
-            brought.append(found._replace(matched=remainder(how, amounts[i](found), targets[i])))
+            brought.append(bring(how, cell, cells[at[i]], validator))
         except BadComponent as error:
             problems.append(Problem(error.key or "match", f"{names[i]}: {first_line(error)}"))
     if problems:
@@ -111,14 +101,9 @@ def match_cells(
     return brought
 
 
-def seconds(of_step: StepSeconds, cell: Checked) -> float:
-    """Seconds of all training steps of a cell."""
-    return cell.config.train.steps * float(of_step.seconds)
-
-
-def remainder(how: str, value: float, target: float) -> Matched:
-    """The manifest's entry of a match; its difference is relative to the reference."""
-    return Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
+def seconds(cell: Checked) -> float:
+    """The measured seconds of a cell's training step."""
+    return float(cell.step_seconds.seconds) if cell.step_seconds else math.nan
 
 
 def remark(name: str, matched: Matched | None) -> list[str]:
@@ -133,13 +118,15 @@ def left_over(matched: Matched) -> str:
     return f"{percent(matched.difference)} {matched.quantity}"
 
 
-def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: float, validator: Validator) -> Checked:
+def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
     """A cell with the width or the steps that come nearest to its reference.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
-    by_steps = how in BY_STEPS
+    (quantity, amount), by_steps = QUANTITIES[how], how in BY_STEPS
+    target = amount(reference)
     found = lengthen(cell, amount, target) if by_steps else widen(cell, amount, target, validator)
-    left = remainder(how, amount(found), target)
+    value = amount(found)
+    left = Matched(quantity=quantity, value=value, reference=target, difference=value / target - 1)
     config, widths = found.config, zip(found.budget.widths, cell.budget.widths, strict=True)
     extreme = any(not active / EXTREME <= new / own <= EXTREME for (new, _), (own, active) in widths)
     if abs(left.difference) > FAR or extreme:
@@ -148,7 +135,7 @@ def bring(how: str, cell: Checked, amount: Amount, reference: Checked, target: f
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
         message = f"{left_over(left)} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
-    return found._replace(defaults=cell.defaults)
+    return found._replace(defaults=cell.defaults, matched=left)
 
 
 def widen(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:

@@ -1,7 +1,6 @@
 """Rows of the manifest from checked cells: names, references, costs, shared random numbers."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from ablate.config.errors import PlanError
 from ablate.config.schema import Config
@@ -10,14 +9,12 @@ from ablate.planning.budget_matching import match_cells, remark, training_positi
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, Layout, describe_tasks
-from ablate.results.records import Cell, StepSeconds
+from ablate.results.records import Cell
 from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
 
-def describe_cells(
-    checked: list[Checked], raw: list[Config], layout: Layout, step_seconds: Sequence[StepSeconds] = ()
-) -> Cells:
+def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) -> Cells:
     """Checked cells with their rows of the manifest."""
     names, labels, levels, at = layout.names, layout.labels, layout.levels, layout.at
     rows = []
@@ -40,7 +37,7 @@ def describe_cells(
                 flops_per_token=cell.budget.flops_per_token,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
                 matched=cell.matched,
-                step_seconds=step_seconds[i] if step_seconds else None,
+                step_seconds=cell.step_seconds,
                 tokens_per_step=positions / steps if positions % steps else positions // steps,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
@@ -51,8 +48,7 @@ def describe_cells(
             )
         )
     own = {field.name: getattr(layout, field.name) for field in dataclasses.fields(Layout)}
-    tasks, seconds = describe_tasks(checked), list(step_seconds)
-    return Cells(**own, rows=rows, checked=checked, raw=raw, tasks=tasks, step_seconds=seconds)
+    return Cells(**own, rows=rows, checked=checked, raw=raw, tasks=describe_tasks(checked))
 
 
 def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout) -> Cells:
@@ -61,9 +57,10 @@ def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout
     checked, problems = validator.validate(raw)
     if problems:
         raise PlanError(problems)
-    step_seconds = cells.step_seconds * (len(raw) // len(cells.rows))
-    checked = match_cells(settings.match, checked, layout.labels, layout.at, validator, step_seconds)
-    made = describe_cells(checked, raw, layout, step_seconds)
+    known = cells.checked * (len(raw) // len(cells.rows))
+    checked = [new._replace(step_seconds=old.step_seconds) for new, old in zip(checked, known, strict=True)]
+    checked = match_cells(settings.match, checked, layout.labels, layout.at, validator)
+    made = describe_cells(checked, raw, layout)
     refuse_equal(made.rows, checked, settings.allow_duplicates)
     return made
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from ablate.config.schema import Config
-from ablate.model.products import Shape, product_seconds
+from ablate.model.products import product_seconds
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
 from ablate.planning.describe import reconfigured
 from ablate.planning.earlier_runs import begun
@@ -76,21 +76,16 @@ def chosen_for(row: Cell, cell: Checked) -> Kernels:
     if row.flops_per_step * train.steps < LONG[train.device]:
         return Kernels()
     choice = in_float32_on_cpu(cell.config) and torch.backends.mkldnn.is_available()
-    products = faster(matrices(cell), int(row.tokens_per_step or 1)) if choice else "torch"
+    products = faster(cell, int(row.tokens_per_step or 1)) if choice else "torch"
     return Kernels(products, can_compile(train.device))
 
 
-def matrices(cell: Checked) -> Counter[Shape]:
-    """The shapes of a model's linear layers, as all its matrices without embedding tables."""
+def faster(cell: Checked, rows: int) -> str:
+    """The library with the faster products of a model's matrices, without embedding tables, on this machine."""
     shapes = list(cell.budget.shapes.values())
     tables = ("position", "embedding") if any(role == "head" for role, _ in shapes) else ("position",)
-    return Counter((shape[1], shape[0]) for role, shape in shapes if len(shape) == 2 and role not in tables)
-
-
-def faster(shapes: Counter[Shape], rows: int) -> str:
-    """The library with the faster products on this machine."""
-    rows = min(rows, ENOUGH)
-    seconds = {backend: product_seconds(shapes, rows, backend) for backend in ("torch", "onednn")}
+    linear = Counter((shape[1], shape[0]) for role, shape in shapes if len(shape) == 2 and role not in tables)
+    seconds = {backend: product_seconds(linear, min(rows, ENOUGH), backend) for backend in ("torch", "onednn")}
     return "onednn" if seconds["torch"] > CLEARLY * seconds["onednn"] else "torch"
 
 

@@ -89,7 +89,7 @@ def check_cells(composition: Composition) -> Cells:
     problems += composition.problems + study_wide_problems(composition, checked)
     if problems:
         raise PlanError(at_levels(problems, composition.cells))
-    checked = match_cells(settings.match, checked, composition.labels, at, validator, [])
+    checked = match_cells(settings.match, checked, composition.labels, at, validator)
     both = zip(checked, composition.cells, strict=True)
     names = [cell_name(folder_choice(own.config, cell.choices)) for own, cell in both]
     factors, reference = composition.factors, composition.reference

@@ -95,12 +95,12 @@ def placebo_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `placebo_seeds`."""
     count, seed = study.settings.placebo_seeds, study.settings.seed
     few = f"must be ≥ {LEAST}, as in placebo_seeds=8: {count} of each kind tell nothing about a spread"
+    fixed = None not in (seed.init, seed.data)
     given = PLACEBO in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked)
     messages = {
         few: count < LEAST,
         f"sets {PLACEBO} by itself; leave one of them out": given,
-        "seed.init and seed.data are both fixed, so that all its seeds would be one run": None
-        not in (seed.init, seed.data),
+        "seed.init and seed.data are both fixed, so that all its seeds would be one run": fixed,
     }
     return [Problem("placebo_seeds", message) for message, holds in messages.items() if count and holds]
 
@@ -116,7 +116,7 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     # Without the parts of the randomness that `seed.init` or `seed.data` fixes.
     varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
     kinds: list[Any] = [None, *(drawn if "init" in varying else []), *varying, "chaos"]
-    checked = [plain._replace(config=config.with_value(PLACEBO, kind), matched=None) for kind in kinds]
+    checked = [plain._replace(config=config.with_value(PLACEBO, kind)) for kind in kinds]
     labels = [f"{row.label}, {PLACEBO_LABELS.get(kind, f'{kind} drawn anew')}" if kind else row.label for kind in kinds]
     levels, names, at = [{PLACEBO: kind} for kind in kinds], [row.name] * len(kinds), [0] * len(kinds)
     layout = Layout({PLACEBO: kinds}, {PLACEBO: None}, names, labels, levels, at)
@@ -178,7 +178,7 @@ def exchange_cells(cells: Cells) -> Cells:
     # Strata with different steps share only the ratio.
     shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
     of = [(*cells.references[i], steps) for i, _, steps in made]
-    checked = [cell._replace(config=with_steps(cell.config, steps), matched=None) for _, cell, steps in of]
+    checked = [cell._replace(config=with_steps(cell.config, steps)) for _, cell, steps in of]
     names, labels = [row.name for row, _, _ in of], [f"{row.label}, {steps} steps" for row, _, steps in of]
     kept = [{key: row.levels[key] for key in strata} for row, _, _ in of]
     levels = [own | {STEPS: level} for own, level in zip(kept, shown, strict=True)]

@@ -87,30 +87,26 @@ def is_hydras(word: str) -> bool:
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
-def lacks_device(plan: Plan) -> bool:
-    """Whether a cell, or the study file's tier, is for a GPU and this machine has none."""
+def lacks_device(plan: Plan) -> str:
+    """What asks for a GPU if this machine has none: a cell's train.device, or the study file's tier; else ""."""
     of_gpu_tier = plan.manifest.tier == GPU_TIER and plan.study.settings.train.device == "auto" and bool(plan.todo)
-    if not (on_cuda(plan) or of_gpu_tier):
-        return False
+    on_cuda = any(cell.config.train.device == "cuda" for cell in plan.manifest.cells)
+    asks = "train.device" if on_cuda else f"tier={GPU_TIER}" * of_gpu_tier
+    if not asks:
+        return ""
     from ablate.training.devices import cards  # asks torch
 
-    return not cards()
-
-
-def on_cuda(plan: Plan) -> bool:
-    """Whether a cell's configuration asks for a GPU."""
-    return any(cell.config.train.device == "cuda" for cell in plan.manifest.cells)
+    return "" if cards() else asks
 
 
 def device_problem(plan: Plan) -> Problem | None:
     """Why this machine cannot train a plan, if so; a dry run plans for any machine."""
-    if plan.dry_run or not lacks_device(plan):
+    if plan.dry_run or not (asks := lacks_device(plan)):
         return None
-    if on_cuda(plan):
-        message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu or hydra/launcher=…"
-        return Problem("train.device", message)
     message = "there is no GPU here; run it where one is, plan it with dry_run=true, or write train.device=cpu"
-    return Problem(f"tier={GPU_TIER}", message)
+    if asks == "train.device":
+        message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu or hydra/launcher=…"
+    return Problem(asks, message)
 
 
 def plan_runs(study: CheckedStudy) -> Plan:

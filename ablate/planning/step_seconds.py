@@ -40,9 +40,10 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
         return study
     seconds = of_manifest(study)
     if not seconds:
-        own = measured(study.cells)
-        seconds = of_manifest(study) or own  # the same command may have started meanwhile
-    cells = reconfigured(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
+        new = measured(study.cells)
+        seconds = of_manifest(study) or new  # the same command may have started meanwhile
+    known = [cell._replace(step_seconds=own) for cell, own in zip(study.cells.checked, seconds, strict=True)]
+    cells = reconfigured(dataclasses.replace(study.cells, checked=known), study.settings, study.cells.raw)
     each = []
     for label, step in zip(cells.labels, seconds, strict=True):
         error = f" ± {100 * float(step.error):.1f} % SE" * (step.error != 0)

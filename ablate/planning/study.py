@@ -12,7 +12,7 @@ from ablate.config.claim_relations import Claim, Criterion
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
 from ablate.formatting import first_of, scientific
-from ablate.results.records import SOLVED, Cell, ClaimEntry, StepSeconds, TaskFacts
+from ablate.results.records import SOLVED, Cell, ClaimEntry, TaskFacts
 from ablate.results.run_key import settings
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class Cells(Layout):
     raw: list[Config]  # their composed configurations, before anything was resolved or matched
     tasks: dict[str, TaskFacts]  # by fingerprint
     notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
-    step_seconds: list[StepSeconds] = dataclasses.field(default_factory=list)  # of each, with match=seconds
 
     @property
     def references(self) -> list[tuple[Cell, Checked]]:
-        """The row and the checked cell of each stratum's reference."""
-        return [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
+        """The row and the checked cell of each stratum's reference, without what matching found."""
+        pairs = [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
+        return [(row, cell._replace(matched=None, step_seconds=None)) for row, cell in pairs]
 
 
 def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:

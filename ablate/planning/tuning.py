@@ -34,7 +34,10 @@ UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or t
 
 def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     """Yields the plans of tuning until the grid is wide enough; returns the study with each cell at its best value."""
-    tune, shares, grid = study.settings.tune, seeds_of(study), starting_grid(study)
+    tune, shares = study.settings.tune, seeds_of(study)
+    grid, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
+    tried = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
+    grid = tried if tune.extend and tried[: len(grid)] == grid else grid  # with what earlier commands have added
     tuning = tuning_study(study, grid, shares)
     while True:
         plan = plan_runs(tuning)
@@ -262,14 +265,6 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
     return wider
 
 
-def starting_grid(study: CheckedStudy) -> list[Any]:
-    """The given values, with those that earlier commands have added."""
-    tune = study.settings.tune
-    given, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
-    known = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
-    return known if tune.extend and known[: len(given)] == given else given
-
-
 def seeds_of(study: CheckedStudy) -> Shares:
     """The tuning seeds of each scored seed: of seed s numbers s · n to s · n + n − 1, which more seeds never change."""
     count = study.settings.tune.seeds
@@ -333,7 +328,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     near = nearest(key, set().union(*names))
     hint = f"did you mean {near}?" if near else "see ablate --help"
     is_group = key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict)
-    timed = match == "seconds" and section != "optim"
+    timed, matched = match == "seconds" and section != "optim", key in CHOSEN.get(match, ())
     mixed = any(section in dict(patterned(raw)) for raw in study.cells.raw)
     reasons = {
         "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out": not key,
@@ -343,12 +338,11 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY": is_group,
         f"{key} is swept already; leave it out of the sweep, or out of tune.key": key in study.cells.factors,
         f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out": key in typed,
-        f"match={match} chooses {key} for each cell; tune another key, or write match=none": key
-        in CHOSEN.get(match, ()),
+        f"match={match} chooses {key} for each cell; tune another key, or write match=none": matched,
         f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim": timed,
         f"{section} changes over the layers, where its keys cannot be tuned; tune another key": mixed,
         f"no such key: {key}; {hint}": len(lacking) == len(names),
-        f"{lacking[0] if lacking else None} has no {key}; tune a key that every cell has": bool(lacking),
+        f"{''.join(lacking[:1])} has no {key}; tune a key that every cell has": bool(lacking),
     }
     return [Problem("tune.key", reason) for reason, holds in reasons.items() if holds][:1]
 

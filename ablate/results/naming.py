@@ -135,15 +135,13 @@ def reused(manifest: Manifest) -> str:
 
 def role(manifest: Manifest) -> str:
     """How a study serves another one; empty for an independent study."""
-    if manifest.confirms:
-        return f"confirmation of {manifest.confirms} on fresh seeds"
-    if manifest.tunes:
-        return f"tuning of {manifest.tunes}, by the validation split; it chooses settings and is no evidence"
-    if manifest.placebo_of:
-        return f"placebos of {manifest.placebo_of}: what noise does, no effects of variants"
-    if manifest.exchange_of:
-        return f"exchange runs of {manifest.exchange_of}: what more training steps do, no effects of variants"
-    return ""
+    roles = {
+        "confirms": "confirmation of {} on fresh seeds",
+        "tunes": "tuning of {}, by the validation split; it chooses settings and is no evidence",
+        "placebo_of": "placebos of {}: what noise does, no effects of variants",
+        "exchange_of": "exchange runs of {}: what more training steps do, no effects of variants",
+    }
+    return next((text.format(name) for key, text in roles.items() if (name := getattr(manifest, key))), "")
 
 
 def no_evidence(manifest: Manifest) -> bool:

@@ -184,8 +184,7 @@ class Runs:
 def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:
     """The runs of a study, or only those at `paths`, which a sweep is about to train."""
     cells = {cell.id: cell for cell in manifest.cells}
-    own, tasks = manifest.endpoint, manifest.tasks
-    metric = {key: own or f"test/{task.measured}" for key, task in tasks.items()}
+    metric = {key: manifest.endpoint or f"test/{task.measured}" for key, task in manifest.tasks.items()}
     runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
     chosen = [(run, cells[run.cell]) for run in runs]
     return Runs([RunState(results, cell, run, metric[cell.task], paths is not None) for run, cell in chosen])

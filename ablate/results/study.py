@@ -23,8 +23,6 @@ from ablate.results.run import Run, noted
 if TYPE_CHECKING:
     import pandas
 
-UNLOGGED = "without logged steps: no learning curve of them is shown"
-
 
 @dataclasses.dataclass(frozen=True)
 class Study:
@@ -99,6 +97,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
             beside[role] = load_study(results, name, curves=False)
         except (OSError, Corrupt) as error:
             lost.append(f"{role} cannot be read ({error})")
-    notes += [*timing_notes, *[f"{counted(without_steps, 'ended run')} {UNLOGGED}"] * bool(without_steps)]
+    unlogged = f"{counted(without_steps, 'ended run')} without logged steps: no learning curve of them is shown"
+    notes += [*timing_notes, *[unlogged] * bool(without_steps)]
     notes += [*checked.notes, *tables.mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, steps.frame(owners), notes, beside, tables.by_document(tested), results)

@@ -28,7 +28,6 @@ SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
 SECTIONS = (*VARIED, "model", "data", "train", "optim")
 # Settings that may differ between two studies that share a run: see run_key.numbers.
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.min_lr_ratio"}
-MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
 EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged between evaluations, too, like train/…
 PROVENANCE = ("steps", "seconds", "cpu_seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns
@@ -180,7 +179,7 @@ def class_name(target: Any) -> str:
 def mixed(runs: pandas.DataFrame) -> list[str]:
     """A sentence for each property that runs of a study should share but do not: torch's version, kind of device."""
     notes = []
-    for column, what in MIXED.items():
+    for column, what in (("torch", "the version of torch"), ("device", "the device")):
         known = runs[column].dropna().astype(str)
         kinds = known.str.split().str[0] if column == "device" else known
         counts = kinds.value_counts()

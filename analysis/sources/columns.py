@@ -15,8 +15,8 @@ from ablate.formatting import instead, nearest, show
 from analysis.sources.request import Request
 
 SHAPE = ("params", "flops_per_token")
-RUNS = ("seed", "step", "status")  # identify a run or its end: never factors, even on request
-KEYS = ("cell", *RUNS, "batches", *SHAPE, "label", "path", "error")
+RUNS = ("seed", "step", "status", "label", "path", "error")  # identify a run or its end: never factors, even on request
+KEYS = ("cell", *RUNS, "batches", *SHAPE)
 AXES = ("step", "tokens", "seconds")
 RESERVED = {*KEYS, *AXES, "created"} - {"seed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value", "train_seed", "global_seed", "data_seed")
@@ -33,7 +33,7 @@ LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse"
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 MOST = 50  # inferred factors; more must be a mistake
 SHOWN = 20  # columns that a message lists
-NAMED = 6  # runs that a message lists
+NAMED = 6  # runs or factors that a message lists
 WORD = re.compile(r"[^\W\d][\w.]*")
 WHOLE = re.compile(r"[+-]?\d{1,15}")
 SEED = re.compile(r"([+-]?\d{1,19})(\.0*)?")
@@ -52,15 +52,10 @@ def some(names: Iterable[str], meant: str = "") -> str:
     return (formatting.first_of(names, SHOWN) or "none") + f"; did you mean {near}?" * bool(near)
 
 
-def few(names: Iterable[str]) -> str:
-    """A list of runs for a message, shortened if long."""
-    return formatting.few(names, NAMED)
-
-
 def note(names: Iterable[str], why: str) -> list[str]:
     """A note on runs, if there are any: 2 runs without a seed left out: a, b."""
     names = list(names)
-    return [f"{formatting.counted(len(names), 'run')} {why}: {few(names)}"] * bool(names)
+    return [f"{formatting.counted(len(names), 'run')} {why}: {formatting.few(names, NAMED)}"] * bool(names)
 
 
 def direction(metric: str) -> bool | None:
@@ -75,10 +70,10 @@ def is_neither(name: str) -> bool:
     return name not in KEYS and name.casefold().strip("_ ") in NEITHER
 
 
-def levels(texts: Iterable[str]) -> list[Any]:
+def levels(texts: Iterable[Any]) -> list[Any]:
     """A factor's levels: all integers, all floats, all booleans, else texts; an empty one is None.  Numbers that would
     become equal when parsed or shown stay texts, as ids of 19 digits do."""
-    column = list(texts)
+    column = pandas.Series([*texts], dtype=object).fillna("").astype(str).tolist()  # sizes are numbers already
     given = {text for text in column if text != ""}
     read: Any = str
     if all(WHOLE.fullmatch(text) for text in given):
@@ -145,7 +140,7 @@ def read_names(pattern: str, names: list[str], metrics: Iterable[str]) -> pandas
             raise Refused(f"--names {pattern}: {{{wrong[0]}}} {why}; write another word, as in {example(names)}")
     found = [re.fullmatch("".join(texts), name) for name in names]
     if not fields or not any(found):
-        such = f"fits none of the runs' names, such as {few(names[:2])}"
+        such = f"fits none of the runs' names, such as {', '.join(names[:2])}"
         why = (such if names else "fits no run, as no column has names (name, run, …)") if fields else "has no {field}"
         raise Refused(f"--names {pattern}: it {why}; write as in {example(names)}")
     return pandas.DataFrame([fit.groups() if fit else [""] * len(fields) for fit in found], columns=fields)

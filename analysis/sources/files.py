@@ -138,10 +138,6 @@ def _trainer(file: Path) -> Run:
     return Run("", {}, rows, {"status": "missing" if short else "done"})
 
 
-def _csv(file: Path) -> Run:
-    return Run("", {}, texts(file).to_dict("records"))
-
-
 def _output(file: Path) -> Run:
     """What nanoGPT printed, without an unfinished last line; its losses are named as its W&B runs have them."""
     lines = [line.strip() for line in read_regular(file).decode(errors="replace").split("\n")[:-1]]
@@ -153,7 +149,7 @@ def _output(file: Path) -> Run:
 
 PROGRAMS: dict[str, Callable[[Path], Run]] = {
     "trainer_state.json": _trainer,
-    "metrics.csv": _csv,
-    "*.csv": _csv,
+    "metrics.csv": lambda file: Run("", {}, texts(file).to_dict("records")),
+    "*.csv": lambda file: Run("", {}, texts(file).to_dict("records")),
     "*.log *.txt *.out": _output,
 }

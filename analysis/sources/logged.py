@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
+from ablate import formatting
 from ablate.config.errors import Refused
-from ablate.formatting import first_of, flat, is_number, show, visible
+from ablate.formatting import flat, is_number, show, visible
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.sources import columns
-from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, few, levels, number, read_column
+from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, levels, number, read_column
 from analysis.sources.design import TASK, arrange, label_of
 from analysis.sources.request import Request
 from analysis.sources.study_file import claim_fields
 
 STATUSES = ("done", "diverged", "failed", "missing")
-NAMED = 6  # columns
 LONGEST = 500  # characters of a name or a level
 Levels = dict[str, Any]
 FACTS = (*SHAPE, "batches")
@@ -123,9 +123,10 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     base = ", ".join(f"{name}={show(level)}" for name, level in plan.reference.items())
     better = f"{metrics[0]}, {'lower' if lower else 'higher'} is better"
     remarks = [f"runs from {source}: {better}; reference {base}; {pairing}"]
-    if len(factors) > 1 and not set(factors) & set(plan.factors) and not request.factors:
+    merged = "variant" in plan.factors and "variant" not in factors
+    if merged and not request.factors and not request.within:
         # Inferred columns were merged into one factor: tell the user, as one may be a host name, say.
-        whole = f"{first_of(factors, NAMED)} lay out no design, so that cells are compared whole"
+        whole = f"{formatting.first_of(factors, columns.NAMED)} lay out no design, so that cells are compared whole"
         remarks.append(f"{whole}; --factors names those that are compared")
     manifest = dataclasses.replace(
         plan,
@@ -140,7 +141,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)],
         remarks=remarks,
         endpoint=metrics[0],
-        **claim_fields(request.described, factors, plan.factors, plan.cells, ways),
+        **claim_fields(request.described, plan, merged, ways),
     )
     return Study(manifest, runs, curves, [*notes, *lost, *missing])
 
@@ -287,12 +288,10 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
 
 def _facts(runs: pandas.DataFrame, batches: dict[str, str]) -> dict[str, Any]:
     """The sizes of each cell, NaN where unknown, and the key of its batches."""
-    known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan)
-    sizes = known.groupby(runs["cell"]).first().to_dict("index")
-    return {
-        cell: {name: int(v) if v.is_integer() else v for name, v in sizes[cell].items()} | {"batches": key}
-        for cell, key in batches.items()
-    }
+    known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan).groupby(runs["cell"]).first()
+    whole = known.astype(object).map(lambda value: int(value) if value.is_integer() else value)
+    found: dict[str, Any] = whole.assign(batches=pandas.Series(batches)).to_dict("index")
+    return found
 
 
 def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
@@ -319,7 +318,7 @@ def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> 
     done = runs["status"] == "done"
     last = ended[done].groupby(runs["label"], sort=False).max()
     if last.nunique() > 1:  # cells were not trained equally long
-        named = few(f"{label} {step:.15g}" for label, step in last.items())
+        named = formatting.few([f"{label} {step:.15g}" for label, step in last.items()], columns.NAMED)
         notes.append(f"cells end at different steps, and are compared there: {named}")
     runs[metrics] = runs[metrics].where(np.isfinite(runs[metrics]).mul(done, axis=0))
     return runs, notes
@@ -331,7 +330,7 @@ def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     lost = pairs[~pairs.isin(pandas.MultiIndex.from_frame(runs[["cell", "seed"]]))].to_frame(index=False)
     if lost.empty or len(runs) <= DENSE * len(pairs):
         return runs, []
-    lost = lost.assign(label=lost["cell"].map(dict(zip(runs["cell"], runs["label"], strict=True))), status="missing")
+    lost = lost.assign(label=lost["cell"].map(runs.groupby("cell")["label"].first()), status="missing")
     notes = columns.note(_seeds(lost), "without a row, counted as missing")
     return pandas.concat([runs, lost], ignore_index=True), notes
 

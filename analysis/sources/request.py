@@ -50,10 +50,10 @@ class Request(NamedTuple):
     def command(self, flag: str, source: str) -> str:
         """The command line that repeats this analysis of these runs."""
         lists = {"--factors": self.factors, "--metric": self.metrics, "--within": self.within}
+        lists |= {"--reference": tuple(map("=".join, self.reference))}
         options = {name: ",".join(words) for name, words in lists.items()}
-        options |= {"--reference": ",".join(map("=".join, self.reference)), "--names": self.names}
-        options |= {"--seed-from": self.seed_from, "--step-from": self.step_from, "--group": self.group}
-        options |= {"--study": self.described.file}
+        options |= {"--names": self.names, "--seed-from": self.seed_from, "--step-from": self.step_from}
+        options |= {"--group": self.group, "--study": self.described.file}
         given = [word for pair in options.items() if pair[1] for word in pair]
         way = [] if self.lower is None else ["--lower" if self.lower else "--higher"]
         return shlex.join(["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * self.unpaired])

@@ -16,7 +16,7 @@ from ablate.config.claim_relations import Claim
 from ablate.config.errors import Corrupt, Problem, Refused
 from ablate.config.files import read_plain
 from ablate.formatting import instead, is_number, show
-from ablate.results.records import Cell, ClaimEntry, MarginEntry
+from ablate.results.records import ClaimEntry, Manifest, MarginEntry
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import level
 from analysis.sources.request import StudyDescription
@@ -102,29 +102,21 @@ def level_of(text: Any, known: list[Any]) -> Any:
 
 
 def claim_fields(
-    described: StudyDescription,
-    columns: list[str],
-    factors: dict[str, list[Any]],
-    cells: list[Cell],
-    metrics: dict[str, bool | None],
+    described: StudyDescription, plan: Manifest, merged: bool, metrics: dict[str, bool | None]
 ) -> dict[str, Any]:
-    """The fields `question`, `claims` and `margin` of a manifest.
-
-    `columns` are the columns that are factors, `factors` those of the study; they differ if all cells are levels of one
-    factor, `variant`.  `metrics` tells for each whether lower is better.  Raises `Refused` at the first claim that is
-    not about these cells.
-    """
-    given = {} if described.claims is None else _typed(described.claims, factors)
-    claims, problems = evidence.read_claims(given, factors, _typed(described.at, factors))
+    """The fields `question`, `claims` and `margin` of a manifest with the cells of `plan`; `merged`: they are levels of
+    one factor, `variant`.  `metrics` tells for each whether lower is better.  Raises `Refused` at the first claim that
+    is not about these cells."""
+    given = {} if described.claims is None else _typed(described.claims, plan.factors)
+    claims, problems = evidence.read_claims(given, plan.factors, _typed(described.at, plan.factors))
     measured = {f"claims.{name}": _unmeasured(claim, metrics) for name, claim in claims.items()}
     problems = problems or [Problem(key, why) for key, why in measured.items() if why]
     if not problems:
-        claims, problems = evidence.applicable(claims, cells, tasks=[cell.task for cell in cells])
+        claims, problems = evidence.applicable(claims, plan.cells, tasks=[cell.task for cell in plan.cells])
     if problems:
         (key, message), more = problems[0], len(problems) - 1
         loose = "; these cells form no design, so they are levels of a single factor, variant: use its levels"
-        message += loose * ("variant" in factors and "variant" not in columns)
-        raise Refused(f"{described.file}: {key}: {message}" + f" (and {more} more)" * bool(more))
+        raise Refused(f"{described.file}: {key}: {message}" + loose * merged + f" (and {more} more)" * bool(more))
     entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in claims.items()}
     margin = None if described.margin is None else MarginEntry(value=described.margin)
     return {"claims": entries, "margin": margin, "question": described.question or None}

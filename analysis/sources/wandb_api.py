@@ -16,11 +16,11 @@ from typing import Any
 from ablate.config.errors import Corrupt, Refused, one_line, whole_line
 from ablate.config.extra import nowhere, wandb_credentials
 from ablate.config.files import read_regular
-from ablate.formatting import counted, visible
+from ablate.formatting import counted, is_number, visible
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
-from analysis.sources.columns import note
+from analysis.sources.columns import note, number
 from analysis.sources.logged import Logged, Run, logged, study_of
 from analysis.sources.request import Request
 
@@ -98,7 +98,8 @@ def _run(run: Row) -> Run:
     facts = {"status": STATES.get(run["state"], "missing"), "created": run["created"]}
     if own:
         config = own["levels"] | {"seed": config.get("seed")}
-        facts |= {name: own[name] for name in ("params", "batches") if name in own}
+        facts |= {"params": number(str(own["params"]))} if is_number(own.get("params")) else {}
+        facts |= {"batches": str(own["batches"])} if "batches" in own else {}
         facts |= {"status": summary["status"]} if summary.get("status") in ("done", "diverged", "failed") else {}
     return Run(run["name"], config, rows, facts, run["id"])
 

@@ -47,6 +47,8 @@ def test_each_study_is_a_line_the_newest_first(results: Path, capsys: pytest.Cap
     lines = said(results, capsys)
     assert [line.split()[0] for line in lines[1:3]] == ["other", "s"] and "s-confirm-2" in lines[3]
     assert "norm=ln,rms ffn=mlp,swiglu  4 × 3" in lines[2] and "14 runs: 14 done" in lines[2] and "days" in lines[2]
+    assert "remove it by hand" in said(results, capsys, "delete", "s-confirm-2", code=2)[0]
+    assert said(results, capsys, "rename", "s", "t")[1].startswith("ablate: s-confirm-2 keeps its name")
 
 
 @pytest.mark.parametrize("crash", [None, "write_manifest", "copystat", "rmtree"])

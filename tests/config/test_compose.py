@@ -23,7 +23,7 @@ def alone(found: Groups) -> dict[str, list[str]]:
         for group in found.variants
         if group in found.defaults
     }
-    kept = {group: [text for text in texts if composer.stands_alone(text)] for group, texts in choices.items()}
+    kept = {group: [text for text in texts if composer.reach(text) == "own"] for group, texts in choices.items()}
     return {group: texts for group, texts in kept.items() if texts}
 
 
@@ -65,7 +65,7 @@ def test_a_variant_that_sets_more_than_its_group_is_left_to_hydra(tmp_path: Path
     (tmp_path / "norm" / "wide.yaml").write_text("# @package _global_\nnorm: {_target_: x, eps: 1}\n")
     (tmp_path / "norm" / "rooted.yaml").write_text("defaults: [rms]\n")
     with Composer(read_groups(str(tmp_path))) as composer:
-        assert not any(map(composer.stands_alone, ("norm=wide", "norm=rooted", "scale=tiny", "+norm=ln", "norm=typo")))
-        assert composer.stands_alone("norm=rms")
+        reaches = map(composer.reach, ("norm=rms", "scale=tiny", "norm=wide", "norm=rooted", "+norm=ln", "norm=typo"))
+        assert [*reaches] == ["own", "all", "all", "", "", ""]
         config, choices = composer.chosen(("norm=wide", "ffn=swiglu"))
     assert config.norm == {"_target_": "x", "eps": 1} and choices["norm"] == "wide" and choices["ffn"] == "swiglu"

@@ -63,7 +63,7 @@ def carry_out(
     act, again = run_plan or (lambda plan: None), replan or (lambda: plan)
     with (
         patch.object(api, "run_plan", act),
-        patch.object(api, "plan_next", lambda plan: again()),
+        patch("ablate.planning.plan.plan_again", lambda plan: again()),
         patch.object(Terminal, "training", lambda terminal, plan: nullcontext()),
         patch("ablate.cli.sweep.verdicts", lambda study: {}),
     ):

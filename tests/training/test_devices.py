@@ -76,7 +76,7 @@ def test_gpus_are_asked_in_a_process_of_its_own(machine: Callable[..., None], mo
         monkeypatch.delattr(torch.cuda, opening)
     machine(2, answer="some library prints\n[[80, 70, true], [24, 3, false]]\n")
     assert cards() == [Card(80, 70, True), Card(24, 3, False)]
-    assert (memory.room("cuda"), memory.spare("cuda")) == (24.0, 3.0), "every visible GPU counts"
+    assert memory.memory_of("cuda") == (24.0, 3.0), "every visible GPU counts"
     machine(1)
     assert cards() == [], "none that answers"
     machine(0, answer="[[80, 70, true]]")

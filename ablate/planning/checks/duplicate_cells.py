@@ -20,7 +20,7 @@ from ablate.training.schedule import build_schedule, learning_rate
 
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # size and projections of each output of a copy
-OF_RATES = ("schedule", "optim.lr", "optim.warmup", "optim.min_lr_ratio")
+OF_RATES = ("schedule", "optim.lr", "optim.warmup", "optim.min_lr_ratio")  # keys of the learning rate
 MOST_RATES = 10_000  # evenly spaced steps at which learning rates are compared
 ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
 
@@ -114,17 +114,7 @@ def _settings_in(config: Config, where: str) -> list[Any]:
     return [[group, key, node.get(key)] for group, node, found in targets for key in getattr(found, where, ())]
 
 
-def same_rates(checked: list[Checked]) -> Iterator[Pair]:
-    """Pairs of cells that differ in keys of the learning rate only and have the same rate at every step."""
-    return _equal_in(checked, OF_RATES, _rates)
-
-
-def same_data(checked: list[Checked]) -> Iterator[Pair]:
-    """Pairs of cells that differ in keys of `data` only and get the same batches and held-out examples."""
-    return _equal_in(checked, ("data",), _contents)
-
-
-def _equal_in(checked: list[Checked], keys: Iterable[str], content: Callable[[Checked], str]) -> Iterator[Pair]:
+def equal_in(checked: list[Checked], keys: Iterable[str], content: Callable[[Checked], str]) -> Iterator[Pair]:
     """Pairs of cells that differ in these keys only, and have equal `content`."""
     strata: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
@@ -138,7 +128,7 @@ def _equal_in(checked: list[Checked], keys: Iterable[str], content: Callable[[Ch
                 yield first, i
 
 
-def _rates(cell: Checked) -> str:
+def rates(cell: Checked) -> str:
     """Hash of a cell's learning rates, rounded."""
     config = cell.config
     schedule, optim, steps = build_schedule(config), config.optim, config.train.steps
@@ -147,7 +137,7 @@ def _rates(cell: Checked) -> str:
     return hashlib.sha256(" ".join(each).encode()).hexdigest()
 
 
-def _contents(cell: Checked) -> str:
+def contents(cell: Checked) -> str:
     """Hash of some of a cell's batches, its held-out examples, and the facts on its task that a model needs."""
     task = build_task(cell.config) if isinstance(cell.task, DescribedTask) else cell.task
     size, tokens = cell.config.train.batch_size, cell.config.eval.tokens

@@ -240,25 +240,23 @@ def _two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, lis
     return made[0][0], shown, idle, set.union(*seen) - idle
 
 
-def many_draws(spec: Spec) -> list[list[float]] | None:
-    """The signature of `DRAWS` forward passes in training mode, in which occasional events such as layer drop occur."""
+def many_times(spec: Spec, steps: bool) -> list[list[float]] | None:
+    """The signature of `DRAWS` forward passes in training mode, and of `UPDATES` training steps if there are to be
+    `steps`: occasional events such as layer drop occur in so many."""
     found = []
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng(devices=[]):
         model, inputs = perturb(build(spec)).train(), some_inputs(spec)
         for step in range(DRAWS):
             rekey(model, 0, step)
             torch.default_generator.manual_seed(step)
-            found.append(model(**inputs))
+            with torch.no_grad():
+                found.append(model(**inputs))
+        if steps:
+            trial = Trial(spec, build(spec))
+            for number in range(UPDATES):
+                trial.update(inputs, number)
+            found += [torch.tensor(trial.optimiser.seen), run(trial.model.eval(), inputs)]
     return signature(found)
-
-
-def many_steps(spec: Spec) -> list[list[float]] | None:
-    """The signature of `UPDATES` training steps, in which most occasional events of a step occur."""
-    with torch.random.fork_rng(devices=[]):
-        trial, inputs = Trial(spec, build(spec)), some_inputs(spec)
-        for number in range(UPDATES):
-            trial.update(inputs, number)
-        return signature([torch.tensor(trial.optimiser.seen), run(trial.model.eval(), inputs)])
 
 
 def signature(tensors: list[Tensor]) -> list[list[float]] | None:

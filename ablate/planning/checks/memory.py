@@ -22,9 +22,8 @@ from ablate.data.task import Batch
 from ablate.model.build import build_model, build_objective
 from ablate.model.dropout import Dropout
 from ablate.model.objective import terms_of
-from ablate.planning.checks.cache import cached
 from ablate.planning.checks.small_models import facts_of
-from ablate.planning.checks.user_code import isolate_user_code
+from ablate.planning.checks.user_code import cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
@@ -205,30 +204,26 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
             notes.append(UNASKED)
             continue
         need = needed(cell)
-        processes, least = sharing(workers, runs), SURE * need
+        (processes, devices), least = sharing(workers, runs), SURE * need
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
-        whole = room(device) if train.memory is None else float(card_of(train.memory).total)
+        whole, free = memory_of(device) if train.memory is None else (float(card_of(train.memory).total), 0.0)
         if least > (have := whole / processes):
             needs = f"{row.label} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
-            found.append(Problem("", f"{needs}; {say(cell, whole, int(whole / least), devices_of(workers))}"))
+            found.append(Problem("", f"{needs}; {say(cell, whole, int(whole / least), devices)}"))
         elif train.memory is not None:
             source = train.memory if str(train.memory).lower() in MEMORY else "train.memory; precision auto means bf16"
             shared = f"; {processes} processes share it" * (processes > 1)
             fitting[need] = f"memory: about {need / 1e9:.1f} GB of {have / 1e9:.4g} GB ({source}{shared})"
-        elif least > (have := spare(device) / processes):
+        elif least > (have := free / processes):
             needs = f"{row.label} needs about {need / 1e9:.1f} GB, and others leave {have / 1e9:.1f} GB to {where}"
             notes.append(f"{needs} at present")
     return found, notes + [fitting[need] for need in sorted(fitting)[-1:]]
 
 
-def sharing(workers: list[dict[str, str]], runs: int) -> int:
-    """The most training processes that share a memory: all of them on a CPU, those of one GPU."""
-    return max(1, math.ceil(min(len(workers), runs) / devices_of(workers)))
-
-
-def devices_of(workers: list[dict[str, str]]) -> int:
-    """The number of devices of these workers: the machine, or its GPUs."""
-    return len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
+def sharing(workers: list[dict[str, str]], runs: int) -> tuple[int, int]:
+    """The most training processes that share a memory, and the number of memories: the machine's, or each GPU's."""
+    devices = len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
+    return max(1, math.ceil(min(len(workers), runs) / devices)), devices
 
 
 def say(cell: Checked, whole: float, fitting: int, devices: int) -> str:
@@ -243,26 +238,17 @@ def say(cell: Checked, whole: float, fitting: int, devices: int) -> str:
     return ", or ".join(hints)
 
 
-def room(device: str) -> float:
-    """Bytes of the smallest GPU, or of the machine within the limit of this process's cgroup."""
+def memory_of(device: str) -> tuple[float, float]:
+    """Bytes of the smallest GPU, or of the machine within the limit of this process's cgroup, and those free now."""
     if device == "cuda":
-        return float(min(card.total for card in cards()))
-    found = [float("inf"), 1024.0 * meminfo("MemTotal")]
+        return float(min(card.total for card in cards())), float(min(card.free for card in cards()))
+    whole, free = [float("inf"), 1024.0 * meminfo("MemTotal")], [1024.0 * meminfo("MemAvailable")]
     with suppress(OSError, ValueError):
-        found.append(float((GROUP / "memory.max").read_text()))
-    return min(found)
-
-
-def spare(device: str) -> float:
-    """Bytes of `room` that are free now."""
-    if device == "cuda":
-        return float(min(card.free for card in cards()))
-    found = [1024.0 * meminfo("MemAvailable")]
-    with suppress(OSError, ValueError):
-        limit, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        whole.append(float((GROUP / "memory.max").read_text()))
+        used = float((GROUP / "memory.current").read_text())
         counts = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
-        found.append(float(limit - used + int(counts.get("inactive_file", 0))))  # what is only cached can go
-    return min(found)
+        free.append(whole[-1] - used + float(counts.get("inactive_file", 0)))  # what is only cached can go
+    return min(whole), min(free)
 
 
 def meminfo(key: str) -> float:

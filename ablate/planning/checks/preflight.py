@@ -13,12 +13,11 @@ from ablate.config.schema import Config
 from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
 from ablate.planning.checks import duplicate_cells, small_models
-from ablate.planning.checks.cache import Record, cached
-from ablate.planning.checks.duplicate_cells import Pair, Signature
-from ablate.planning.checks.examine import examine, many_draws, many_steps
+from ablate.planning.checks.duplicate_cells import Signature
+from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.small_models import LAYERS, StandIn, facts_of
-from ablate.planning.checks.user_code import Failed, isolate_user_code
+from ablate.planning.checks.user_code import Failed, Record, cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
@@ -33,17 +32,21 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     padding, have unused parts, are the same network as another cell, or are too large for the device."""
     allowed, seeds = settings.allow_duplicates, settings.seeds
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
-    kept, positions = small_models.varying([cell.config for cell in checked]), small_models.reach(checked)
+    kept, positions = small_models.distinguishing(checked)
     with one_thread():
-        records = [_tried(cell, _copies(cell, kept, positions)) for cell in checked]
+        records = []
+        for cell in checked:  # small, then of the cell's own size; each in float64, then in float32
+            sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
+            records.append(_tried(cell, [spec for one in sizes for spec in (one, one._replace(double=False))]))
         problems = [Problem(*row) for record in records for row in record["problems"]]
         problems += [problem for cell in checked for problem in first_value_problems(cell)]
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins, meeting = _duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
         if settings.tune.key in (None, "optim.lr"):  # tuning another key may still change their rates
-            pairs = {duplicate_cells.names(rows, pair) for pair in duplicate_cells.same_rates(checked)}
-            twins += [f"{pair} have the same learning rate at every step" for pair in sorted(pairs)]
+            same = duplicate_cells.equal_in(checked, duplicate_cells.OF_RATES, duplicate_cells.rates)
+            pairs = sorted({duplicate_cells.names(rows, pair) for pair in same})
+            twins += [f"{pair} have the same learning rate at every step" for pair in pairs]
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
     large, tight = memory_problems(rows, checked, len(rows) * at_once)
     problems, notes = problems + large, notes + meeting + tight
@@ -65,11 +68,9 @@ def _duplicates(
     def confirmed(i: int) -> Signature:
         cell = checked[i]
         found: Signature = _tried(cell, [small_models.full(cell, positions, least)])["signature"]
-        copied = small_models.small(cell, kept, positions)
-        for more in (many_draws, *[many_steps] * any(key.startswith("step.") for key in kept)):
-            shown = isolate_user_code(cell.config, partial(more, copied))
-            found = [*found, *shown] if found and shown else None
-        return found
+        copied, steps = small_models.small(cell, kept, positions), any(key.startswith("step.") for key in kept)
+        shown = isolate_user_code(cell.config, partial(many_times, copied, steps))
+        return [*found, *shown] if found and shown else None
 
     same, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"
@@ -79,24 +80,14 @@ def _duplicates(
             one = f"are one network at model.dim={width}, the base width"
             meeting.add(f"{both} {one}: there both train to equal numbers")
         else:
-            more = _covered(checked, pair) + duplicate_cells.acting_beyond(checked, pair)
-            same.add(f"{both} make the same network: {why}{more}")
-    for pair in duplicate_cells.same_data(checked):
+            nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
+            wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
+            more = [f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide)]
+            beyond = duplicate_cells.acting_beyond(checked, pair)
+            same.add(f"{both} make the same network: {why}{''.join(more)}{beyond}")
+    for pair in duplicate_cells.equal_in(checked, ["data"], duplicate_cells.contents):
         same.add(f"{duplicate_cells.names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
-
-
-def _covered(checked: list[Checked], pair: Pair) -> str:
-    """A note on windows, in one of two cells, that cover the whole context."""
-    nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
-    wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
-    return "".join(f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide))
-
-
-def _copies(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:
-    """The copies to try in order: small, then of the cell's own size; each in float64, then in float32."""
-    sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
-    return [spec for one in sizes for spec in (one, one._replace(double=False))]
 
 
 def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:

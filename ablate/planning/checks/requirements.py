@@ -57,18 +57,14 @@ def optimiser_problems(config: Config) -> list[tuple[str, str]]:
     return []
 
 
-def refuse_without_kernels(config: Config) -> None:
-    """Raise BadComponent for kernels on a CPU, or if their library is not installed."""
+def refuse_lacking(config: Config, task: Task | Any) -> None:
+    """Raise BadComponent for kernels on a CPU, trained vectors of a task without words, or a library not installed."""
     for kernels in kernels_of(config):
         if config.train.device != "cuda":
             message = f"{kernels} has kernels for a GPU, and train.device={config.train.device}; leave it out"
             raise BadComponent("attention.kernels", message)
         for module in MODULES[kernels]:
             _require("", module, f"attention.kernels={kernels}", "fla")
-
-
-def refuse_without_text(config: Config, task: Task | Any) -> None:
-    """Raise BadComponent for trained vectors if the task has no words or their library is not installed."""
     if not is_pretrained(config):
         return
     name = class_name(config.embedding["_target_"])

@@ -25,7 +25,7 @@ from ablate.model.build import build_objective, initialised_model
 from ablate.model.cost import Budget
 from ablate.model.dropout import rekey, step_seed
 from ablate.model.objective import terms_of
-from ablate.results.records import Matched
+from ablate.results.records import Matched, StepSeconds
 from ablate.results.stored_targets import is_foreign
 from ablate.training.step import Step, build_step
 
@@ -47,6 +47,7 @@ class Checked(NamedTuple):
     budget: Budget
     defaults: dict[str, Any] = {}  # noqa: RUF012 (of constructors, by dotted name; never written to)
     matched: Matched | None = None
+    step_seconds: StepSeconds | None = None
 
 
 class StandIn(Task):
@@ -78,17 +79,14 @@ class Spec(NamedTuple):
         return self._replace(task=self.task | {"inputs": inputs}, length=self.beyond)
 
 
-def varying(configs: list[Config]) -> set[str]:
-    """The dotted keys whose values differ between configurations."""
-    found = [flat(config.as_json()) for config in configs]
+def distinguishing(cells: list[Checked]) -> tuple[set[str], int]:
+    """The dotted keys whose values differ between cells, and enough positions for every setting to have an effect: one
+    more than any integer below the context."""
+    found = [flat(cell.config.as_json()) for cell in cells]
     keys = {key for one in found for key in one}
-    return {key for key in keys if any(one.get(key) != found[0].get(key) or key not in one for one in found)}
-
-
-def reach(cells: list[Checked]) -> int:
-    """Enough positions for every setting to have an effect: one more than any integer below the context."""
     numbers = [number for cell in cells for number in whole_numbers(cell.config) if number < cell.task.context]
-    return 1 + max(numbers, default=0)
+    differing = {key for key in keys if any(one.get(key) != found[0].get(key) or key not in one for one in found)}
+    return differing, 1 + max(numbers, default=0)
 
 
 def whole_numbers(config: Config) -> set[int]:

@@ -1,6 +1,7 @@
-"""Runs user code in a separate process; the planning process never loads any."""
+"""Runs user code in a separate process, as the planning process never loads any, and caches what checks find."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -15,12 +16,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ablate.config.errors import one_line
+from ablate.config.errors import Corrupt, one_line
 from ablate.config.schema import Config
+from ablate.data.corpus import cache_folder
 from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, Child, become_subreaper, how_it_died, kill_children, start
 from ablate.execution.process_state import Changed, unchanged
+from ablate.results.atomic import read_json, write_json
+from ablate.results.code_hash import AS_IMPORTED
+from ablate.results.run_key import torch_version
 from ablate.results.stored_targets import is_foreign, targets_of
+
+Record = dict[str, Any]
 
 LONG = 30.0  # seconds after which a message says what takes so long
 KEPT = 8  # processes at once: each holds a copy of this one
@@ -29,6 +36,7 @@ FACTS = [
     *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
     *("vocab", "outputs", "features", "context", "positions", "length", "fingerprint"),
 ]
+OWN_CODE = hashlib.sha256(b"".join(AS_IMPORTED[file] for file in sorted(AS_IMPORTED))).hexdigest()
 
 
 class Failed(Exception):
@@ -97,6 +105,19 @@ def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about:
     if "error" in found:
         raise Failed(found["error"])
     return found["value"]
+
+
+def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
+    """A record from the cache, or newly made; besides `depends` it depends on torch's version and ablate's code.  A
+    damaged record is made again; a full disk is ignored."""
+    content = json.dumps([kind, depends, torch_version(), OWN_CODE], sort_keys=True)
+    file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(Corrupt, OSError):
+        return read_json(file)
+    found = make()
+    with contextlib.suppress(OSError):
+        write_json(file, found)
+    return found
 
 
 def answer(call: Callable[[], Any], channel: socket.socket) -> None:

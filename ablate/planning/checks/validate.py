@@ -29,11 +29,11 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
-from ablate.planning.checks.cache import cached
-from ablate.planning.checks.requirements import optimiser_problems, refuse_without_kernels, refuse_without_text
+from ablate.planning.checks import user_code
+from ablate.planning.checks.requirements import optimiser_problems, refuse_lacking
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
-from ablate.planning.checks.user_code import DescribedTask, Failed, facts_of, isolate_user_code, run_in_subprocess
+from ablate.planning.checks.user_code import Failed, cached, isolate_user_code, run_in_subprocess
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import card_of, cards
 from ablate.training.length_eval import length_problems
@@ -82,7 +82,7 @@ class Validator:
             return [Problem("", str(error))], None
         if problems := [Problem(*row) for row in plain["problems"]]:
             return problems, None
-        task = self._task(resolve_auto(config)) if built_in else DescribedTask(plain["task"])
+        task = self._task(resolve_auto(config)) if built_in else user_code.DescribedTask(plain["task"])
         checked = dataclasses.replace(typed(plain["config"]), user=config.user)
         return [], Checked(checked, task, parse(Budget, plain["budget"]), plain["defaults"])
 
@@ -92,7 +92,7 @@ class Validator:
         if problems or checked is None:
             return {"problems": problems}
         whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json(), "defaults": checked.defaults}
-        return whole | {"problems": [], "task": facts_of(checked.task, checked.config)}
+        return whole | {"problems": [], "task": user_code.facts_of(checked.task, checked.config)}
 
     def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """The problems of a cell, and the checked and counted cell if it can be built."""
@@ -107,8 +107,7 @@ class Validator:
             try:
                 config = resolve_auto(config)
                 task = self._task(config)
-                refuse_without_text(config, task)
-                refuse_without_kernels(config)
+                refuse_lacking(config, task)
                 # Replaced by what they result in, so that cells that differ in these only are equal.
                 config = config.with_value("model.tie_embeddings", ties(config, task))
                 config = config.with_value("data.context", task.context)

@@ -327,6 +327,8 @@ def test_columns_of_steps_and_texts_that_act(tmp_path: Path) -> None:
     assert read(tmp_path, text, Request(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
     with pytest.raises(Refused, match="no column is a factor"):
         read(tmp_path, text)
+    sizes = read(tmp_path, text.replace("tokens", "params"), Request(factors=("params",)))
+    assert sizes.manifest.factors == {"params": [1000.0, 2000.0]} and set(sizes.runs["params"]) == {1000, 2000}
     study = read(tmp_path, table("ffn,seed,step,test/loss", "{c},{s},,{v}"))
     pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(read(tmp_path, PLAIN)))
     assert study.notes == [] and study.curves.empty
@@ -373,6 +375,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     (table("ffn,note,loss,train_seed", "{c},x,{v},{s}") + "a,x,1,0\n", "line 2 and line 12 are both a, seed 0"),
     (table("ffn,seed,loss", "{c},{s},{v}", ("a", "b" * 501)), "line 7: “bbbbbbbbbbbbbbbbbbbb…” has 501 characters"),
     (table(f"{'f' * 501},seed,loss", "{c},{s},{v}"), "“ffffffffffffffffffff…” has 501 characters; names and levels"),
+    ("label,seed,loss\na,0,1\nb,0,2\n", "no column is a factor; name those that are with --factors"),
     ("cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
 ]
 

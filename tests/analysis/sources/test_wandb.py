@@ -289,6 +289,12 @@ def test_a_setting_called_as_a_column_of_ours_is_a_factor_all_the_same(name: str
     assert evidence.effects(study)["n"].tolist() == [4] and set(study.runs["status"]) == {"done"}
 
 
+def test_odd_facts_in_a_configuration_stop_nothing() -> None:
+    odd = [{"params": "x", "batches": {}}, {"params": 10**400, "batches": 1}]
+    study = read(eight(ablate=[{"levels": {"ffn": ffn}} | facts for ffn, facts in zip("ab", odd, strict=True)]))
+    assert study.manifest.factors == {"ffn": ["a", "b"]} and study.runs["params"].isna().all()
+
+
 @pytest.mark.parametrize("seed", [math.inf, 1.5, True, "x", None, 2**70])
 def test_a_seed_that_is_none_is_left_out_and_said(seed: Any) -> None:
     settings = eight(**PLAIN)

@@ -139,7 +139,7 @@ def test_the_estimate_is_near_what_a_process_takes(scale: str) -> None:
 
 
 def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "room", lambda device: 2e9)
+    monkeypatch.setattr(memory, "memory_of", lambda device: (2e9, 2e9))
     with pytest.raises(PlanError) as error:
         plan("ffn=mlp,swiglu", "train.parallel=2", "train.batch_size=40000")
     lines = str(error.value).splitlines()
@@ -153,12 +153,12 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
 
 
 def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "spare", lambda device: 1e8)
+    monkeypatch.setattr(memory, "memory_of", lambda device: (1e12, 1e8))
     notes = plan("ffn=mlp,swiglu", "train.parallel=2").notes
     assert [note for note in notes if "others leave 0.1 GB to each process on this machine at present" in note]
 
 
 def test_processes_that_share_a_memory() -> None:
     two = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
-    assert memory.sharing(two, 10) == 1 and memory.sharing(two * 3, 10) == 3
-    assert memory.sharing([{}] * 4, 10) == 4 and memory.sharing([{}] * 4, 1) == 1
+    assert memory.sharing(two, 10) == (1, 2) and memory.sharing(two * 3, 10) == (3, 2)
+    assert memory.sharing([{}] * 4, 10) == (4, 1) and memory.sharing([{}] * 4, 1) == (1, 1)

@@ -12,7 +12,7 @@ from own_module import write_module
 from ablate.config.groups import defaults, groups
 from ablate.model import cost
 from ablate.model.dropout import Dropout
-from ablate.planning.checks import cache, examine, preflight, small_models, validate
+from ablate.planning.checks import examine, preflight, small_models, user_code, validate
 from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.checks.user_code import Place
 from ablate.planning.plan import PlanError, check_study, plan_study
@@ -182,7 +182,7 @@ def test_what_differs_is_not_accused(overrides: str, plan: Any) -> None:
 
 def test_a_dropout_that_never_drops_is_the_network_without_it(refused, tmp_path, monkeypatch):
     """Though with dropout the attention is computed in another order: its last bits are others."""
-    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(user_code, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
     [said] = refused("model.dropout=0,0.1")
     assert said.startswith(f"model.dropout=0 and model.dropout=0.1 {SAME}") and "agree but for rounding" in said
@@ -277,7 +277,7 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
 def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(plan, tmp_path, monkeypatch):
     folder, made, counted, real, count = tmp_path / "cache", [], [], examine.examine, validate.count
     folder.mkdir()
-    monkeypatch.setattr(cache, "cache_folder", lambda: folder)
+    monkeypatch.setattr(user_code, "cache_folder", lambda: folder)
     monkeypatch.setattr(preflight, "examine", lambda spec: made.append(spec) or real(spec))
     monkeypatch.setattr(validate, "count", lambda *cell: counted.append(cell) or count(*cell))
     first = plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
