@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
+from ablate.config.depth import unzipped
 from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import Record, optional, record
 from ablate.formatting import is_number
@@ -137,7 +138,9 @@ def levels_of(wanted: Any) -> list[Any]:
 
 def holds(levels: dict[str, Level], side: Side) -> bool:
     """Whether a cell's levels match a side; a zipped factor can be named by any of its keys."""
-    alone = _split_zipped(levels)
+    alone = dict(levels)
+    for name, level in levels.items():
+        alone |= unzipped(name, level)
     return all(key in alone and _is_among(alone[key], levels_of(wanted), key in levels) for key, wanted in side.items())
 
 
@@ -145,15 +148,6 @@ def _is_among(level: Any, wanted: list[Any], own: bool) -> bool:
     """Whether a level is among those listed, compared also as text, as levels of zipped keys (not `own`) are texts."""
     texts = {str(each) for each in wanted if each is not None or not own}  # "None" can be the name of another level
     return level in wanted or (level is not None and str(level) in texts)
-
-
-def _split_zipped(levels: dict[str, Level]) -> dict[str, Level]:
-    """Levels, with those of zipped factors also split by key."""
-    alone = dict(levels)
-    for name, level in levels.items():
-        members, values = name.split("+"), str(level).split("+")
-        alone |= dict(zip(members, values, strict=False)) if len(members) == len(values) > 1 else {}
-    return alone
 
 
 def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:

@@ -51,6 +51,16 @@ def _split(text: str, separator: str) -> list[str]:
     return [text[start + 1 : end] for start, end in itertools.pairwise(cuts)]
 
 
+def unzipped(factor: str, level: object) -> dict[str, str]:
+    """The level of each key of a zipped factor, 2 and rms of 2+rms; empty if it is unclear, as of several patterns."""
+    keys, values = factor.split("+"), _split(str(level), "+")
+    placed = [i for i, key in enumerate(keys) if key in PLACED]
+    if len(values) > len(keys) and len(placed) == 1:  # the pattern of this key
+        pattern = slice(placed[0], placed[0] + 1 + len(values) - len(keys))
+        values[pattern] = ["+".join(values[pattern])]
+    return dict(zip(keys, values, strict=True)) if 1 < len(keys) == len(values) else {}
+
+
 def is_pattern(text: str, known: Collection[str]) -> bool:
     """Whether a choice of a group is a pattern and not the name of a `known` variant."""
     text = variant_of(text)

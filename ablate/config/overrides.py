@@ -91,7 +91,7 @@ def parsed(text: str) -> Override:
 
 def with_quotes(text: str, groups: Mapping[str, Collection[str]]) -> str:
     """An override with quotes around choices that have settings, as Hydra's grammar needs: norm='group(groups=4)'."""
-    key, equals, value = text.partition("=")
+    key, equals, value = text.rstrip().partition("=")
     if "(" not in value or (group := key.lstrip("+~")) not in (*groups, "reference"):
         return text
     kept = {None, *FUNCTIONS} - {*groups.get(group, ())}  # sort is a variant of data

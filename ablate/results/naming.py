@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablate.config.claim_relations import plain_metric
-from ablate.config.depth import AGAIN, items_of, settings_of, variant_of
+from ablate.config.depth import AGAIN, items_of, settings_of, unzipped, variant_of
 from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS, VARIED
 from ablate.formatting import counted, known, ranged, setting, show, size, visible
@@ -64,9 +64,8 @@ def paper_labels(manifest: Manifest) -> dict[str, str]:
 
 
 def _level_name(factor: str, level: Any, known: Mapping[str, str]) -> str:
-    keys, values = factor.split("+"), show(level).split("+")
-    if len(keys) > 1:  # keys that change together
-        pairs = zip(keys, values, strict=True) if len(keys) == len(values) else ()
+    if "+" in factor:  # keys that change together
+        pairs = unzipped(factor, level).items()
         each = [standing(known.get(key, key), key, value, _level_name(key, value, known)) for key, value in pairs]
         return ", ".join(each) or show(level)
     return SWITCHES.get(show(level), setting(level)) if "." in factor else _choice_name(factor, show(level), known)

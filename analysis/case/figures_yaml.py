@@ -20,6 +20,7 @@ import yaml
 from matplotlib.colors import is_color_like, to_hex
 
 from ablate import evidence, formatting
+from ablate.config.depth import unzipped
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import parse_plain, read_regular
 from ablate.formatting import instead, is_number
@@ -323,8 +324,7 @@ def _parts(factor: str, level: str, labels: Mapping[str, str]) -> dict[str, str]
     """Replacements for the forms that a level can have in a label, alone or with its factor."""
     name, title = labels.get(f"{factor}={level}", labels.get(level, level)), labels.get(factor, factor)
     found = {level: name, f"{factor}={level}": naming.standing(title, factor, level, name)} if labels else {}
-    members, values = factor.split("+"), level.split("+")
-    if name != level and 1 < len(members) == len(values):  # factors that change together: any mix of the two forms
-        forms = [(value, f"{member}={value}") for member, value in zip(members, values, strict=True)]
+    if name != level and (alone := unzipped(factor, level)):  # factors that change together: any mix of the two forms
+        forms = [(value, f"{member}={value}") for member, value in alone.items()]
         found |= {", ".join(mix): name for mix in itertools.product(*forms)}
     return found

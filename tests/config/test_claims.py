@@ -136,6 +136,12 @@ def test_a_zipped_factor_is_named_by_any_of_its_keys():
     for key, (few, many) in (("model.dim", (64, 128)), ("model.layers", (2, 4))):
         claim = {"less": [{key: many}, {key: few}]}
         assert sides_of(typed(claim), cells) == [{"4+128"}, {"2+64"}]
+    patterns = "window(scale=1e+0)+mha", "mha"
+    cells = [a_cell(id=each, label=each, levels={"attention+model.layers": f"{each}+4"}) for each in patterns]
+    claim = {"less": [{"attention": patterns[0], "model.layers": 4}, {"attention": patterns[1]}]}
+    assert sides_of(typed(claim), cells) == [{patterns[0]}, {patterns[1]}]
+    cells = [a_cell(id="x", label="x", levels={"attention+ffn": "window+mha+mlp"})]  # of which key is the pattern?
+    assert sides_of(typed({"less": [{"ffn": "mlp"}, {"ffn": "swiglu"}]}), cells) == [set(), set()]
 
 
 def test_what_a_file_fixes_holds_for_each_claim_that_does_not_compare_it():

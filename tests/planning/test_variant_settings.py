@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("untried", "uncounted")
     [
         ("norm=group(groups=4)", ["norm=group", "norm.groups=4"]),
         ("norm=group(8)", ["norm=group", "norm.groups=8"]),  # the one setting that ln does not have
+        ("norm=group(groups=4) ", ["norm=group", "norm.groups=4"]),
         ("norm=group( groups = 4, eps=1e-3 )", ["norm=group", "norm.groups=4", "norm.eps=1e-3"]),
         ("attention=mha(qk_norm=rms,sink=zero)", ["attention=mha", "+attention.qk_norm=rms", "+attention.sink=zero"]),
         ("data=sort(length=4)", ["data=sort", "data.length=4"]),  # also the name of a function of Hydra's
