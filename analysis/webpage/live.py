@@ -96,6 +96,8 @@ class Live:
 def _judged(case: Case) -> State:
     """The sentences of effects and claims, each with whether it is decided, and notes on them."""
     found, table = verdicts(case), evidence.headline(case.effects)
+    if naming.no_evidence(case.study.manifest):  # such as tuning
+        return {"verdicts": [], "notes": found.text}
     decided = [verdict in evidence.DECIDED for verdict in table["verdict"]]
     lines = [*zip(found.items, decided, strict=True), *((line, False) for line in claims(case).items)]
     return {"verdicts": lines, "notes": [*overall(case).text, *found.text]}

@@ -165,7 +165,8 @@ def test_a_tracking_service_that_is_not_installed_is_a_line(plan, monkeypatch):
     with pytest.raises(PlanError) as raised:
         plan("track=[wandb,tensorboard]")
     [problem] = raised.value.problems
-    assert "needs tensorboard, which is not installed; " in problem.message and ".[tensorboard]" in problem.message
+    assert problem.message.startswith("track=tensorboard needs tensorboard, which is not installed; ")
+    assert problem.message.endswith("pip install -e '.[tensorboard]'")
 
 
 def test_optimisers_at_one_learning_rate_are_remarked_upon(plan):

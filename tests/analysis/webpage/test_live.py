@@ -158,6 +158,14 @@ def test_a_study_of_which_nothing_has_ended_or_begun_has_a_page(tmp_path: Path) 
     assert "figures.yaml" in state["notes"][0] and state["counts"] == [0, 6], "progress is shown all the same"
 
 
+def test_a_round_of_tuning_has_no_verdicts(tmp_path: Path) -> None:
+    tuned = {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3]}
+    fabricate(tmp_path, tuned, study="mine-tune", tunes="mine", components=["norm"])
+    state = Live(tmp_path, "mine").state()
+    assert state["verdicts"] == [] and "serves another one" in state["notes"][0] and not state["over"]
+    assert "the study itself is planned when this has ended" in state["standing"]
+
+
 def test_a_study_that_is_over_says_so(tmp_path: Path) -> None:
     found = Live(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
     found.due = float("inf")
