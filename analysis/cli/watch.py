@@ -32,7 +32,8 @@ def _watch(given: argparse.Namespace) -> Outcome:
         server = Server(Live(given.results_dir, study), given.port)
     except (OSError, OverflowError) as error:
         why = "is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else f"cannot be opened ({error})"
-        raise Refused(f"--port {given.port} {why}; write another, such as --port {PORT + (given.port == PORT)}") from None
+        other = PORT + (given.port == PORT)
+        raise Refused(f"--port {given.port} {why}; write another, such as --port {other}") from None
     with server:
         print(f"{study}: http://{HOST}:{server.server_port}/ (Ctrl-C ends)", flush=True)
         server.serve_forever()
