@@ -103,8 +103,8 @@ def test_the_state_is_what_is_on_disk_and_nothing_is_written(results: Path, ask:
     )
     assert "no look" in page and "fabricated" in page and "connect-src &#39;self&#39;" in page and EVIL not in page
     assert headers["X-Frame-Options"] == "DENY" and headers["Cache-Control"] == "no-store"
-    seeds = {cell["name"].split(" (")[0]: {run["seed"]: run["status"] for run in cell["runs"]} for cell in curves["cells"]}
-    assert seeds["RMSNorm"] == {"0": "diverged", "2": "missing", "3": "done", "4": "done", "5": "done"}
+    _, other = ({run["seed"]: run["status"] for run in cell["runs"]} for cell in curves["cells"])
+    assert other == {"0": "diverged", "2": "missing", "3": "done", "4": "done", "5": "done"}
     assert [cell["n"] for cell in curves["cells"]] == [5, 3], "runs in training are part of no mean"
 
 
