@@ -202,10 +202,10 @@ def step_of(rows: pandas.DataFrame, request: Request) -> str:
     return next(iter(found), "")
 
 
-def choose_metrics(rows: pandas.DataFrame, request: Request) -> list[str]:
+def choose_metrics(rows: pandas.DataFrame, request: Request, notes: list[str]) -> list[str]:
     """The metric columns, the endpoint first: those of --metric, else the test loss, else the test split's first.
     Columns that claims name are metrics, too; those that hold texts alone are not, whatever their name.  Raises Refused
-    if there is none."""
+    if there is none, with the `notes` on what was left out."""
     there = [name for name in rows if name not in KEYS]
     for name in (*request.metrics, *request.described.metrics):
         if name in KEYS and name in rows:
@@ -220,7 +220,8 @@ def choose_metrics(rows: pandas.DataFrame, request: Request) -> list[str]:
     order = [*request.metrics, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
     order += [name for name in request.described.metrics if name in rows]
     if not order:
-        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(rows)}")
+        known = "; ".join([f"there are {some(rows)}", *notes])
+        raise Refused(f"no column is a metric by its name; write --metric NAME; {known}")
     return list(dict.fromkeys(order))
 
 

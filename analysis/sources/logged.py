@@ -99,7 +99,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     """Convert logged runs to a study called `study`, with the manifest that a plan would have written.  `source` is the
     file or project, `created` when it was written, `command` the command line that reads it.  Raises Refused."""
     logged = _with_seeds(logged, request)
-    metrics = columns.choose_metrics(logged.rows, request)
+    metrics = columns.choose_metrics(logged.rows, request, logged.notes)
     runs, rows, factors, notes = (_of_table if logged.tidy else _of_runs)(logged, metrics, request)
     lower = direction(metrics[0]) if request.lower is None else request.lower
     if lower is None:

@@ -361,6 +361,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     ("ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn, seed"),
     ("ffn,seed,loss\na,0,2\n", "there is one variant, with the same ffn in each run; a comparison needs two"),
+    ("ffn,seed,loss\na,0,\nb,0,\n", "there are ffn, seed; columns without a value, left out: loss"),
     ("seed,loss,note\n0,1,x\n1,2,y\n", "from runs' names); there are seed, loss, note\n"),
     *((f"{FIELDS}b,{seed},2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
     (f"{FIELDS}b,1,odd", "line 6: loss is “odd”, which is not a number"),
