@@ -29,7 +29,6 @@ from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 # The errors of composing a bad override; Hydra raises ValueError for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
 JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # errors of joining variants' files
-OWN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 MOST = 256  # the most choices of groups that are cached for the next plan
 
 
@@ -148,9 +147,8 @@ class Composer:
                 each = ",".join(f"{variant}({name}={one})" for one in (found[name], value))
                 raise ValueError(f"gives {name} twice; write it once, or {group}={each} to compare them")
             found[name] = value
-            if name.partition(".")[0] not in own and not OWN_NAME.fullmatch(name):
-                how = f"parentheses take its own by their bare names, as in {example}=VALUE"
-                raise ValueError(f"{name} is no setting of {variant}; {how}")
+            if name.partition(".")[0] not in own and not re.fullmatch(r"(?a)[A-Za-z]\w*", name):
+                raise ValueError(f"{name} is no setting of {variant}; its own have bare names, as in {example}=VALUE")
             key = f"{group}.{name}"
             if "${" in value:
                 raise ValueError(f"{value} stands for a value; write the value itself")

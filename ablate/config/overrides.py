@@ -169,8 +169,7 @@ def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[
         return f"{several[0].partition('=')[2]} is not a variant; write names, as in {key}={example}"
     for choice in map(chosen, levels or [str(override.input_line)]) if key in known else ():
         if "(" in choice and key not in (*VARIED, *OWNED, "data"):
-            keys = "track.project=NAME" if key == "track" else "model.dim=128"
-            return f"{key} takes no settings in parentheses; write keys, as in {keys}"
+            return f"{key} takes no settings in parentheses; write keys, as in model.dim=128 or track.project=NAME"
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
             return f"{choice}: {wrong}" if levels else wrong
     if sweep and key == "seeds":

@@ -78,8 +78,7 @@ class OverLayers(Position):
                 problem = f"{type(part).__name__} acts on the embeddings, before all layers"
                 raise BadComponent("position", f"{problem}; in a pattern write encodings that act in attention")
             for name, child in part.named_children():  # the first table has the name, and so the draws, of one alone
-                if name not in self._modules:
-                    setattr(self, name, child)
+                self._modules.setdefault(name, child)
         self.parts, self.of = nn.ModuleList(parts), list(of)
 
     def each(self, x: Tensor, causal: bool) -> list[Places]:

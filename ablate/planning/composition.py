@@ -191,11 +191,9 @@ def held_names(
     """Group and name of each argument to hold, and problems of the requested ones."""
     groups = list(own[0])
     known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
-    match = cells[0].config.match
-    chosen = CHOSEN.get(match, ())
+    taken = (*swept, *CHOSEN.get(cells[0].config.match, ()))
     if requested == "all":
-        every = [(group, name) for group in groups for name in known[group]]
-        return [each for each in every if ".".join(each) not in (*swept, *chosen)], []
+        return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in taken], []
     found, messages = [], []
     for word in requested:
         group, _, name = word.rpartition(".")
@@ -212,8 +210,8 @@ def held_names(
                 messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
             elif fixed := [choice for choice, given in others if _is_given(choice, name, given[name])]:
                 messages.append(f"{each}={fixed[0]} sets {name} itself; leave it out of one")
-            elif (whole := f"{each}.{name}") in (*swept, *chosen):
-                why = f"chosen by match={match}" if whole in chosen else "swept"
+            elif (whole := f"{each}.{name}") in taken:
+                why = "swept" if whole in swept else "chosen by match"
                 messages.append(f"{whole} is {why}, so it cannot be held; leave it out of one")
             else:
                 found.append((each, name))

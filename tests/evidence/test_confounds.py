@@ -129,10 +129,7 @@ def test_all_that_is_held_leaves_out_the_widths_that_match_chooses(plan: Any, tm
         (["ffn=mlp,swiglu", "hold=bias"], "hold: must be all or a list of arguments, not 'bias'; write hold=[bias]"),
         (["optim.lr=1e-3,3e-3", "hold=[bias]"], "hold: holds arguments of variants equal; sweep a component"),
         (["ffn=mlp,swiglu", "ffn.bias=true,false", "hold=[bias]"], "hold: ffn.bias is swept, so it cannot be held"),
-        (
-            ["ffn=mlp,swiglu", "match=params", "hold=[mult]"],
-            "hold: ffn.mult is chosen by match=params, so it cannot be",
-        ),
+        (["ffn=mlp,swiglu", "match=params", "hold=[mult]"], "hold: ffn.mult is chosen by match, so it cannot be held"),
     ],
 )
 def test_what_cannot_be_held_is_refused_in_a_line(plan: Any, overrides: list[str], said: str) -> None:

@@ -95,7 +95,10 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
         ("norm=group(4) tune.key=norm.groups tune.values=[1,2]", "also by norm=group(4); leave one out"),
         ("ffn=mlp,swiglu(bias=true) hold=[bias]", "hold: ffn=swiglu(bias=true) sets bias itself; leave it out of one"),
         ("+preset=qwen3(dim=8)", "preset takes no settings in parentheses; write keys, as in model.dim=128"),
-        ("norm=ln(_target_=os.system)", "norm=ln(_target_=os.system): _target_ is no setting of ln; parentheses"),
+        (
+            "norm=ln(_target_=os.system)",
+            "norm=ln(_target_=os.system): _target_ is no setting of ln; its own have bare names",
+        ),
         ("norm=group(groups=4,groups=8)", "gives groups twice; write it once, or norm=group(groups=4),group(groups=8)"),
         (
             "norm=group(1,2)",
@@ -107,14 +110,14 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
         ),
         ("norm=group(4),group norm.groups=2", "norm.groups is given twice, also by norm=group(4); leave one out"),
         ("norm=rms,group(4),group norm.groups=2", "only norm=group has this key, not norm=rms"),
-        ("norm=rms,group(größe=4)", "norm=group(größe=4): größe is no setting of group; parentheses take its own by"),
+        ("norm=rms,group(größe=4)", "norm=group(größe=4): größe is no setting of group; its own have bare names"),
         (
             "norm=group(norm.groups=4)",
-            "norm.groups is no setting of group; parentheses take its own by their bare names",
+            "norm.groups is no setting of group; its own have bare names, as in groups=VALUE",
         ),
         (
             "norm=group(model.heads=2)",
-            "model.heads is no setting of group; parentheses take its own by their bare names",
+            "model.heads is no setting of group; its own have bare names, as in groups=VALUE",
         ),
         (
             "norm=group(groups=${seeds})",
@@ -129,7 +132,10 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
         ("~norm=group(groups=4)", "~norm=group(groups=4): nothing can be taken out of the model"),
         ("seeds=5(2)", "seeds=5(2): cannot be read; if the value is a text, quote it twice"),
         ("user=[os](x=1)", "user=[os](x=1): cannot be read; if the value is a text, quote it twice"),
-        ("track=wandb(project=x)", "track takes no settings in parentheses; write keys, as in track.project=NAME"),
+        (
+            "track=wandb(project=x)",
+            "track takes no settings in parentheses; write keys, as in model.dim=128 or track.project=NAME",
+        ),
         ("norm=ln(eps=range(1,3))", "parentheses after a variant hold settings of one value each"),
         ("ffn=mlp,swiglu(hidden=64) match=params", "ffn=swiglu(hidden=64): ffn.hidden: match=params chooses it for"),
         ("ffn=mlp+glu tune.key=ffn.bias tune.values=[true,false] model.layers=2", "ffn changes over the layers, where"),
