@@ -100,8 +100,8 @@ def test_runs_sort_and_filter(browser: Any, tmp_path: Path) -> None:
     assert [float(text) for text in browser.execute_script(rows.format(3))[:8]] == sorted(up, reverse=True)
     browser.find_element("css selector", "form.filter select").send_keys("failed")
     assert browser.execute_script(rows.format(2)) == ["failed"] * 4
-    browser.find_element("css selector", "form.filter input").send_keys("rms + swiglu")
-    assert browser.execute_script(rows.format(0)) == ["rms + swiglu"]
+    browser.find_element("css selector", "form.filter input").send_keys("RMSNorm + SwiGLU")
+    assert browser.execute_script(rows.format(0)) == ["RMSNorm + SwiGLU"]
     assert "1 of 12 shown" in browser.find_element("css selector", "form.filter output").text
 
 
@@ -163,7 +163,7 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
     assert all(evil in text for evil in EVIL)
     assert "49" not in browser.find_element("tag name", "header").text
     title = "return document.querySelector('#curves-plot .ytitle').textContent"
-    assert "val/<b>loss" in browser.execute_script(title)
+    assert "validation <b>loss" in browser.execute_script(title)
     names = [button.text for button in browser.find_elements("css selector", "#curves-legend button span")]
     assert names[1:6] == [*EVIL[:5]] and names[0] == "ln (reference)"
     assert not browser.find_elements("css selector", "img[src=x], main b, main a:not([data-cells]), footer b, svg a")
