@@ -165,7 +165,7 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
     title = "return document.querySelector('#curves-plot .ytitle').textContent"
     assert "validation <b>loss" in browser.execute_script(title)
     names = [button.text for button in browser.find_elements("css selector", "#curves-legend button span")]
-    assert names[1:6] == [*EVIL[:5]] and names[0] == "ln (reference)"
+    assert names[1:6] == [*EVIL[:5]] and names[0] == "LayerNorm (reference)"
     assert not browser.find_elements("css selector", "img[src=x], main b, main a:not([data-cells]), footer b, svg a")
     choose(browser, "seeds")
     assert browser.execute_script("return window.pwned") is None and complaints(browser) == []
