@@ -1,6 +1,7 @@
 """Runs on disk that differ from planned ones in code, versions or data only: reused, or reported as trained again."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
@@ -61,17 +62,14 @@ class ProvenanceIndex:
     """The provenance of the runs on disk; each cell's folder is read once."""
 
     def __init__(self, results: Path):
-        self.results = results
-        self.folders: dict[str, dict[tuple[int, str], list[tuple[Run, Provenance]]]] = {}
+        self.results, self.read = results, functools.cache(self.read_folder)
 
     def like(self, cell: Cell, seed: int) -> tuple[Provenance, list[tuple[Run, Provenance]]]:
         """The provenance of a planned run, and the runs on disk of its cell with the same seed and settings."""
-        if cell.name not in self.folders:
-            self.folders[cell.name] = self.read(cell.name)
         planned = provenance(cell.config, seed, cell.task)
-        return planned, self.folders[cell.name].get((seed, planned.numbers), [])
+        return planned, self.read(cell.name).get((seed, planned.numbers), [])
 
-    def read(self, name: str) -> dict[tuple[int, str], list[tuple[Run, Provenance]]]:
+    def read_folder(self, name: str) -> dict[tuple[int, str], list[tuple[Run, Provenance]]]:
         """The runs of a folder by seed and settings."""
         found: dict[tuple[int, str], list[tuple[Run, Provenance]]] = {}
         for file in (self.results / "runs" / name).glob("s*-*/provenance.json"):

@@ -5,7 +5,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
@@ -53,15 +53,12 @@ def expected_time(plan: Plan) -> str:
         return "no estimate of the time: there is no GPU here"
     train = todo[0].config.train
     workers = min(len(environments(train.device, train.parallel)), len(todo)) if plan.is_local else 1
-    speeds = speeds_of(todo, workers - 1 if train.device == "cpu" else 0)
-    known = [(cell, speed) for cell, speed in zip(todo, speeds, strict=True) if speed]
+    pairs = list(zip(todo, speeds_of(todo, workers - 1 if train.device == "cpu" else 0), strict=True))
+    known = [(cell, speed) for cell, speed in pairs if speed]
     if not known:
         return f"no estimate of the time: no step of {todo[0].label} could be measured"
     per_flop = sum(speed.of_run(cell.config) for cell, speed in known) / sum(flops_of(cell) for cell, _ in known)
-    seconds = [
-        speed.of_run(cell.config) if speed else per_flop * flops_of(cell)
-        for cell, speed in zip(todo, speeds, strict=True)
-    ]
+    seconds = [speed.of_run(cell.config) if speed else per_flop * flops_of(cell) for cell, speed in pairs]
     whole = f"about {duration(sum(seconds))} of computing"  # the number of another launcher's workers is unknown
     if plan.is_local:
         whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
@@ -155,29 +152,16 @@ SECONDS = 30.0  # limit on trials of training vectors
 def expected_vectors(plan: Plan) -> list[str]:
     """The cost of training the vectors of a plan's remaining runs, a line for each kind of vectors."""
     table = default_settings("embedding")["_target_"]  # it has no trained vectors
-    wanted = [
-        (cell.config, run.seed) for run, cell in runs_to_train(plan) if cell.config.embedding["_target_"] != table
-    ]
+    pairs = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
+    wanted = [(config, seed) for config, seed in pairs if config.embedding["_target_"] != table]
     try:
-        found = run_in_subprocess(partial(sets_of, wanted), SECONDS) if wanted else []
+        return list(run_in_subprocess(partial(vector_lines, wanted), SECONDS)) if wanted else []
     except Failed as error:
         return [f"no estimate of what vectors cost: {error}"]
-    return [describe_vectors(*each) for each in found]
 
 
-def describe_vectors(name: str, known: int, lacking: int, cpu_seconds: float | None) -> str:
-    """A line on one kind of vectors: how many sets are cached, how many are to be trained, and the cost of one."""
-    each = "" if cpu_seconds is None else f"{float(f'{cpu_seconds:.2g}'):,g} CPU-s each"
-    parts = []
-    if lacking:  # the time of the sweep does not include them
-        parts.append(f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}beside the time above")
-    if known:
-        parts.append(f"{counted(known, 'set')} kept" + f", {each} to train" * (bool(each) and not parts))
-    return f"vectors of {name}: {'; '.join(parts)}"
-
-
-def sets_of(wanted: list[tuple[Config, int]]) -> list[Any]:
-    """The arguments of `describe_vectors` for the vectors of runs, given as configuration and seed."""
+def vector_lines(wanted: list[tuple[Config, int]]) -> list[str]:
+    """A line for each kind of vectors of these runs: the sets cached and to be trained, and the cost of one."""
     cells: dict[int, tuple[Config, set[int]]] = {}
     for config, seed in wanted:
         if is_pretrained(config):
@@ -190,9 +174,15 @@ def sets_of(wanted: list[tuple[Config, int]]) -> list[Any]:
         kind = (class_name(config.embedding["_target_"]), str(place(table, plain, digest, 0)))
         files.setdefault(kind, set()).update(place(table, config, digest, seed) for seed in seeds)
         trials[kind] = partial(table.expected_seconds, text)
-    sets = []
+    lines = []
     for kind, places in files.items():
         known = [found.cpu_seconds for file in sorted(places) if (found := kept(file))]
-        each = sum(known) / len(known) if known else trials[kind]()
-        sets.append((kind[0], len(known), len(places) - len(known), each))
-    return sets
+        cost = sum(known) / len(known) if known else trials[kind]()
+        each = "" if cost is None else f"{float(f'{cost:.2g}'):,g} CPU-s each"
+        parts = []
+        if lacking := len(places) - len(known):  # the time of the sweep does not include them
+            parts.append(f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}beside the time above")
+        if known:
+            parts.append(f"{counted(len(known), 'set')} kept" + f", {each} to train" * (bool(each) and not parts))
+        lines.append(f"vectors of {kind[0]}: {'; '.join(parts)}")
+    return lines
