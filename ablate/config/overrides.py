@@ -61,7 +61,8 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
         if key in swept or (first and levels):
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
         elif first:
-            problems.append(Problem(text, _duplicate_message(key, first.partition("=")[2], text.partition("=")[2])))
+            typed, _, value = first.partition("=")
+            problems.append(Problem(text, _duplicate_message(typed, value, text.partition("=")[2])))
         elif wrong := _misused(override, levels, groups.variants):
             problems.append(Problem(text, wrong))
         elif len(set(levels)) < len(levels) and not zipped:

@@ -74,6 +74,7 @@ MISTAKES = {
     "dry_run=banana": ["dry_run", "'banana' is not true or false"],
     "seed=0": ["did you mean seeds?", "seed.KEY=VALUE"],
     "~norm": ["~norm", "nothing can be taken out"],
+    "+preset=llama +preset=gpt2": ["or +preset=llama,gpt2 to compare them"],
     "optim.lr=1e-3,3e-3 optim.lr=2e-3": ["optim.lr=2e-3", "swept already"],
     "eval.tokens=256,512": ["eval.tokens", "takes one value"],
     "train.compile=false,auto": ["is the same cell as", "train.compile=auto is decided", "the whole study"],
