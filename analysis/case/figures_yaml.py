@@ -102,7 +102,9 @@ def _checked(entries: dict[str, Any], manifest: Manifest, kinds: list[str] | Non
     cells = [written(cell) for cell in manifest.cells]
     if not isinstance(caption := entries.get("caption", False), bool):
         raise ValueError(f"caption is {_shown(caption)}; write true or false")
-    style = _style(entries.get("style") or "default")
+    style = entries.get("style") or "default"
+    if not isinstance(style, str) or style not in STYLES:
+        raise ValueError(f"style is {_shown(style)}; {instead(str(style), STYLES)}")
     edits = Edits(
         _width(entries.get("width"), STYLES[style].widths),
         _labels(_mapping(entries.get("labels"), "labels"), manifest),
@@ -137,12 +139,6 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _style(value: Any) -> str:
-    if not isinstance(value, str) or value not in STYLES:
-        raise ValueError(f"style is {_shown(value)}; {instead(str(value), STYLES)}")
-    return value
 
 
 def _width(value: Any, widths: dict[str, float]) -> float:

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from ablate import formatting
 from ablate.config.claim_relations import Levels
-from ablate.config.depth import chosen_at
 from ablate.config.mirror import EPOCH, LENGTHS, Mirror
+from ablate.formatting import flat
 from ablate.results import naming
-from ablate.results.records import Cell, Manifest
+from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
@@ -38,38 +38,28 @@ def table(case: Case) -> pandas.DataFrame | None:
     others |= manifest.reference | mirror.at
     facets, lost, unit = dict[str, list[pandas.DataFrame]](), list[str](), mirror.trained or 1
     for series in mirror.series:
-        cells = [cell.id for cell in manifest.cells if _is_at(cell, others | series.of)]
+        levels = (others | series.of).items()  # of factors, or of keys that the command line has fixed
+        cells = [cell.id for cell in manifest.cells if levels <= (flat(cell.config.as_json()) | cell.levels).items()]
         named = [name for name in series.of if name != mirror.panels]
         label = " + ".join(naming.assigned(manifest, name, series.of[name]) for name in named) or "all runs"
         panel = f", {naming.assigned(manifest, mirror.panels, series.of.get(mirror.panels))}" if mirror.panels else ""
         lost += [] if cells else [label + panel]
         mine = ours[ours["cell"].isin(cells)].fillna({"x": len(facets.get(HERE + panel, []))})
-        value = math.nan if series.value is None else series.value
-        points = series.points or [(mine["x"].min() * unit, value)]
-        theirs = pandas.DataFrame(points, columns=["x", "mean"], dtype=float).eval(
-            "x = x / @unit\nlow = mean\nhigh = mean"
-        )
-        theirs = theirs.assign(cell=next(iter(cells), ""), metric=mirror.metric, n=1, runs=1, diverged=0)
+        points = series.points or [(mine["x"].min() * unit, math.nan if series.value is None else series.value)]
+        theirs = pandas.DataFrame(points, columns=["x", "mean"], dtype=float)
+        theirs = theirs.assign(x=theirs["x"] / unit, low=theirs["mean"], high=theirs["mean"], metric=mirror.metric)
+        theirs = theirs.assign(cell=next(iter(cells), ""), n=1, runs=1, diverged=0)
         for side, rows in {mirror.source: theirs, HERE: mine}.items() if cells else ():
             facets.setdefault(side + panel, []).append(rows.assign(label=label, facet=side + panel))
     if not facets:
         return None
     found = pandas.concat([rows for parts in facets.values() for rows in parts], ignore_index=True)
     compared = {name for series in mirror.series for name in series.of} - {mirror.panels}
-    found.attrs = {"x": AXES.get(mirror.x or "", mirror.x or ""), "across": 2}
-    found.attrs |= {
-        "y": {name: name for name in found["metric"]},
-        "lines": [n for n in manifest.factors if n in compared],
-    }
+    found.attrs = {"x": AXES.get(mirror.x or "", mirror.x or ""), "y": {name: name for name in found["metric"]}}
+    found.attrs |= {"across": 2, "lines": [name for name in manifest.factors if name in compared]}
     fixed = {name: level for name, level in others.items() if name not in {*compared, mirror.panels}}
     found.attrs["caption"] = [*_caption(manifest, mirror, found, fixed, lost)]
     return found
-
-
-def _is_at(cell: Cell, levels: Levels) -> bool:
-    """Whether a cell has these levels, of factors or of keys that the command line has fixed."""
-    config = cell.config.as_json()
-    return all(cell.levels.get(key, chosen_at(config, key.split("."))) == level for key, level in levels.items())
 
 
 def _ours(case: Case, x: str | None) -> pandas.DataFrame | None:
