@@ -86,7 +86,8 @@ def _caption(
 ) -> Iterator[str]:
     theirs, scales = ~found["facet"].str.startswith(HERE), list(found.attrs["y"])
     yield f"hollow, published: {mirror.source}"
-    yield f"{HERE}: {caption(found[~theirs].drop_duplicates('cell'), scales)}"
+    mine = found[~theirs].drop_duplicates("cell")
+    yield f"{HERE}: {caption(mine, mine['metric'].unique())}"
     yield f"each has its own scale: {' and '.join(scales)}" if len(scales) > 1 else f"one scale: {scales[0]}"
     if mirror.x == EPOCH:
         here = formatting.passes(manifest.passes(manifest.cells[0]))
