@@ -214,6 +214,12 @@ def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(
     assert len(figure.axes) == 3 and estimate["verdict"] in texts(figure)
 
 
+def test_a_map_whose_numbers_would_be_too_small_to_read_has_a_scale_of_colours(tmp_path: Path) -> None:
+    many = {name: [f"{name[0]}{i}" for i in range(7)] for name in ("ffn", "norm")}
+    _, figure = fitting("interactions", case(tmp_path, many, seeds=range(2), every=400))
+    assert len(figure.axes) == 2 and not figure.axes[0].texts
+
+
 def test_two_seeds_decide_no_cell_of_a_map(tmp_path: Path) -> None:
     table, _ = drawn("interactions", case(tmp_path, STEPS, seeds=range(2)))
     corners = table[table["one"].notna()]
@@ -321,6 +327,7 @@ def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Pat
     for place, level in enumerate(("swiglu", "mlp")):
         known = score(given, ffn=level)
         assert line(ours, place, known.mean())
+        assert np.isclose(table[table["n"] == 5]["low"].iloc[place], known.mean() - known.std(ddof=1))
         assert line(ours, [place] * 2, known.mean() + known.std(ddof=1) * np.array([-1, 1]))
     assert [text.get_text() for text in ours.get_xticklabels()] == ["SwiGLU", "ReLU MLP"]
     assert "published, without cells here: FFN glu" in table.attrs["caption"] and "26.6" in texts(figure)
