@@ -168,9 +168,8 @@ def find(results: Path, text: str, study: str | None = None) -> Side:
         raise Refused(f"{text} can be {', '.join(several[:6])}{', …' * (len(several) > 6)}; write which")
     labels = [cell.label for cell in manifest.cells] if manifest else []
     where = f"no cell of {manifest.study} and " if manifest else ""
-    there = studies(results)
-    others = [name for name in there if (other := readable(results, name)) and any(_cells(other, text))]
-    having = f"it is a study; write ablate studies compare {text} OTHER" * (text in there)
+    others = [name for name in studies(results) if (other := readable(results, name)) and any(_cells(other, text))]
+    having = f"it is a study; write ablate studies compare {text} OTHER" * (text in studies(results))
     having = f"it is a cell of {formatting.first_of(others, 4)}; write --study {others[0]}" if others else having
     choices = paths if "/" in text else labels or paths
     raise Refused(f"{text} is {where}no run in {results}: {having or instead(text, choices)}")
