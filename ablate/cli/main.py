@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ablate import __version__
@@ -24,48 +25,6 @@ if TYPE_CHECKING:
 
     from ablate.config.subcommands import Outcome
 
-USAGE = """\
-usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR] [--json]
-       ablate COMMAND [...]
-
-A comma makes a factor: every combination is trained with every seed, paired, and compared.
-  ablate -m norm=ln,rms ffn=mlp,swiglu     a sweep of four cells, five seeds each
-  ablate -m norm=ln,rms dry_run=true       what it would train, and what that costs
-  ablate -m +preset=llama norm=rms,ln      the same in a published model family
-  ablate +experiment=glu_variants          a study file: question, factors, claims
-
-commands (each has --help)
-  ablate studies                           studies there are; also: rename OLD NEW, delete NAME, compare A B
-  ablate analyse [STUDY]                   figures, tables and a report of the newest study
-  ablate status [STUDY] [--watch]          what is done, running, left; and what is not compared
-  ablate watch [STUDY]                     the same with curves and verdicts, as a page in the browser
-  ablate diff A B                          what differs between two cells or runs
-  ablate clean                             what could be removed, and how much space it takes
-  ablate evaluate [STUDY]                  kept weights evaluated again, at other lengths too
-  ablate sync [STUDY]                      runs replayed to the tracking service
-  ablate dashboard [STUDY]                 a view and a report of the study on W&B; sync --dashboard does both
-  ablate catalogue                         every variant and its source, as tables
---json, of any command: what it ends with as JSON, for scripts (docs/json.md)
-ablate --version; tab completion in bash or zsh: eval "$(register-python-argcomplete ablate)"
-"""
-KEYS = """\
-keys (see conf/config.yaml and conf/scale/ for the values)
-  seeds=5 or seeds=[3,7]   replications            confirm=8            a separate study with fresh seeds
-  seeds=auto seeds_max=20  more until decided      placebo_seeds=8      placebo runs: the effect of noise
-  margin=0.01 or '2 %'     negligible difference   step_equivalents=true effects in training steps
-  study=NAME               name of the study       reference={norm:rms} compare with this variant
-  design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] change together
-  tune.key=optim.lr tune.values=[1e-3,3e-3] tune.seeds tune.extend      a key tuned for each cell
-  model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
-  data.context data.path data.tokenizer            eval.tokens eval.val_share eval.lengths
-  train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
-  train.diagnostics train.compile train.matmul train.average train.memory
-  optim.lr optim.warmup optim.weight_decay optim.betas optim.grad_clip optim.min_lr_ratio
-  match=params|flops       match the FFN's width   match=seconds|flops_total     match the number of steps
-  timing=isolated          one run at a time, to compare speed
-  results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
-  reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
---cfg job shows the resolved configuration, --cfg hydra the settings of a launcher."""
 ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # order of groups in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
@@ -124,7 +83,8 @@ def command(words: list[str]) -> int:
     given, others = parser.parse_known_intermixed_args(words)
     if given.version:
         print(f"ablate {__version__}")
-    elif given.help or given.words[:1] == ["help"]:
+        return 0
+    if given.help or given.words[:1] == ["help"]:
         asked = [word for word in given.words if word != "help" and "=" not in word]
 
         def shown() -> Outcome:
@@ -132,9 +92,7 @@ def command(words: list[str]) -> int:
             return Outcome(0)
 
         return conclude("ablate", False, shown)
-    else:
-        return conclude("ablate", given.json, lambda: study(given, words, others))
-    return 0
+    return conclude("ablate", given.json, lambda: study(given, words, others))
 
 
 def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
@@ -187,8 +145,6 @@ def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
     if known := [group for group in order if group in asked or group.lstrip("+") in asked]:
         rows = {group: [f"  {name:<15} {first_line(file)}" for name, file in found[group].items()] for group in known}
         return "\n".join("\n".join([group, *rows[group]]) for group in known)
-    lines = [USAGE, "groups and their variants (ablate help norm ffn: what each of these is)"]
-    for group in order:
-        wrapped = textwrap.wrap(", ".join(found[group]), 110 - 18, break_on_hyphens=False)
-        lines += [f"  {name:<16}{row}" for name, row in zip([group, *[""] * len(wrapped)], wrapped, strict=False)]
-    return "\n".join([*lines, "", KEYS])
+    wide = textwrap.TextWrapper(110, subsequent_indent=" " * 18, break_on_hyphens=False)
+    wrapped = (wide.fill(f"  {group:<16}{', '.join(found[group])}") for group in order)
+    return Path(__file__).with_name("help.txt").read_text("utf-8").replace("<groups>", "\n".join(wrapped)).rstrip()
