@@ -191,7 +191,8 @@ def held_names(
     """Group and name of each argument to hold, and problems of the requested ones."""
     groups = list(own[0])
     known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
-    taken = (*swept, *CHOSEN.get(cells[0].config.match, ()))
+    tuned = cells[0].config.tune.key
+    taken = (*swept, tuned, *CHOSEN.get(cells[0].config.match, ()))
     if requested == "all":
         return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in taken], []
     found, messages = [], []
@@ -211,7 +212,7 @@ def held_names(
             elif fixed := [choice for choice, given in others if _is_given(choice, name, given[name])]:
                 messages.append(f"{each}={fixed[0]} sets {name} itself; leave it out of one")
             elif (whole := f"{each}.{name}") in taken:
-                why = "swept" if whole in swept else "chosen by match"
+                why = "swept" if whole in swept else f"chosen by {'tuning' if whole == tuned else 'match'}"
                 messages.append(f"{whole} is {why}, so it cannot be held; leave it out of one")
             else:
                 found.append((each, name))

@@ -14,6 +14,7 @@ import msgspec
 from ablate import formatting
 from ablate.config.depth import patterned
 from ablate.config.errors import PlanError, Problem
+from ablate.config.factors import spell
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
 from ablate.formatting import flat, is_number, nearest
@@ -116,7 +117,7 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) 
     configs = [raw.with_value(key, value) for value in grid for raw in plain]
     shown = [level(value) for value in grid for _ in cells.raw]
     levels = [row.levels | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]
-    named = zip(cells.labels * len(grid), shown, strict=True)
+    named = zip(cells.labels * len(grid), map(spell, shown), strict=True)
     labels = [f"{label} + {key}={at}" if cells.factors else f"{key}={at}" for label, at in named]
     factors = cells.factors | {key: [level(value) for value in grid]}
     blocks = [cells.at if cells.factors else [-j] for j, _ in enumerate(grid)]

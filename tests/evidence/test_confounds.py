@@ -112,12 +112,14 @@ def test_tuning_and_matching_train_what_is_held(plan: Any) -> None:
     assert tuned.manifest.tunes
 
 
-def test_all_that_is_held_leaves_out_the_widths_that_match_chooses(plan: Any, tmp_path: Path) -> None:
+def test_all_that_is_held_leaves_out_what_match_or_tuning_chooses(plan: Any, tmp_path: Path) -> None:
     (tmp_path / "ffn").mkdir()
     text = (CONF / "ffn" / "swiglu.yaml").read_text(encoding="utf-8").replace("mult: 4.0", "mult: 2.0")
     (tmp_path / "ffn" / "narrow.yaml").write_text(text, encoding="utf-8")
     found = plan("ffn=mlp,narrow", "hold=all", "match=params", config_dir=str(tmp_path))
     assert found.manifest.remarks == ["held equal: ffn.bias true, as in mlp"]
+    found = plan("ffn=mlp,swiglu", "hold=all", "tune.key=ffn.bias", "tune.values=[true,false]")
+    assert found.manifest.remarks == [] and found.manifest.cells[0].label == "mlp + ffn.bias=true"
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,10 @@ def test_all_that_is_held_leaves_out_the_widths_that_match_chooses(plan: Any, tm
         (["ffn=mlp,swiglu", "hold=bias"], "hold: must be all or a list of arguments, not 'bias'; write hold=[bias]"),
         (["optim.lr=1e-3,3e-3", "hold=[bias]"], "hold: holds arguments of variants equal; sweep a component"),
         (["ffn=mlp,swiglu", "ffn.bias=true,false", "hold=[bias]"], "hold: ffn.bias is swept, so it cannot be held"),
+        (
+            ["ffn=mlp,swiglu", "hold=[bias]", "tune.key=ffn.bias", "tune.values=[true,false]"],
+            "hold: ffn.bias is chosen by tuning, so it cannot be held",
+        ),
         (["ffn=mlp,swiglu", "match=params", "hold=[mult]"], "hold: ffn.mult is chosen by match, so it cannot be held"),
     ],
 )
