@@ -63,6 +63,7 @@ def _problems(mirror: Mirror, factors: dict[str, list[Any]], settings: Collectio
     known = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
     for key in unread(mirror):
         yield f"no such key: {key}; {instead(key.rpartition('.')[2], known)}"
+    yield from (f"{name}: is empty; {FORM}" for name in ("source", "metric") if not getattr(mirror, name).strip())
     numeric = [name for name, levels in factors.items() if len(levels) > 1 and all(map(is_number, levels))]
     if mirror.x not in (None, EPOCH, LENGTHS, *numeric):
         yield f"x: {mirror.x} is no factor of numbers; {instead(str(mirror.x), [*numeric, EPOCH, LENGTHS])}"
@@ -81,5 +82,5 @@ def _problems(mirror: Mirror, factors: dict[str, list[Any]], settings: Collectio
             yield f"series: {series.of} is given twice; write it once"
         if series.value is not None if mirror.x else series.points:
             yield "series: write points: [[x, y], ...] with x, and value: NUMBER without"
-        if not all(abs(number) < math.inf for point in [*series.points, [series.value or 0]] for number in point):
-            yield f"series: {series.of} has a number that is not finite"
+        if not all(abs(number) < 1e300 for point in [*series.points, [series.value or 0]] for number in point):
+            yield f"series: {series.of} has a number that is not finite, or too large"

@@ -47,7 +47,14 @@ SECTIONS = {
 }
 SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
 SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
-FIGURES = {"claims": "help", "effects": "help", "curves": "training", "seeds": "training", "placebos": "trust"}
+FIGURES = {
+    "claims": "help",
+    "effects": "help",
+    "mirror": "help",
+    "curves": "training",
+    "seeds": "training",
+    "placebos": "trust",
+}
 UNTITLED = ("overall", "verdicts", "plan", "left-out", "runs")  # sections without a heading: the question is enough
 FEW = 8  # sentences up to which all are shown
 LONG = 40  # rows from which a table is collapsed
