@@ -101,8 +101,8 @@ def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[s
         first = factors[colour].index(cell.levels[colour]) if colour else 0
         style = factors[second].index(cell.levels[second]) if second else first // len(PALETTE)
         shade = palette[colour, formatting.show(cell.levels[colour])] if colour else PALETTE[0]
-        marker = MARKERS[(style if second else first) % len(MARKERS)]
-        found[cell.id] = Encoding(shade, DASHES[style % len(DASHES)], marker)
+        place = first * len(factors[second]) + style if second else first  # markers tell colours apart in grey
+        found[cell.id] = Encoding(shade, DASHES[style % len(DASHES)], MARKERS[place % len(MARKERS)])
     return found
 
 
