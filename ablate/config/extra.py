@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 INSTALL = "in the checkout: pip install -e '.[{}]'"  # the distribution is not published
-# Names on PyPI that differ from the module's.
-NAMES = {"sklearn": "scikit-learn", "fla": "fla-core", "wandb_workspaces": "wandb-workspaces"}
+NAMES = {"sklearn": "scikit-learn", "fla": "fla-core", "wandb_workspaces": "wandb-workspaces"}  # on PyPI
 
 
 class NotInstalled(ValueError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
+from ablate.config.extra import NotInstalled
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import Record
 from ablate.formatting import instead
@@ -108,7 +109,7 @@ def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
         return outcome
     except PlanError as error:
         return refused(prog, [str(problem) for problem in error.problems])
-    except (Refused, Corrupt) as error:
+    except (Refused, Corrupt, NotInstalled) as error:
         return refused(prog, [str(error)])
     except KeyboardInterrupt:
         return Outcome(130)

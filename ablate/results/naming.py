@@ -149,7 +149,7 @@ def no_evidence(manifest: Manifest) -> bool:
 
 
 def tracked_id(study: str, name: str) -> str:
-    """The id at a tracking service of a study's run, by the path of its folder."""
+    """The id at a tracking service of a study's run, by the path of its folder, or of a part of its dashboard."""
     return hashlib.sha256(f"{study}/{name}".encode()).hexdigest()[:16]
 
 

@@ -1,6 +1,5 @@
 """The view and the report of a study, and what its runs carry for them."""
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,8 +18,7 @@ Row = dict[str, Any]
 
 
 class Dashboard(NamedTuple):
-    """The view and the report as objects of `wandb-workspaces`; the captions of the figures; by run id, what summaries
-    hold of effects."""
+    """Objects of `wandb-workspaces`; the captions of figures; by run id, what summaries hold of effects."""
 
     view: Any
     report: Any
@@ -40,14 +38,14 @@ def build(case: Case, entity: str, project: str) -> Dashboard:
     noted = sorted({f"summary:{name}" for found in summaries.values() for name in found})
     columns = ["config:cell.value", "config:seed.value", "summary:status", *noted]
     blocks, shown = [wr.TableOfContents()], []
-    for title, text, panels, whose in _parts(case, wr):
+    for title, text, panels, whose in (part for part in _parts(case, wr) if part[1] or part[2]):
         texts = [wr.MarkdownPanel(text)] * bool(text)
         for panel in (*texts, *panels):  # the same in every dashboard of the study
-            panel._id = _id(study, title, getattr(panel, "title", ""))
+            panel._id = naming.tracked_id(study, f"{title}/{getattr(panel, 'title', '')}")
         blocks += [wr.H2(title), *[wr.MarkdownBlock(text)] * bool(text)]
         if panels:
             runs = wr.Runset(**at, name=whose, filters=filters[whose], pinned_columns=columns)
-            runs._id = _id(study, title, "runs")
+            runs._id = naming.tracked_id(study, f"{title}/runs")
             blocks.append(wr.PanelGrid(runsets=[runs], panels=panels))
         layout = ws.SectionLayoutSettings(columns=1 if texts else 2, rows=2)
         panels = texts if whose == LOST else [*texts, *panels]  # a view has one set of runs
@@ -58,7 +56,7 @@ def build(case: Case, entity: str, project: str) -> Dashboard:
     most = ws.WorkspaceSettings(max_runs=len(case.study.runs))
     whose = ws.RunsetSettings(filters=f"({filters[KEPT]}) or {filters[FIGURES]}", pinned_columns=columns)
     view = ws.Workspace(**at, name=f"ablate {study}", sections=shown, runset_settings=whose, settings=most)
-    view._internal_runset_id = _id(study, "runs")
+    view._internal_runset_id = naming.tracked_id(study, "runs")
     captions = {name: sections.captioned(KINDS[name].says, t.attrs["caption"]) for name, t in case.drawn.items()}
     return Dashboard(view, report, captions, summaries)
 
@@ -80,24 +78,18 @@ def _parts(case: Case, wr: Any) -> Iterator[tuple[str, str, list[Any], str]]:
         return wr.ScatterPlot(title=title, x=keys[name], y=wr.SummaryMetric(y), log_x=wide)
 
     for section in (sections.question(case), sections.claims(case), sections.verdicts(case)):
-        if text := "\n\n".join(sections.in_markdown(section)):
-            yield section.title, text, [], KEPT
+        yield section.title, "\n\n".join(sections.in_markdown(section)), [], KEPT
     yield "Effects", markdown(tables.effects_sheet(case)), [], KEPT
     yield "Curves by factor", "", [line(y, name, key) for name, key in keys.items() for y in curves], KEPT
     yield "Curves by cell", "", [line(y, "cell", cell) for y in curves], KEPT
     bars = [wr.BarPlot(title=f"{y}, mean ± SD over seeds", metrics=[y], groupby=cell, **band) for y in endpoints]
     yield "Endpoint by cell", "", bars, KEPT
-    if swept:
-        yield "Swept numbers", "", [points(y, *each) for each in swept.items() for y in endpoints], KEPT
+    yield "Swept numbers", "", [points(y, *each) for each in swept.items() for y in endpoints], KEPT
     pictures = [wr.MediaBrowser(title=name, media_keys=[f"figures/{name}"]) for name in case.drawn]
     yield "Figures", "", pictures, FIGURES
     lost = [wr.LinePlot(title=f"{y}, each run", y=[y], **many) for y in dict.fromkeys(["train/loss", *curves])]
     yield "Failed and diverged runs", "\n\n".join(sections.in_markdown(sections.left_out(case))), lost, LOST
     yield "Command", f"    {manifest.command}", [], KEPT
-
-
-def _id(*names: str) -> str:
-    return hashlib.sha256("/".join(names).encode()).hexdigest()[:11]
 
 
 def _summaries(case: Case) -> dict[str, Row]:

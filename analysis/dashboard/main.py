@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +48,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     if len(places) != 1:
         raise Refused(f"{name} is tracked in {len(places)} projects of W&B; write track=wandb where it is trained")
     [(project, entity)] = places
-    try:
-        for module in ("wandb", "wandb_workspaces.reports.v2", "wandb_workspaces.workspaces"):
-            extra(module, "ablate dashboard", "dashboard")
-    except ValueError as error:
-        raise Refused(str(error)) from None
+    extra("wandb_workspaces.workspaces", "ablate dashboard", "dashboard")
     from analysis.cli import output
     from analysis.dashboard.build import build
 
@@ -66,76 +61,68 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     parts = {"view": {"name": made.view.name, "spec": view}, "report": {"title": made.report.title, "spec": report}}
     write_json(folder / FILE, place | parts | {"figures": made.figures, "summaries": made.summaries})
     why = why or f"WANDB_MODE={wandb_mode()}" * (wandb_mode() != "online")
+    here, file = case._replace(folder=folder.resolve()), study_folder(results, name) / FILE
+    known, lines = dict[str, str](), list[str]()
+    with contextlib.suppress(FileNotFoundError, Corrupt):
+        known = read_json(file)
     try:
-        lines = [] if why else _send(case, study_folder(results, name) / FILE, entity, project)
-    except ConnectionError as error:
-        why = f"W&B is not reached ({error})"
+        with nowhere():
+            known, lines = (known, lines) if why else _send(here, known, entity, project)
+    except Refused:
+        raise
+    except Exception as error:  # whatever W&B raises becomes one line
+        if "did not respond" not in str(error) and "timed out" not in str(error):
+            raise Refused(f"W&B refused ({whole_line(error)}); its key must be one that may write there") from None
+        why = f"W&B is not reached ({whole_line(error)})"
+    finally:
+        with contextlib.suppress(Exception):
+            sys.modules["wandb"].teardown()
+    if known:
+        write_json(file, known)
     lines = [f"{why}; {folder / FILE} has it all; to send it: ablate dashboard {name}"] if why else lines
     print("\n".join(lines))
     return Outcome(0, place | {"sent": not why, "lines": lines, "file": folder / FILE})
 
 
-def _send(case: Any, file: Path, entity: str, project: str) -> list[str]:
-    """Create or update a dashboard; returns lines that say where it is.  Raises `Refused`, and ConnectionError if W&B
-    does not answer."""
-    case, file = case._replace(folder=case.folder.resolve()), file.resolve()  # W&B is not called in the current folder
-    try:
-        with nowhere():
-            return _sent(case, file, entity, project)
-    except Refused:
-        raise
-    except Exception as error:  # whatever W&B raises becomes one line
-        if "did not respond" in str(error) or isinstance(error, OSError):
-            raise ConnectionError(whole_line(error)) from None
-        raise Refused(f"W&B refused ({whole_line(error)}); the key must be one that may write to the project") from None
-    finally:
-        with contextlib.suppress(Exception):
-            sys.modules["wandb"].teardown()
-
-
-def _sent(case: Any, file: Path, entity: str, project: str) -> list[str]:
+def _send(case: Any, known: dict[str, str], entity: str, project: str) -> tuple[dict[str, str], list[str]]:
+    """Create or update a dashboard; returns its ids and lines that say where it is.  Raises what W&B raises."""
     settings = wandb_settings("online")
     import wandb
 
     from analysis.dashboard.build import build
 
-    study, known, api = case.study.manifest.study, dict[str, str](), wandb.Api()
+    study, api = case.study.manifest.study, wandb.Api()
     at, figures = {"entity": entity or str(api.default_entity), "project": project}, naming.tracked_id(study, "figures")
-    with contextlib.suppress(FileNotFoundError, Corrupt):
-        known = read_json(file)
-    made, there = build(case, **at), {kind: [*_views(api, at, kind)] for kind in ("project-view", "runs")}
+    made = build(case, **at)
+    view = _there(api, at, "project-view", known.get("view"), made.view.name)
+    report = _there(api, at, "runs", known.get("report"), made.report.title)
     wanted = {"$or": [{"group": study}, {"name": figures}]}
     runs = {run.id: run for run in api.runs("/".join(at.values()), wanted, per_page=100, lazy=False)}
     _send_figures(wandb, made, case.folder, {**at, "id": figures, "settings": settings}, runs.pop(figures, None))
     for name in made.summaries.keys() & runs.keys():
         if (summary := runs[name].summary_metrics) | made.summaries[name] != summary:
             runs[name].summary.update(made.summaries[name])
-    view = _same(there["project-view"], known.get("view"), made.view.name)
-    report = _same(there["runs"], known.get("report"), made.report.title)
     made.view._internal_id, made.view._internal_name = view.get("id", ""), view.get("name", "")
     made.report.id = report.get("id", "")
-    write_json(file, {"view": made.view.save()._internal_id, "report": made.report.save().id})
+    known = {"view": made.view.save()._internal_id, "report": made.report.save().id}
     lines = [f"{'updated' if old else 'new'}: {new.url}" for old, new in ((view, made.view), (report, made.report))]
     missing = sum(naming.tracked_id(study, run.path) not in runs for run in case.study.manifest.runs)
-    return lines + [f"{missing} of its runs are not there; upload them: ablate sync {study}"] * bool(missing)
+    return known, lines + [f"{missing} of its runs are not there; upload them: ablate sync {study}"] * bool(missing)
 
 
-def _views(api: Any, at: dict[str, str], kind: str) -> Iterator[Row]:
+def _there(api: Any, at: dict[str, str], kind: str, known: str | None, name: str) -> Row:
+    """The view or report with a known id, else the one with this name; empty without."""
     from wandb_workspaces._graphql import execute_graphql
 
-    given: Row = at | {"kind": kind, "after": None}
+    given, views = {**at, "kind": kind, "after": None}, list[Row]()
     while given["after"] != "":
         if (found := execute_graphql(api, VIEWS, given).get("project")) is None:
             raise Refused(f"W&B shows this key no project {'/'.join(at.values())}; upload runs first: ablate sync")
-        yield from (edge["node"] for edge in found["allViews"]["edges"])
+        views += [edge["node"] for edge in found["allViews"]["edges"]]
         page = found["allViews"]["pageInfo"]
         given["after"] = page["endCursor"] if page["hasNextPage"] else ""
-
-
-def _same(there: list[Row], known: str | None, name: str) -> Row:
-    """The view with a known id, else the one with this name; empty without."""
-    by_id = [each for each in there if each["id"] == known]
-    return next(iter(by_id or [each for each in there if each["displayName"] == name]), {})
+    named = [view for view in views if view["id"] == known] or [view for view in views if view["displayName"] == name]
+    return named[0] if named else {}
 
 
 def _send_figures(wandb: Any, made: Any, folder: Path, whose: Row, run: Any) -> None:

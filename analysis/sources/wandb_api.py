@@ -90,11 +90,8 @@ def _run(run: Row) -> Run:
     own, config, history, summary = _own(run), run["config"], run["history"] or [{}], run["summary"]
     last = {name for row in history for name in row}
     rows = [*history[:-1], history[-1] | {name: value for name, value in summary.items() if name not in last}]
-    idle = ("effect/", "verdict/") if own else ()  # what `ablate dashboard` wrote
-    wanted = {
-        name for row in rows for name in row if (name[:1] != "_" or name == "_step") and not name.startswith(idle)
-    }
-    rows = [{name: value for name, value in row.items() if name in wanted} for row in rows]
+    idle = ("_", "effect/", "verdict/") if own else "_"  # W&B's, and what `ablate dashboard` adds
+    rows = [{key: row[key] for key in row if key == "_step" or not key.startswith(idle)} for row in rows]
     facts = {"status": STATES.get(run["state"], "missing"), "created": run["created"]}
     if own:
         config = own["levels"] | {"seed": config.get("seed")}

@@ -38,6 +38,7 @@ from ablate.results.records import Cell, Manifest, PlannedRun, Result
 from ablate.results.run import Run, noted, stamp
 from ablate.results.tables import as_planned, class_name, parse_lines
 
+UNNAMED = (*(name for name in VARIED if name not in NAMED), "model", "data", "optim")  # not in every cell's name
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
 ORIGIN = ("device", "host", "versions", "git")  # fields of a result, if it has them
 TAG = 64  # maximal length; W&B rejects longer tags
@@ -211,15 +212,10 @@ def settings(cell: Cell) -> Row:
     own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
     made = {name: config[name] for name in VARIED}
-    found = (
-        own | held | {"cell": cell.label, "components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
-    )
-    # What no cell's name shows has the reference model's variant where its class is that one's.
-    unnamed = [
-        name for name in (*VARIED, "model", "data", "optim") if name not in NAMED and isinstance(config[name], dict)
-    ]
-    targets = {name: config[name].get("_target_") for name in unnamed}
-    usual = {name: defaults()[name] for name in unnamed if targets[name] == default_settings(name).get("_target_")}
+    found = own | held | {"cell": cell.label, "components": made}
+    found["budget"] = {name: getattr(cell, name) for name in BUDGET}
+    targets = {name: own.get("_target_") for name in UNNAMED if isinstance(own := config[name], dict)}
+    usual = {name: defaults()[name] for name in targets if targets[name] == default_settings(name).get("_target_")}
     for name, level in (usual | variants(cell.name) | cell.levels).items():
         found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
     return found
