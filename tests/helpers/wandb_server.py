@@ -92,7 +92,7 @@ class Server:
         }
 
     def _Runs(self, given: Row) -> Row:
-        either = json.loads(given["filters"])["$or"]
+        either = json.loads(given.get("filters") or "{}").get("$or", [{}])
         runs = [self._bucket(run) for run in self.runs.values()]
         runs = [
             run
@@ -100,6 +100,19 @@ class Server:
             if any(each.items() <= {k: run[k] for k in ("group", "name")}.items() for each in either)
         ]
         return {"project": self._in_project(given, runCount=len(runs), readOnly=False, runs=_page(runs))}
+
+    def _RunHistoryKeys(self, given: Row) -> Row:
+        last = self.runs[given["name"]]["history"][-1:]
+        return {"project": {"run": {"historyKeys": {"lastStep": last[0]["_step"] if last else 0, "keys": {}}}}}
+
+    def _RunParquetHistory(self, given: Row) -> Row:
+        return {"project": {"run": {"parquetHistory": {"parquetUrls": [], "liveData": []}}}}
+
+    def _HistoryPage(self, given: Row) -> Row:
+        rows = [
+            row for row in self.runs[given["run"]]["history"] if given["minStep"] <= row["_step"] < given["maxStep"]
+        ]
+        return {"project": {"run": {"history": [json.dumps(row) for row in rows]}}}
 
     def _CreateRunFiles(self, given: Row) -> Row:
         files = [{"name": name, "uploadUrl": f"{self.url}/upload/{given['run']}/{name}"} for name in given["files"]]

@@ -12,21 +12,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas
 import pytest
 from fake_studies import a_cell, draw_effects_alone, edit_manifest, fabricate, study_of, whole
 from wandb_server import Server, serving
 
+from ablate import evidence
 from ablate.cli import sync
 from ablate.config.typed_json import stored
 from ablate.execution.tracking.mirror import settings
 from ablate.formatting import verdict
 from ablate.results import naming
 from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.study import load_study
 from ablate.results.tables import named_rows
 from analysis.case import case_of
 from analysis.dashboard import main as command
 from analysis.dashboard.build import build
-from analysis.sources.wandb_api import logged_runs
+from analysis.sources.logged import study_of as described
+from analysis.sources.request import Request
+from analysis.sources.wandb_api import logged_runs, read_wandb
 
 LACKING = importlib.util.find_spec("wandb_workspaces") is None
 pytestmark = [
@@ -181,10 +186,16 @@ def test_figures_are_images_of_a_run_of_their_own(sent: Any) -> None:
     [(name, content)] = [(name, data) for name, data in sent.server.files.items() if name.endswith(".png")]
     assert name.endswith(run["history"][0]["figures/effects"]["path"])
     assert content == (sent.figures / "effects.png").read_bytes()
-    ours = {"config": run["config"], "id": "x", "name": "x", "group": "", "state": "finished", "created": "2025"}
-    others = [ours | {"config": {"seed": i % 2, "ffn": "ab"[i // 2]}, "id": str(i)} for i in range(4)]
-    rows: Row = {"history": [{"_step": 1, "test/loss": 2.0}], "summary": {}}
-    assert not logged_runs([each | rows for each in (ours, *others)], "", []).notes, "no run to analyse"
+
+
+def test_the_analysis_of_runs_on_wandb_takes_none_of_it_for_results(sent: Any) -> None:
+    figures = sent.server.runs[naming.tracked_id(STUDY, "figures")]["config"]
+    configs = [figures, *({"seed": i % 2, "ablate": {"levels": {"ffn": "ab"[i // 2]}}} for i in range(4))]
+    same = {"group": "", "state": "finished", "created": "2025", "history": [{"_step": 1, "test/loss": 2.0}]}
+    same |= {"summary": {"effect/ffn": 0.1, "verdict/ffn": "better"}}
+    runs: list[Row] = [{"config": config, "id": f"r{i}", "name": f"r{i}"} | same for i, config in enumerate(configs)]
+    found = described(logged_runs(runs, "", []), Request(), "s", "W&B", "2025", "-")
+    assert found.notes == [] and len(found.runs) == 4 and not [name for name in found.runs if "/ffn" in name]
 
 
 def test_summaries_hold_effects_and_verdicts(sent: Any) -> None:
@@ -293,6 +304,13 @@ def test_sync_uploads_runs_and_their_dashboard(tmp_path: Path, capfd: Any) -> No
             out, errors = capfd.readouterr()
             assert f"{replayed} replayed now" in out and out.count(f"\n{how}: http") == 2 and errors == ""
             assert len(server.runs) == 13 and len(server.views) == 2 and "are not there" not in out
+        found, native = (
+            read_wandb(f"someone/{PROJECT}", Request(within=("optim.lr",)), tmp_path),
+            load_study(Path("results"), STUDY),
+        )
+    assert found.notes == [] and len(found.curves) == len(native.curves)
+    tables = [evidence.effects(study)[["label", "mean", "low", "verdict"]] for study in (native, found)]
+    pandas.testing.assert_frame_equal(*(table.sort_values("label", ignore_index=True) for table in tables))
     summaries = json.loads((tmp_path / "results" / "figures" / STUDY / command.FILE).read_text())["summaries"]
     for place, each in enumerate(ids):
         config, summary = server.runs[each]["config"], server.runs[each]["summary"]
