@@ -5,7 +5,9 @@ import importlib
 import importlib.util
 import netrc
 import os
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,6 +77,18 @@ def wandb_settings(mode: str) -> Any:
         settings.finish_timeout, settings.finish_timeout_raises = 25, True
     settings.x_disable_stats = settings.x_disable_meta = True  # they describe this process, not the training
     return settings
+
+
+def end_wandb(seconds: float | None = None) -> None:
+    """End W&B's service, which may wait for the network; after some seconds it is left to end with this process."""
+
+    def end() -> None:
+        with contextlib.suppress(Exception):
+            sys.modules["wandb"].teardown()
+
+    service = threading.Thread(target=end, daemon=True)
+    service.start()
+    service.join(seconds)
 
 
 @contextlib.contextmanager

@@ -154,8 +154,7 @@ def tracked_id(study: str, name: str) -> str:
 
 
 def tracked_key(factor: str) -> str:
-    """Where the configuration of a tracked run holds the level of a factor, sections joined by dots.  The levels of
-    zipped keys and of groups without settings stand under the factor itself, followed by W&B's own `value`."""
+    """Where a tracked run's configuration holds the level of a factor, for W&B: `value` ends a name that has dots."""
     group, _, name = factor.partition(".")
     if "+" in factor:
         return f"{factor}.value"

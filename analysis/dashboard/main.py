@@ -1,18 +1,14 @@
-"""ablate dashboard [STUDY]: a view and a report of a study on W&B; what is there, by id or else by name, is replaced.
-
-Exit codes: 0 sent, or written to dashboard.json where W&B is not reached; 2 refused, with one line that says why.
-"""
+"""ablate dashboard [STUDY]: a view and a report of a study on W&B; what is there, by id or else by name, is replaced."""
 
 import contextlib
 import hashlib
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, Refused, whole_line
-from ablate.config.extra import extra, nowhere, wandb_credentials, wandb_mode, wandb_settings
+from ablate.config.extra import end_wandb, extra, nowhere, wandb_credentials, wandb_mode, wandb_settings
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.results import naming
 from ablate.results.atomic import read_json, write_json
@@ -75,8 +71,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
             raise Refused(f"W&B refused ({whole_line(error)}); its key must be one that may write there") from None
         why = f"W&B is not reached ({whole_line(error)})"
     finally:
-        with contextlib.suppress(Exception):
-            sys.modules["wandb"].teardown()
+        end_wandb(5)
     if known:
         write_json(file, known)
     lines = [f"{why}; {folder / FILE} has it all; to send it: ablate dashboard {name}"] if why else lines

@@ -3,13 +3,11 @@
 import contextlib
 import os
 import shutil
-import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.errors import whole_line
-from ablate.config.extra import nowhere, wandb_mode, wandb_settings
+from ablate.config.extra import end_wandb, nowhere, wandb_mode, wandb_settings
 from ablate.execution.tracking.mirror import Card
 from ablate.formatting.streams import Stream, say
 
@@ -60,7 +58,7 @@ class WandB:
                 run.mark_preempting()
                 run.finish(exit_code=1)
         self.runs.clear()
-        _end_service()  # explicitly: at exit Python would print the traceback of a crashed service
+        end_wandb()  # explicitly: at exit Python would print the traceback of a crashed service
 
     def _begin(self, card: Card) -> Any:
         with nowhere(), _silent_processes():
@@ -115,10 +113,7 @@ class WandB:
     def _let_go(self) -> None:
         """Drop W&B's service, which may have crashed, and its runs; the next run starts another."""
         self.runs.clear()
-        # The service still owns the ids of runs started online, and may wait for the network to release them.
-        service = threading.Thread(target=_end_service, daemon=True)
-        service.start()
-        service.join(5)
+        end_wandb(5)  # it still owns the ids of runs started online
 
 
 @contextlib.contextmanager
@@ -131,11 +126,6 @@ def _silent_processes() -> Iterator[None]:
             yield
         finally:
             os.dup2(saved.fileno(), 2)
-
-
-def _end_service() -> None:
-    with contextlib.suppress(Exception):
-        sys.modules["wandb"].teardown()
 
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:

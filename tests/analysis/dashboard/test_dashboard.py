@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from wandb_server import Server, serving
 
 from ablate import evidence
 from ablate.cli import sync
+from ablate.config.extra import end_wandb
 from ablate.config.typed_json import stored
 from ablate.execution.tracking.mirror import settings
 from ablate.formatting import verdict
@@ -267,6 +269,11 @@ def test_without_a_key_it_is_written_and_one_line_says_how_to_send_it(tmp_path: 
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert sync.main(["--dashboard", "--results-dir", "results", "--json"]) == 0
         assert json.loads(out.getvalue())["result"]["lines"][-1] == f"WANDB_MODE=offline; {said}"
+
+
+def test_a_service_of_wandb_that_waits_for_the_network_does_not_hold_up_the_end(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(teardown=threading.Event().wait))
+    end_wandb(0.01)
 
 
 def test_what_is_refused_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
