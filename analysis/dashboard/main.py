@@ -1,4 +1,4 @@
-"""ablate dashboard [STUDY]: a view and a report of a study on W&B; what is there, by id or else by name, is replaced."""
+"""ablate dashboard [STUDY]: a view and a report of a study on W&B, where the earlier ones are replaced."""
 
 import contextlib
 import hashlib

@@ -212,28 +212,23 @@ def test_summaries_hold_effects_and_verdicts(sent: Any) -> None:
     assert high["effect/ffn"] is None and high["verdict/ffn"].startswith("withheld: 1 run diverged")
 
 
-def test_effects_of_a_summary_are_those_of_the_tables_and_wait_for_all_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("design", ["grid", "one_at_a_time"])
+def test_effects_of_a_summary_are_those_of_the_tables(design: str, tmp_path: Path) -> None:
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
-    for design in ("grid", "one_at_a_time", "cumulative"):
-        study = study_of(factors, seeds=range(5), design=design)
-        case = case_of(study, tmp_path)
-        of_run = build(case, "", PROJECT).summaries
-        own = {cell.id: cell.levels for cell in study.manifest.cells}
-        for run in study.manifest.runs:
-            noted, levels = of_run.get(naming.tracked_id("fabricated", run.path), {}), own[run.cell]
-            wanted: Row = {}
-            for row in named_rows(case.effects[case.effects["kind"].isin(["main", "step"])]):
-                stratum = f"optim.lr={levels['optim.lr']}"
-                if design != "cumulative" and row.level == str(levels[row.factor]) and row.stratum in ("", stratum):
-                    wanted |= {f"effect/{row.factor}": row.mean, f"verdict/{row.factor}": verdict(row)}
-            changed = [name for name in levels if levels[name] != factors[name][0]]
-            assert wanted.items() <= noted.items() and (
-                design == "cumulative" or wanted or not changed[:1] or changed == ["optim.lr"]
-            )
-            assert ("effect/cell" in noted) == (
-                design == "grid" and changed not in ([], ["optim.lr"])
-            ) or design == "cumulative"
-    missing = study_of(factors, status=lambda levels, seed: "missing" if seed else "done")
+    study = study_of(factors, seeds=range(5), design=design)
+    table, of_run = evidence.effects(study), build(case_of(study, tmp_path), "", PROJECT).summaries
+    own = {cell.id: cell.levels for cell in study.manifest.cells}
+    for run in study.manifest.runs:
+        noted, levels, wanted = of_run.get(naming.tracked_id("fabricated", run.path), {}), own[run.cell], Row()
+        for row in named_rows(table[table["kind"] == "main"]):
+            if row.level == str(levels[row.factor]) and row.stratum in ("", f"optim.lr={levels['optim.lr']}"):
+                wanted |= {f"effect/{row.factor}": row.mean, f"verdict/{row.factor}": verdict(row)}
+        assert {name: value for name, value in noted.items() if not name.endswith("/cell")} == wanted
+        assert ("effect/cell" in noted) == (design == "grid" and (levels["norm"], levels["ffn"]) != ("ln", "mlp"))
+
+
+def test_summaries_wait_for_all_runs(tmp_path: Path) -> None:
+    missing = study_of({"norm": ["ln", "rms"]}, status=lambda levels, seed: "missing" if seed else "done")
     assert build(case_of(missing, tmp_path), "", PROJECT).summaries == {}
 
 
