@@ -122,7 +122,7 @@ def rename(results: Path, old: str, new: str) -> Outcome:
         folder = study_folder(results, names[name])
         folder.mkdir(exist_ok=True)
         for file in study_folder(results, name).iterdir():
-            if file.is_file() and file.name not in ("manifest.json", "lock"):
+            if file.is_file() and file.name not in ("manifest.json", "lock", "mirror.jsonl", "dashboard.json"):
                 shutil.copy2(file, folder)
             elif file.is_dir():  # somebody's notes, say
                 shutil.copytree(file, folder / file.name, dirs_exist_ok=True)

@@ -87,7 +87,8 @@ def _send(case: Any, known: dict[str, str], entity: str, project: str) -> tuple[
     from analysis.dashboard.build import build
 
     study, api = case.study.manifest.study, wandb.Api()
-    at, figures = {"entity": entity or str(api.default_entity), "project": project}, naming.tracked_id(study, "figures")
+    entity = entity or str(api.settings["entity"] or api.default_entity)  # as where the mirror's runs go
+    at, figures = {"entity": entity, "project": project}, naming.tracked_id(study, "figures")
     made = build(case, **at)
     view = _there(api, at, "project-view", known.get("view"), made.view.name)
     report = _there(api, at, "runs", known.get("report"), made.report.title)

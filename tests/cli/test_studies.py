@@ -55,6 +55,8 @@ def test_each_study_is_a_line_the_newest_first(results: Path, capsys: pytest.Cap
 def test_a_study_is_renamed_with_those_named_after_it(crash: str | None, results: Path, capsys) -> None:
     """Wherever it stops, all studies can be read, and the same command goes on."""
     runs = [run.path for run in read_manifest(results, "s").runs]
+    for name in ("mirror.jsonl", "notes.txt"):  # a tracking service knows runs by their study, so it has none of these
+        (results / "studies" / "s" / name).touch()
     if crash:
         owner = studies if hasattr(studies, crash) else shutil
         stops = {"wraps": getattr(owner, crash), "side_effect": [mock.DEFAULT, KeyboardInterrupt]}
@@ -70,6 +72,7 @@ def test_a_study_is_renamed_with_those_named_after_it(crash: str | None, results
     assert read_manifest(results, "mine-confirm-2").beside() == {"placebos": "mine-aa"}
     assert read_manifest(results, "mine-confirm-2").confirms == read_manifest(results, "mine-aa").placebo_of == "mine"
     assert (results / "figures" / "mine" / "figures.yaml").exists()
+    assert not [*results.glob("studies/mine/mirror.jsonl")] and (results / "studies" / "mine" / "notes.txt").exists()
     for words in (
         ["mine", "mine"],
         ["mine", "other"],

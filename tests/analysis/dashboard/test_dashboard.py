@@ -87,7 +87,7 @@ def called(*words: str) -> tuple[int, list[str], str]:
 def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A dashboard that was sent three times: anew; after its ids were lost; and after it was renamed on W&B."""
     folder = tmp_path_factory.mktemp("sent")
-    with serving(PROJECT) as server, elsewhere(folder, **with_key(server)):
+    with serving(PROJECT) as server, elsewhere(folder, **with_key(server), WANDB_ENTITY="team"):
         ids, results = make_study(), Path("results")
         for each in ids[:-1]:
             server.add_run(each, groupName=STUDY, summary={"status": "done", "test/loss": 2.0})
@@ -170,7 +170,7 @@ def test_failed_and_diverged_runs_are_apart(sent: Any) -> None:
     both = f"{runs['ended or running'].filters} or {runs['figures'].filters}"
     assert sent.view.runset_settings.filters == both, "what a view has panels for"
     assert [grid.runsets[0].name for grid in grids] == ["ended or running"] * 4 + ["figures", "failed or diverged"]
-    assert {(each.entity, each.project) for each in runs.values()} == {("someone", PROJECT)}
+    assert {(each.entity, each.project) for each in runs.values()} == {("team", PROJECT)}
 
 
 def test_a_second_time_it_updates(sent: Any) -> None:
