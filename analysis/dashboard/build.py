@@ -12,7 +12,6 @@ from analysis.figures import KINDS
 from analysis.writing import sections, tables
 from analysis.writing.sheet import markdown
 
-ONE_LEVEL = ("main", "step", "cell")  # kinds of effects that concern one level of a factor, or one cell
 KEPT, LOST, FIGURES = "ended or running", "failed or diverged", "figures"  # sets of runs
 Row = dict[str, Any]
 
@@ -98,11 +97,11 @@ def _summaries(case: Case) -> dict[str, Row]:
     if case.study.runs["status"].eq("missing").any():
         return {}
     for contrast, row in zip(evidence.contrasts(manifest), named_rows(case.effects), strict=True):
-        name = "cell" if contrast.kind == "cell" else contrast.factor
+        name = contrast.factor or "cell"
         noted = {
             f"effect/{name}": row.mean if row.mean == row.mean else None,
             f"verdict/{name}": formatting.verdict(row),
         }
-        for cell in contrast.side(1) if contrast.kind in ONE_LEVEL else ():
+        for cell in contrast.side(1) if contrast.kind in ("main", "step", "cell") else ():  # about one level or cell
             found[cell] = found.get(cell, {}) | noted
     return {naming.tracked_id(manifest.study, run.path): found[run.cell] for run in manifest.runs if run.cell in found}
