@@ -202,7 +202,7 @@ def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_p
     assert len(table) == 48 and len(named) == 54
     assert [text for text in named if text.startswith("optim.")] == list(factors)
     assert drawn.get_figheight() < 10.5, "a page"
-    assert drawn.axes[0].get_xlim()[1] < 0.9 and "arrow" in " ".join(table.attrs["caption"])
+    assert drawn.axes[0].get_xlim()[1] < 0.9 and "with its number" in " ".join(table.attrs["caption"])
 
 
 def test_a_study_of_every_component_says_which_variants_it_lacks() -> None:

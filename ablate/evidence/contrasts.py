@@ -160,7 +160,9 @@ def _trend(
     weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
     if _free_of_main_effects(own, weights, list(manifest.factors)):
         keys = " x ".join(names), f"{show(level)}, {trend[1]}", show(first)
-        label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level, factor)}, {trend[1]}"
+        label = f"{' × '.join(named(manifest, each) for each in names)}: {show(level)}, {trend[1]}"
+        if manifest.shown:
+            label = f"{assigned(manifest, factor, level)} × {named(manifest, setting)}, {trend[1]}"
         yield Contrast("trend", *keys, stratum, label + _at(stratum), weights)
 
 
@@ -231,8 +233,10 @@ def _effect(
     if len(names) == 1:
         level, other = (named(manifest, those[0], *names) for those in (levels, base))
         return Contrast("main", *keys, stratum, f"{factor}: {level} − {other}{where}", weights)
-    level = ", ".join(named(manifest, *each) for each in zip(levels, names, strict=True))
-    return Contrast("interaction", *keys, stratum, factor + f": {level}" * several + where, weights)
+    label = factor + f": {keys[1]}" * several
+    if manifest.shown:  # RMSNorm × learning rate 1e-3
+        label = " × ".join(assigned(manifest, *each) for each in zip(names, levels, strict=True))
+    return Contrast("interaction", *keys, stratum, label + where, weights)
 
 
 def _cells(cells: list[Cell], stratum: str) -> Iterator[Contrast]:

@@ -92,6 +92,8 @@ def metric_name(manifest: Manifest, *metrics: str) -> str:
 
 def metric_words(manifest: Manifest, metric: str) -> str:
     """A metric in a sentence: "test loss", "test accuracy at length 128"."""
+    if ", " in metric:  # of a claim about two
+        return " − ".join(metric_words(manifest, each) for each in metric.split(", "))
     plain, _, length = metric.partition("@")
     label = manifest.shown.get(plain, "").removesuffix(with_unit(manifest, metric, ""))
     return (label or _metric_words(plain, names_in() | manifest.names)) + f" at length {length}" * bool(length)

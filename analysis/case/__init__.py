@@ -13,7 +13,7 @@ from ablate import evidence
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis import stats
-from analysis.case.figures_yaml import FILE, edits_of, relabelled, shown_names
+from analysis.case.figures_yaml import FILE, NONE, edits_of, relabelled, shown_names
 
 
 class Case(NamedTuple):
@@ -21,7 +21,7 @@ class Case(NamedTuple):
 
     `further` holds the tables of `analysis.stats`, `drawn` those of the written figures, by name.  All
     of these use the names that papers use, or the labels of figures.yaml; `plain` is the case with keys, for
-    machine-readable output.  `style`, if given, replaces that of figures.yaml.
+    machine-readable output.  `words` replace entries of figures.yaml.
     """
 
     study: Study
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     further: Mapping[str, pandas.DataFrame]
     drawn: dict[str, pandas.DataFrame]
     plain: Case | None = None
-    style: str | None = None
+    words: Mapping[str, str] = NONE
 
 
 def case_of(study: Study, folder: Path) -> Case:

@@ -34,7 +34,7 @@ FILE = "figures.yaml"
 TEMPLATES = Path(__file__).parents[1] / "templates"
 LETTERS = 7.0  # points of titles and axis labels at which figures are laid out
 NARROWEST, WIDEST = 2.5, 12.0
-KEYS = ("style", "width", "caption", "labels", "order", "colours", "subset")
+KEYS = ("style", "sort", "width", "caption", "labels", "order", "colours", "subset")
 EDGES = r"(?:^|(?<=^\+ )|(?<= \+ )|(?<=, )){}(?=$| \+ |, )"  # matches a whole level within a cell's label
 SUBSET = ("figures", "levels", "cells")
 
@@ -55,6 +55,8 @@ STYLES = {
     "acl": Style({"single": 3.03, "double": 6.3}, 8.0),
     "slides": Style({"slide": 13.333}, 17.0, 9 / 16),
 }
+CHOICES = {"style": [*STYLES], "sort": ["effect"]}  # entries that the command line can set, too
+NONE: Mapping[str, str] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Edits:
     cells: list[str] | None = None
     caption: bool = False
     style: str = "default"
+    sort: str | None = None
 
     @property
     def scale(self) -> float:
@@ -77,9 +80,9 @@ class Edits:
         return STYLES[self.style].letters / LETTERS
 
 
-def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, style: str | None = None) -> Edits:
+def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, words: Mapping[str, str] = NONE) -> Edits:
     """The entries of `file`, or the defaults if it does not exist.  Raises `Refused`.  `kinds` are the valid names of
-    figures; None accepts any.  `style` replaces that of the file."""
+    figures; None accepts any.  `words` replace entries of the file."""
     try:
         given = parse_plain(read_regular(file), str(file))
     except (FileNotFoundError, NotADirectoryError):
@@ -89,7 +92,7 @@ def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, sty
     except Corrupt as error:
         raise Refused(f"{error}; delete it for the defaults") from None
     try:
-        return _checked(_mapping(given, "the file") | ({"style": style} if style else {}), manifest, kinds)
+        return _checked(_mapping(given, "the file") | dict(words), manifest, kinds)
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 
@@ -102,9 +105,10 @@ def _checked(entries: dict[str, Any], manifest: Manifest, kinds: list[str] | Non
     cells = [written(cell) for cell in manifest.cells]
     if not isinstance(caption := entries.get("caption", False), bool):
         raise ValueError(f"caption is {_shown(caption)}; write true or false")
+    for key, choices in CHOICES.items():
+        if (value := entries.get(key)) is not None and value not in choices:
+            raise ValueError(f"{key} is {_shown(value)}; {instead(str(value), choices)}")
     style = entries.get("style") or "default"
-    if not isinstance(style, str) or style not in STYLES:
-        raise ValueError(f"style is {_shown(style)}; {instead(str(style), STYLES)}")
     edits = Edits(
         _width(entries.get("width"), STYLES[style].widths),
         _labels(_mapping(entries.get("labels"), "labels"), manifest),
@@ -115,6 +119,7 @@ def _checked(entries: dict[str, Any], manifest: Manifest, kinds: list[str] | Non
         _names(subset.get("cells"), "subset.cells", cells),
         caption,
         style,
+        entries.get("sort"),
     )
     if not shown_cells(manifest, edits):
         raise ValueError("subset leaves no cell; name levels and cells that go together")
@@ -240,12 +245,17 @@ def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
 
 
 def write_defaults(
-    file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str], style: str | None = None
+    file: Path,
+    manifest: Manifest,
+    kinds: Iterable[str],
+    colours: dict[tuple[str, str], str],
+    words: Mapping[str, str] = NONE,
 ) -> None:
-    """Write the defaults as comments, or a new `style` alone if the file exists; `kinds` are the study's figures."""
+    """Write the defaults as comments, or only `words` if the file exists; `kinds` are the study's figures."""
     if file.exists():
-        text = re.sub(r"^style:.*\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE) if style else ""
-        return write_atomic(file, f"style: {style}\n{text}".encode()) if style else None
+        text = re.sub(rf"^({'|'.join(words)}):.*\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        first = "".join(f"{key}: {value}\n" for key, value in words.items())
+        return write_atomic(file, f"{first}{text}".encode()) if words else None
     factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = naming.paper_labels(manifest)
     templates = jinja2.Environment(
@@ -254,7 +264,7 @@ def write_defaults(
     templates.filters |= {"yaml": _yaml, "row": lambda names: f"[{', '.join(map(_yaml, names))}]"}
     cells = [written(cell) for cell in manifest.cells[:24]]
     content = {"factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
-    write_atomic(file, templates.get_template(FILE).render(content, styles=STYLES, style=style).encode())
+    write_atomic(file, templates.get_template(FILE).render(content, styles=STYLES, words=words).encode())
 
 
 def _yaml(text: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
 EPILOG = """style=neurips, icml, acl, slides: widths and letters of figures, as in figures.yaml
+sort=effect: rows of figures by their effect, as in figures.yaml
 
 also:
   ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
@@ -47,9 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments_.add_arguments(parser)
     valued = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
     pairs = itertools.pairwise(["", *arguments])
-    styles = [word for before, word in pairs if word.startswith("style=") and before not in valued]
-    given = parser.parse_args([word for word in arguments if word not in styles])
-    given.style = ",".join(word.removeprefix("style=") for word in styles) if styles else None
+    words = [word for before, word in pairs if word.startswith(("style=", "sort=")) and before not in valued]
+    given = parser.parse_args([word for word in arguments if word not in words])
+    each = [word.split("=", 1) for word in words]
+    given.words = {key: ",".join(value for other, value in each if other == key) for key, _ in each}
     return conclude(parser.prog, given.json, lambda: _analyse(given))
 
 
@@ -58,19 +60,20 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     case = arguments_.case(place_of(given.results_dir, given.study or study.manifest.study), study, folder)
     from ablate import evidence
-    from analysis.case.figures_yaml import FILE, STYLES
+    from analysis.case.figures_yaml import CHOICES, FILE
     from analysis.cli import output  # slow to import, and not needed for error messages
 
-    if given.style is not None and given.style not in STYLES:
-        raise Refused(f"style={given.style}: no such style; {formatting.instead(given.style, STYLES)}")
-    case = case._replace(style=given.style)
+    for key, value in given.words.items():
+        if value not in CHOICES[key]:
+            raise Refused(f"{key}={value}: no such {key}; {formatting.instead(value, CHOICES[key])}")
+    case = case._replace(words=given.words)
     files, old = output.write(case, folder)
     if not (given.study or study.manifest.source):
         others = "; others: `ablate studies`" * (len(studies(given.results_dir)) > 1)
         print(f"newest study: {study.manifest.study}{others}")
     print("\n".join(_lines(case)))
-    if case.style:
-        print(f"style={case.style} is kept in {folder / FILE}")
+    for key, value in case.words.items():
+        print(f"{key}={value} is kept in {folder / FILE}")
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
     print(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")

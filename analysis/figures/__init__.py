@@ -29,7 +29,7 @@ KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").
 
 def edits(case: Case) -> Edits:
     """The user's figures.yaml of a study.  Raises `Refused`."""
-    return edits_of(edits_file(case), case.study.manifest, list(KINDS), case.style)
+    return edits_of(edits_file(case), case.study.manifest, list(KINDS), case.words)
 
 
 def edits_file(case: Case) -> Path:
@@ -68,7 +68,7 @@ def write(case: Case, folder: Path) -> list[Path]:
     page = page_of(manifest, given)
     with matplotlib.rc_context(style.RC):
         case.drawn.update(tables(case, given))
-        write_defaults(edits_file(case), manifest, case.drawn, style.colours(manifest), case.style)
+        write_defaults(edits_file(case), manifest, case.drawn, style.colours(manifest), case.words)
         for name, table in case.drawn.items():
             drawn = KINDS[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))

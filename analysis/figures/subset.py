@@ -23,7 +23,7 @@ def select(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> pand
         shown, left_out = _some_cells(table, case, edits, most)
     elif "level" in table:
         shown, left_out = _some_effects(table, edits, most)
-    ordered = shown.iloc[_order(shown, case.study.manifest, edits)] if edits.order else shown
+    ordered = shown.iloc[_order(shown, case.study.manifest, edits)] if edits.order or edits.sort else shown
     result = ordered.reset_index(drop=True)
     result.attrs = attrs | {
         "title": attrs.get("title") or style.title(case.study.manifest),
@@ -83,7 +83,7 @@ def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[in
     if "level" not in table:
         return list(range(len(table)))
     first: dict[tuple[Any, ...], int] = {}
-    columns = [name for name in ("family", "stratum", "kind", "factor") if name in table]
+    columns = [name for name in ("facet", "family", "stratum", "kind", "factor") if name in table]
     groups = [tuple(row) for row in table[columns].to_numpy()]
     start = [first.setdefault(group, i) for i, group in enumerate(groups)]
     at = {(factor, level): i for factor, levels in edits.order.items() for i, level in enumerate(levels)}
@@ -91,7 +91,8 @@ def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[in
         tuple(at.get(pair, math.inf if pair[0] in edits.order else 0) for pair in _pairs(row))
         for row in named_rows(table)
     ]
-    return sorted(range(len(table)), key=lambda i: (start[i], places[i]))
+    effects = table["mean"].fillna(math.inf).tolist() if edits.sort and "mean" in table else [0.0] * len(table)
+    return sorted(range(len(table)), key=lambda i: (start[i], places[i], effects[i]))
 
 
 def _place(level: str, factor: str, manifest: Manifest, edits: Edits) -> float:

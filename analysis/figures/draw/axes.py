@@ -40,11 +40,11 @@ def numbers(values: Iterable[float]) -> list[str]:
     return [text if value else "0" for text, value in zip(short, known, strict=True)]
 
 
-def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = ()) -> None:
+def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = (), most: int = 6) -> None:
     """A log axis from `low` to `high` with ticks at `at`, or at a few of 1, 2, 5, 10, …"""
     axis.set_xscale("log")
     axis.set_xlim(low, high)
-    _ticks(axis.xaxis, list(at) or _few(low, high))
+    _ticks(axis.xaxis, list(at) or _few(low, high, most))
 
 
 def log_y(axis: Axes, low: float, high: float) -> None:
@@ -157,12 +157,20 @@ def say(axis: Axes, text: str) -> None:
     axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)
 
 
-def estimate(axis: Axes, at: float, row: Any, colour: str, along: str = "x", **how: Any) -> None:
-    """A point at `mean` with the interval from `low` to `high` along x or y; hollow if undecided."""
+def estimate(axis: Axes, at: float, row: Any, along: str = "x", **how: Any) -> None:
+    """A point at `mean` and the interval from `low` to `high` in its verdict's colour; hollow if undecided."""
+    colour = style.verdict_colour(row.verdict)
     inside = colour if row.verdict in evidence.DECIDED else "white"
     x, y = (row.mean, at) if along == "x" else (at, row.mean)
     look: dict[str, Any] = {"fmt": "o", "ms": 4.5, "lw": 1.3, "capsize": 2, "color": colour, "mfc": inside, "zorder": 3}
     axis.errorbar(x, y, **(look | {f"{along}err": reach(row)} | how))
+
+
+def spread(values: Any, share: bool) -> Any:
+    """Mean ± 1 SD of values, of shares within 0 and 1; the SD of one value is 0."""
+    known = np.asarray(values, float)
+    mean, sd = known.mean(), known.std(ddof=1) if len(known) > 1 else 0.0
+    return np.clip([mean - sd, mean + sd], *((0, 1) if share and known.max() <= 1 else (-math.inf, math.inf)))
 
 
 def reach(row: Any) -> list[list[float]]:

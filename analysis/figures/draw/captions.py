@@ -9,6 +9,8 @@ from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
 
+FILLED = "filled: decided, blue: better, orange: worse"
+JUDGED = "filled: decided, blue: supported, orange: contradicted"
 EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # for cells against the reference
 
 

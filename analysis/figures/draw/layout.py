@@ -1,8 +1,9 @@
 """Rows of a figure, names left and results right (on a narrow page below the names), and legends below all panels."""
 
+import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas
 from matplotlib.axes import Axes
@@ -10,13 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures.draw.page import Page
-from analysis.figures.draw.style import Encoding, fold, width_of
+from analysis.figures.draw.style import SIZE, Encoding, fold, width_of
 
 LINE = 0.11  # inches per line of a row's text
 NAMES, RESULTS, BOTH = 0.36, 0.42, 0.49  # shares of the width for names, results, or both below each other
 HEADING = 0.4  # inches of a panel for its title or axis label
 SAMPLE, EDGE = 0.52, 0.1  # inches: a legend handle with the space around an entry, the page's margins
 MOST = 5  # columns
+BESIDE = 1.3  # how far names may reach beyond a panel, over its width
+Places = dict[str, tuple[float, float, str]]  # by name: x, y, colour
 
 
 def stacked(
@@ -71,6 +74,24 @@ class Legend(NamedTuple):
         """Put the legend below the panels of a figure."""
         handles, names = self.handles.values(), self.handles.keys()
         figure.legend(handles, names, loc="outside lower left", ncols=self.columns, handlelength=3, columnspacing=1)
+
+
+def name_at(drawn: Figure, below: Legend, places: Sequence[tuple[Axes, Places]], inches: tuple[float, float]) -> None:
+    """Names right of points, or of the ends of lines, in panels of this size, where none overlap; else the legend."""
+    for axis, own in places:
+        spots = [(axis.transScale + axis.transLimits).transform(own[name][:2]) * inches for name in own]
+        wide = [width_of(name) + LINE for name in own]
+        boxes = [(x, x + width, y) for (x, y), width in zip(spots, wide, strict=True)]
+        over = max((right for _, right, _ in boxes), default=math.inf) > inches[0] * BESIDE
+        pairs = itertools.combinations(boxes, 2)
+        if over or any(abs(a[2] - b[2]) < LINE and a[0] < b[1] and b[0] < a[1] for a, b in pairs):
+            below.draw(drawn)
+            return
+    for axis, own in places:
+        for name, (x, y, colour) in own.items():
+            how: dict[str, Any] = {"va": "center", "color": colour, "fontsize": SIZE, "annotation_clip": False}
+            axis.annotate(name, (x, y), (5, 0), textcoords="offset points", **how)
+    drawn.set_figheight(drawn.get_figheight() - below.height)
 
 
 def legend(encodings: dict[str, Encoding], page: Page, line: bool = True, marker: bool = True) -> Legend:

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.results import naming
-from ablate.results.records import Manifest
+from ablate.results.records import Manifest, TaskFacts
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import band, limits, panels, value_axis
+from analysis.figures.draw.axes import band, limits, panels, spread, value_axis
 from analysis.figures.draw.captions import band_text
-from analysis.figures.draw.layout import legend
+from analysis.figures.draw.layout import legend, name_at
 from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
@@ -52,7 +52,7 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
         facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in facet_factors)
         about = {"cell": row.cell, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
         counts = {name: getattr(row, name) for name in ("runs", *COUNTS, "metric")}
-        rows.append(about | mean_and_band(known) | counts)
+        rows.append(about | mean_and_band(known, manifest.tasks[cells[row.cell].task], row.metric) | counts)
     found = pandas.DataFrame(rows)
     if found.groupby(["label", "facet"])["x"].nunique().max() < 2:
         return None
@@ -89,10 +89,10 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     return found
 
 
-def mean_and_band(known: pandas.Series) -> dict[str, float]:
-    """The mean with `low` and `high` one SD away, and n; the SD of one value is 0."""
-    sd = known.std(ddof=1) if len(known) > 1 else 0.0
-    return {"mean": known.mean(), "low": known.mean() - sd, "high": known.mean() + sd, "n": len(known)}
+def mean_and_band(known: pandas.Series, task: TaskFacts, metric: str) -> dict[str, float]:
+    """The mean with `low` and `high` one SD away, of shares within 0 and 1, and n; the SD of one value is 0."""
+    low, high = spread(known, evidence.is_share(task, metric)) if len(known) else (math.nan, math.nan)
+    return {"mean": known.mean(), "low": low, "high": high, "n": len(known)}
 
 
 def caption(rows: pandas.DataFrame, measured: Iterable[str]) -> str:
@@ -130,7 +130,11 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
         axis.set_xlabel(page.label(table.attrs["x"]))
         if several or i % across == 0:
             axis.set_ylabel(table.attrs["y"][metric])
-    if len(encodings) > 1 or "all runs" not in encodings:
+    if len(groups) == 1 and len(encodings) > 1:
+        last = table[table["diverged"] == 0].sort_values("x").groupby("label", sort=False).tail(1)
+        ends = {row.label: (row.x, row.mean, encodings[row.label].colour) for row in named_rows(last)}
+        name_at(drawn, below, [(drawn.axes[0], ends)], (page.width - 0.6, 1.5))
+    elif len(encodings) > 1 or "all runs" not in encodings:
         below.draw(drawn)
     return drawn
 

@@ -31,8 +31,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     rows = list(named_rows(found))
     made = found.assign(wanted=[DIRECTION.get(relation, 0) for relation in found["relation"]])
     other = {"rank_correlates": RANKS, "diverges_more": SHARES}
-    same = [f"difference in {naming.metric_name(case.study.manifest, row.metric)}, side one − side two" for row in rows]
-    made["facet"] = [other.get(row.relation, text) for row, text in zip(rows, same, strict=True)]
+    names = {metric: naming.metric_name(case.study.manifest, metric) for metric in found["metric"]}
+    names = {m: text if ", " in m else f"difference in {text}, side one − side two" for m, text in names.items()}
+    made["facet"] = [other.get(row.relation, names[row.metric]) for row in rows]
     joined = {"rank_correlates": " against ", "diverges_more": " against "}
     made["label"] = [
         f"{row.name}: {joined.get(row.relation, f' {formatting.MINUS} ').join([row.side, row.against])}"
@@ -58,7 +59,7 @@ def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> lis
     how += ["post hoc: false coverage rate 5 %"] * bool(post)
     band = "; grey: what is claimed" if made["wanted"].ne(0).any() or made["margin"].notna().any() else ""
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    text = f"{'; '.join(how)}{n}; filled: decided{band}{captions.assuming(found)}"
+    text = f"{'; '.join(how)}{n}; {captions.JUDGED}{band}{captions.assuming(found)}"
     return [text, together, evidence.unadjusted(case.study.manifest)]
 
 
@@ -74,7 +75,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
             if np.isfinite(edge).all():
                 axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
-            estimate(axis, y, row, style.INK)
+            estimate(axis, y, row)
         axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
         axis.set_xlim(low, high)
         difference_ticks(axis, page)

@@ -1,6 +1,7 @@
 """Learning curves: validation loss against tokens and, for runs timed alone, seconds; a band over seeds."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas
@@ -15,7 +16,7 @@ from analysis.case.learning_curves import end_at_shares, logged, metrics_of, ove
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_x, nothing, say
 from analysis.figures.draw.captions import band_text, with_losses
-from analysis.figures.draw.layout import legend
+from analysis.figures.draw.layout import legend, name_at
 from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
@@ -126,12 +127,17 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axes in panels if page.narrow else panels[-1:]:
         for axis, name in zip(axes, names, strict=True):
             axis.set_xlabel(fold(name, page.width / shape[1] - 0.3, 7))
+    ends: list[Any] = []
     for group, row in zip(facets, panels, strict=True):
         _facet(group, dict(zip(names.values(), row, strict=True)), page)
+        last = group[group["status"] == "done"].groupby("cell", sort=False).tail(1).dropna(subset="mean")
+        at = last["seconds"] if "seconds" in names else last["tokens"] / _unit(group)[0]
+        shades = [page.encodings[cell].colour for cell in last["cell"]]
+        ends.append((row[-1], dict(zip(last["label"], zip(at, last["mean"], shades, strict=True), strict=True))))
         row[0].set_title(group["facet"].iloc[0])
         for axis in row if page.narrow else row[:1]:
             axis.set_ylabel(table.attrs["units"][group["metric"].iloc[0]])
-    below.draw(drawn)
+    name_at(drawn, below, ends, (page.width / shape[1] - 0.5, 1.2))
     return drawn
 
 
@@ -166,6 +172,9 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
         whole.plot(known["x"], known["mean"], color=encoding.colour, linestyle=encoding.dash, lw=0.7)
         y = min(max(known["mean"].iloc[-1], low), top) if len(known) else top
         whole.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
+        if len(known) and known["mean"].iloc[-1] > top:  # beyond the axis: its number
+            number = f"{known['mean'].iloc[-1]:.3g}"
+            whole.text(run["x"].max(), y, f"{number}  ", ha="right", va="bottom", fontsize=6, color=encoding.colour)
 
 
 def _whole(axis: Axes, rows: pandas.DataFrame) -> None:

@@ -1,6 +1,8 @@
 """Forest plot: effects with simultaneous intervals and their verdicts."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
+from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -31,14 +34,14 @@ def table(case: Case) -> pandas.DataFrame:
     where = [f" at {stratum}" for stratum in shown["stratum"]]
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
     rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
-    rows["result"] = _results(rows)
+    rows["result"] = _results(rows, partial(naming.assigned, case.study.manifest))
     rows.attrs["caption"] = _caption(case, shown, rows)
     if rows.empty:
         rows.attrs["empty"] = "one cell: nothing to compare"
     return rows
 
 
-def _results(rows: pandas.DataFrame) -> list[str]:
+def _results(rows: pandas.DataFrame, assigned: Callable[[str, str], str]) -> list[str]:
     known = rows[rows["drawn"]]
     places = {metric: formatting.decimals((each["high"] - each["low"]) / 2) for metric, each in known.groupby("metric")}
     several = known["n"].nunique() > 1
@@ -49,7 +52,9 @@ def _results(rows: pandas.DataFrame) -> list[str]:
             found.append(words if len(rows) <= MOST or len(words) <= REASON else row.verdict)
             continue
         n = f"  n = {row.n}" * several
-        words = f"  {row.verdict}" * (row.verdict != "descriptive")  # the caption says so once
+        decided = row.kind == "interaction" and row.verdict in ("better", "worse")
+        means = formatting.crossed(row, row.verdict, assigned).partition(": ")[2] if decided else ""
+        words = f"  {means or row.verdict}" * (row.verdict != "descriptive")  # the caption says so once
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
         found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{words}{note}")
     return found
@@ -70,10 +75,12 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     grey = grey or "; grey: each row's margin" * bool(len(band))
     steps = known["margin_steps"].dropna().drop_duplicates()  # different bands per row, so text only
     grey = grey or "".join(f"; margin: {formatting.bounds(math.nan, size)}" for size in steps)
-    grey += "; arrow: the effect lies beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
+    grey += "; dotted, with its number: beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
+    crossed = "; with ×: by how much more one changes with the other than without"
+    grey += crossed * bool(known["kind"].eq("interaction").any())
     grey += "; withheld without a reason: effects.csv has it" * bool(rows["result"].eq("withheld").any())
     words = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]
-    return [f"{how}{seeds}, {pairing}; filled: decided{captions.assuming(known)}{grey}", *words]
+    return [f"{how}{seeds}, {pairing}; {captions.FILLED}{captions.assuming(known)}{grey}", *words]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -93,7 +100,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
                 band = [row.Index - 0.5, row.Index + 0.5]
                 axis.fill_betweenx(band, -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
             if row.drawn:
-                _effect(axis, row.Index, row, cap, page.colour(row.factor, row.level))
+                _effect(axis, row.Index, row, cap)
         difference_ticks(axis, page)
         if known.empty:
             axis.set(xlim=(-1, 1), xticks=[0])
@@ -134,9 +141,14 @@ def _cap(known: pandas.DataFrame) -> float:
     return min(float(np.nanmax([*needed, 0.0])) * 1.05, float(most)) or 1.0
 
 
-def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
+def _effect(axis: Axes, y: float, row: Any, cap: float) -> None:
+    colour = style.verdict_colour(row.verdict)
     if abs(row.mean) > cap:
-        axis.plot(math.copysign(cap, row.mean), y, "<" if row.mean < 0 else ">", color=colour, ms=4.5, clip_on=False)
+        edge, ahead = math.copysign(cap, row.mean), row.mean > 0
+        axis.plot([0.8 * edge, edge], [y, y], ":", color=colour)
+        axis.plot(edge, y, ">" if ahead else "<", color=colour, ms=4.5, clip_on=False)
+        number = formatting.number(row.mean, 2, signed=True)
+        axis.text(0.78 * edge, y, number, ha="right" if ahead else "left", va="center", fontsize=style.SIZE)
         return
     if math.isfinite(row.low):
         ends = np.clip([row.low, row.high], -cap, cap)

@@ -42,7 +42,9 @@ def table(case: Case) -> pandas.DataFrame | None:
                 data = cell.config.data  # in the unit of `eval.lengths`, a task trains at its `length`, or its context
                 trained = data.get("length", data.get("context"))
                 ended = {"runs": row.runs, "diverged": 0, "trained": trained, "facet": facet}
-                rows.append(about | mean_and_band(scores[row.cell].dropna()) | ended)
+                rows.append(
+                    about | mean_and_band(scores[row.cell].dropna(), study.manifest.tasks[cell.task], metric) | ended
+                )
     found = pandas.DataFrame(rows)
     if not rows or found["x"].nunique() < 2 or not found["n"].any():
         return None

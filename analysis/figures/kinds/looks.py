@@ -50,7 +50,7 @@ def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list
     count = formatting.counted(len(had), "look")
     return [
         f"simultaneous 95 % intervals at {count}, which allow for looks at {', '.join(map(str, looks))} seeds",
-        "filled: decided",
+        captions.FILLED,
         f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
         evidence.unadjusted(case.study.manifest),
     ]
@@ -66,7 +66,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         axis.axhline(0, color=style.INK, lw=0.6, zorder=1)
         for row in named_rows(rows):
             if row.verdict != "withheld":
-                estimate(axis, row.seeds, row, page.colour(row.factor, row.level), along="y")
+                estimate(axis, row.seeds, row, along="y")
         if rows["verdict"].eq("withheld").any():
             axis.text(0.97, 0.95, "withheld", ha="right", va="top", transform=axis.transAxes, color=style.MUTED)
         axis.set_xticks(sorted(rows["seeds"].unique()))

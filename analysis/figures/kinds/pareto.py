@@ -53,7 +53,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["frontier"] &= ~made["facet"].eq(SHARED)
     if TIMED in costs:
         made["cost_sd"] = made["cell"].map(measured["std"]).where(made["facet"].eq(TIMED))
-    made.attrs = {"y": captions.axis_label(study), "caption": _caption(made)}
+    task = next(iter(study.manifest.tasks.values()))
+    share = evidence.is_share(task, evidence.endpoint(study.manifest)) and made["mean"].max() <= 1
+    made.attrs = {"y": captions.axis_label(study), "share": bool(share), "caption": _caption(made)}
     return made
 
 
@@ -112,7 +114,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     drawn = page.figure(table, 2.1 * math.ceil(len(costs) / across) + below.height + 0.2)
     axes = panels(drawn, len(costs), across, sharey=True)
     for axis, (title, rows) in zip(axes, costs, strict=True):
-        _panel(axis, rows, page)
+        _panel(axis, rows, page, table.attrs["share"])
         axis.set_xlabel(title)
     for axis in axes[::across]:
         axis.set_ylabel(fold(table.attrs["y"], 0.8, 7))
@@ -120,18 +122,20 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, share: bool) -> None:
     for row in named_rows(rows):
         colour, _, marker = page.encodings[row.cell]
         inside = "white" if row.diverged + row.failed else colour
         look: dict[str, Any] = {"color": colour, "markerfacecolor": inside, "ms": 4.5, "lw": 0.9, "zorder": 3}
         across = row.cost_sd if math.isfinite(row.cost_sd) else None
-        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, across, fmt=marker, **look)
+        ends = np.clip([row.mean - row.sd, row.mean + row.sd], *((0, 1) if share else (-math.inf, math.inf)))
+        bar = np.abs(ends - row.mean)[:, None] if row.n > 1 else None
+        axis.errorbar(row.cost, row.mean, bar, across, fmt=marker, **look)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]
     if known.min() > 0 and known.max() / known.min() > 5:
-        log_x(axis, known.min() / 1.2, known.max() * 1.2)
+        log_x(axis, known.min() / 1.2, known.max() * 1.2, most=4)
     axis.xaxis.set_major_formatter(FuncFormatter(_short))
     if not np.isfinite(rows["mean"]).any():
         axis.set_yticks([])

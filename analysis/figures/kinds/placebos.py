@@ -15,7 +15,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, estimate
+from analysis.figures.draw.axes import difference_ticks, estimate, spread
 from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
@@ -82,11 +82,13 @@ def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
 def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
     reference = next(cell for cell in placebos.manifest.cells if cell.levels[KEY] is None)
     n = captions.seeds(made.loc[made["role"] == "placebo", "n"])
+    few = made["n"].max() <= style.DOTS
+    dots = "dots: one seed's difference" if few else "bands: ± 1 SD of one seed's difference"
     effects = int((made["role"] == "effect").sum())
     alike = case.effects[case.effects["metric"] == evidence.endpoint(placebos.manifest)]
     there = int((alike["kind"].isin(SINGLE) & alike["n"].gt(0)).sum())
     return [
-        f"dots: one seed's difference; placebos: {reference.label} against itself, {n}, bar: mean ± 1 SD",
+        f"{dots}; placebos: {reference.label} against itself, {n}, bar: mean ± 1 SD",
         f"effects: {captions.simultaneous(case.effects)}" * bool(effects),
         "grey: ± 2 SD of one placebo difference, of the factor's own draws, of chaos where it draws nothing"
         * bool(effects),
@@ -104,13 +106,17 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     dots = table[table["role"] == "dot"]
     for y, row in enumerate(rows):
         own = dots.loc[(dots["name"] == row.name) & (dots["factor"] == row.factor), "value"]
-        effect = row.role == "effect"
-        shade = page.colour(row.factor, row.level) if effect else style.MUTED
+        shade = style.verdict_colour(row.verdict) if row.role == "effect" else style.MUTED
         if np.isfinite(row.floor):
             corner, thick = (-2 * row.floor, y - 0.42), 0.84
             axis.add_patch(Rectangle(corner, 4 * row.floor, thick, color=style.FAINT, zorder=0))
-        axis.plot(own, [y + 0.16] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
-        estimate(axis, y - 0.14, row, shade, fmt="D", ms=3.2, **({} if effect else {"mfc": shade}))
+        if len(own) > style.DOTS:
+            axis.plot(spread(own, False), [y + 0.16] * 2, color=shade, lw=4, alpha=0.3)
+        else:
+            axis.plot(own, [y + 0.16] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
+        estimate(
+            axis, y - 0.14, row, fmt="D", ms=3.2, **({} if row.role == "effect" else {"mfc": shade, "color": shade})
+        )
     axis.margins(x=0.05)
     difference_ticks(axis, page)
     name_x(axis, table.attrs["x"], page)

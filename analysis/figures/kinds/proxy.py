@@ -14,6 +14,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, panels, reach
+from analysis.figures.draw.layout import legend, name_at
 from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
@@ -87,21 +88,27 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per claim, a named point per level."""
     claims = list(table.groupby("facet", sort=False))
     across = min(len(claims), 1 if page.narrow else 2)
-    drawn = page.figure(table, 2.6 * math.ceil(len(claims) / across))
+    shades = {row.name: style.Encoding(page.colour(row.factor, row.level), "", "o") for row in named_rows(table)}
+    below, named = legend(shades, page, line=False), list[Any]()
+    drawn = page.figure(table, 2.6 * math.ceil(len(claims) / across) + below.height)
     for axis, (title, rows) in zip(panels(drawn, len(claims), across), claims, strict=True):
         for line in (axis.axhline, axis.axvline):
             line(0, color=style.FAINT, lw=0.8, zorder=0)
+        points = {}
         for row in named_rows(rows):
             shade = page.colour(row.factor, row.level)
-            axis.errorbar(row.published, row.mean, reach(row), fmt="o", ms=4.5, lw=1.1, color=shade, label=row.name)
+            axis.errorbar(row.published, row.mean, reach(row), fmt="o", ms=4.5, lw=1.1, color=shade)
+            points[row.name] = (row.published, row.mean, shade)
         base = rows["base"].iloc[0]
         axis.set_xlabel(f"published, difference to {base}")
         axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
         difference_ticks(axis, page)
         difference_ticks(axis, page, "y")
-        axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
+        axis.margins(x=0.1)
+        named.append((axis, points))
         result = f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}"
         axis.set_title(fold(result, page.width / across - 0.7, 7))
+    name_at(drawn, below, named, (page.width / across - 0.9, 1.9))
     return drawn
 
 

@@ -10,7 +10,7 @@ from ablate import evidence, formatting
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import WHOLE, dots_by_cell, say
+from analysis.figures.draw.axes import WHOLE, dots_by_cell, say, spread
 from analysis.figures.draw.layout import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
@@ -23,18 +23,25 @@ def table(case: Case) -> pandas.DataFrame:
     """
     study = case.study
     batches = {cell.id: cell.batches for cell in study.manifest.cells}
+    tasks = {cell.id: study.manifest.tasks[cell.task] for cell in study.manifest.cells}
     scores, rows = evidence.scores(study), []
     for cell in _ordered(case):
         values = scores[cell.cell]
         known, facet = values.dropna(), captions.axis_label(study, cell.metric)
-        about = {"cell": cell.cell, "name": cell.name, "facet": facet, "solved": evidence.is_solved(cell.metric)}
+        about = {
+            "cell": cell.cell,
+            "name": cell.name,
+            "facet": facet,
+            "share": evidence.is_share(tasks[cell.cell], cell.metric),
+        }
         about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(formatting.lost(cell))}
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
     found = pandas.DataFrame(rows)
-    runs = f"a dot per run, {formatting.counted(len(study.manifest.seeds), 'seed')} per cell"
+    count, few = len(study.manifest.seeds), len(study.manifest.seeds) <= style.DOTS
+    runs = f"{'a dot per run' if few else 'band: ± 1 SD'}, {formatting.counted(count, 'seed')} per cell"
     alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # unknown if read from a bare CSV
-    found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed{alike}"]
+    found.attrs["caption"] = [f"{runs}; bar: mean" + f"; lines join the runs of a seed{alike}" * few]
     return found
 
 
@@ -69,15 +76,22 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             say(axis, "no finished run")
             axis.set_xticks([])
         else:
-            thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
-            for _, joined in known.groupby("line"):
-                axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, **thin)
-            crowd = min(1.0, 8 / seeds)  # smaller dots if there are many
-            dots_by_cell(axis, known, "value", "y", page, True, s=16 * crowd, linewidth=0.4 * crowd**0.5, zorder=3)
+            many = known.groupby(["cell", "y", "share"])["value"] if seeds > style.DOTS else ()
+            for (cell, y, share), own in many:
+                how: dict[str, Any] = {
+                    "color": page.encodings[str(cell)].colour,
+                    "alpha": 0.4,
+                    "solid_capstyle": "butt",
+                }
+                axis.plot(spread(own, share), [y, y], lw=7, **how)
+            if seeds <= style.DOTS:
+                for _, joined in known.groupby("line"):
+                    axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, color=style.MUTED, lw=0.5)
+                dots_by_cell(axis, known, "value", "y", page, True, s=16, linewidth=0.4, zorder=3)
             means = known.drop_duplicates("y").dropna(subset="mean")
             axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
         axis.set(ylabel="")
-        if rows["solved"].all() and len(known):
+        if known["value"].isin([0, 1]).all() and len(known):
             axis.set(xlim=WHOLE)
         name_x(axis, rows["facet"].iloc[0], page)
         axis.grid(axis="y", lw=0.4, color=style.FAINT)

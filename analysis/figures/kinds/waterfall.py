@@ -69,7 +69,7 @@ def _caption(case: Case, strata: int) -> list[str]:
     beside = (case.effects["kind"] == "cell").any() and case.effects["family"].any()
     late = "; all steps together: exploratory" * bool(beside)
     return [
-        f"{what}; whiskers: {captions.simultaneous(case.effects)}{late}; filled: decided",
+        f"{what}; whiskers: {captions.simultaneous(case.effects)}{late}; {captions.FILLED}",
         f"{STRATA} of {strata} strata shown; effects.csv has all" * (strata > STRATA),
         evidence.unadjusted(case.study.manifest),
     ]
@@ -84,7 +84,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis, rows in zip(panels, strata, strict=True):
         ends = rows["end"].to_numpy()
         for i, row in enumerate(named_rows(rows)):
-            shade = style.INK if row.role in ("first", "total") else page.colour(row.factor, row.level)
+            shade = style.verdict_colour(row.verdict)
             if row.role == "first":
                 axis.plot(row.end, i, "o", ms=4.5, color=shade)
             elif np.isfinite(row.end):

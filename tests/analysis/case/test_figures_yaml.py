@@ -45,7 +45,7 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
     write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
     assert figures.edits(case).width == STYLES["default"].widths["single"]
     for name in ("icml", "acl"):  # what the command line asks for is kept in the file, which stays as it is otherwise
-        write_defaults(file, case.study.manifest, ["effects"], {}, name)
+        write_defaults(file, case.study.manifest, ["effects"], {}, {"style": name})
         assert figures.edits(case).width == STYLES[name].widths["single"]
         assert file.read_text() == f"style: {name}\n# mine\nwidth: single\n"
 
@@ -111,6 +111,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("widht: 3", "unknown widht; did you mean width?"),
         ("width: wide", 'width is "wide"; write text, single, double or inches from 2.5 to 12'),
         ("style: neurips\nwidth: single", 'width is "single"; write text or inches from 2.5 to 12'),
+        ("sort: size", 'sort is "size"; there are effect'),
         ("style: nips", 'style is "nips"; did you mean neurips?'),
         ("style: [acl]", 'style is ["acl"]; '),
         ("caption: 1", "caption is 1; write true or false"),

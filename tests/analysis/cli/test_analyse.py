@@ -62,6 +62,8 @@ def test_a_style_of_the_command_line_is_kept_in_figures_yaml(tmp_path: Path, cap
     assert capsys.readouterr().err == "ablate analyse: style=nips: no such style; did you mean neurips?\n"
     assert main(["style=acl", *where]) == 0 and file.read_text() == f"style: acl\n{before}"
     assert f"style=acl is kept in {file}" in capsys.readouterr().out
+    assert main(["sort=size", *where]) == 2 and "sort=size: no such sort" in capsys.readouterr().err
+    assert main(["sort=effect", *where]) == 0 and file.read_text() == f"sort: effect\nstyle: acl\n{before}"
     assert main(["verify", str(file.with_name("effects.png"))]) == 0
 
 

@@ -7,13 +7,15 @@ import re
 import warnings
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas
 import pytest
 from analysed_studies import case as shared_case
-from fake_studies import a_manifest, fabricate
+from fake_studies import TASK, a_manifest, fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -30,6 +32,7 @@ from analysis.figures.draw import style
 from analysis.figures.draw.layout import legend
 from analysis.figures.draw.page import page_of
 from analysis.figures.draw.style import width_of
+from analysis.figures.kinds import effects
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 KINDS = figures.KINDS
@@ -117,6 +120,54 @@ def test_colours_and_dashes_tell_variants_apart_in_every_study(tmp_path: Path) -
     encodings = {*style.encodings(study.manifest, style.colours(study.manifest)).values()}
     colours, dashes = {each.colour for each in encodings}, {str(each.dash) for each in encodings}
     assert (len(encodings), len(colours), len(dashes)) == (24, 8, 3)
+
+
+def test_colour_is_the_verdict_in_forests_and_what_lies_beyond_them_has_its_number(tmp_path: Path) -> None:
+    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(5))
+    axis = figure("effects", study).axes[0]
+    assert {drawn.get_color() for drawn in axis.lines if 0 in drawn.get_ydata()} >= {style.VERDICTS["better"]}
+    words = ["better", "looks worse", "undecided", "supported among seeds that trained", "withheld", "equivalent"]
+    blue, orange, open_ = style.VERDICTS["better"], style.VERDICTS["worse"], style.MUTED
+    assert [style.verdict_colour(word) for word in words] == [blue, orange, open_, blue, open_, style.INK]
+    row = SimpleNamespace(mean=2.0, low=1.0, high=3.0, verdict="worse")
+    with matplotlib.rc_context(style.RC):
+        axis = Figure().subplots()
+        effects._effect(axis, 0, row, 1.0)
+    assert [text.get_text() for text in axis.texts] == ["+2.00"] and axis.lines[-1].get_marker() == ">"
+
+
+def test_rows_are_sorted_by_their_effect_on_request(tmp_path: Path) -> None:
+    study = made(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN})
+    for sort in (None, "effect"):
+        found = figures.tables(case(study), Edits(sort=sort, figures=["effects"]))["effects"].query("kind == 'main'")
+        assert (found["factor"] == "norm").tolist() == [True] + [False] * (len(FFN) - 1)
+        assert found["mean"][1:].is_monotonic_increasing == bool(sort)
+
+
+def test_interactions_say_what_they_mean(tmp_path: Path) -> None:
+    row = {
+        "kind": "interaction",
+        "factor": "residual x optim.warmup",
+        "level": "post, 0",
+        "verdict": "worse",
+        "note": "",
+    }
+    row |= {"drawn": True, "n": 5, "sd": 0.1, "mean": 0.4, "low": 0.3, "high": 0.5, "metric": "test/loss"}
+    found = effects._results(
+        pandas.DataFrame([row]), lambda factor, level: {"post": "Post-LN"}.get(level, f"warm-up {level}")
+    )
+    assert found == ["+0.400 [+0.300, +0.500]  Post-LN fares worse with warm-up 0"]
+
+
+@pytest.mark.parametrize("count", [12, 13])
+def test_seeds_are_dots_up_to_twelve_then_a_band_that_ends_where_shares_do(tmp_path: Path, count: int) -> None:
+    tasks = {"f0": TASK | {"metrics": {"accuracy": "max"}}}
+    study = made(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(count), tasks=tasks)
+    study.runs["test/accuracy"] = [0.5, *[1.0] * (count - 1)] * 2
+    axis = figure("seeds", study).axes[0]
+    bands = [drawn.get_xdata() for drawn in axis.lines if drawn.get_linewidth() == 7]
+    assert len(axis.collections) == (count == 12) and len(bands) == 2 * (count == 13)
+    assert all(band[0] < 0.9 and band[1] == 1 for band in bands)
 
 
 def test_zero_finished_runs_say_so(tmp_path: Path) -> None:

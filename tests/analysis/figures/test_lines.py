@@ -76,7 +76,8 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
     expected = np.mean([0.3, 0, (2 * first + 2.42) / 3 - 2.11])
     assert set(rms["label"]) == {f"RMSNorm (sensitivity {formatting.number(expected, 3)})"}
     said = [text.get_text() for text in drawn.axes[0].texts]
-    assert said == ["× 2 of 3"]
+    assert said[0] == "× 2 of 3" and {*said[1:]} == {*table["label"]}, "names stand at the ends of lines"
+    assert not drawn.legends
     assert [line for line in points(drawn.axes[0]) if len(line) == 1 and np.allclose(line, [(1e-2, 2.42)])]  # apart
     told = "there, and only there, a diverged run counts, at its initial loss"
     assert any(told in line for line in table.attrs["caption"])

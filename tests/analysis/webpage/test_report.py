@@ -100,7 +100,7 @@ def test_every_effect_claim_and_cell_leads_to_its_runs(tmp_path: Path) -> None:
     leads = re.findall(r'<a href="#runs" data-cells="([\d ]+)">([^<]+)</a>', text)
     cells = {name: set(places.split()) for places, name in leads if name != "runs"}
     every = {"0", "1", "2", "3"}  # ln + mlp, ln + swiglu, rms + mlp, rms + swiglu
-    assert cells["FFN: SwiGLU − ReLU MLP"] == cells["norm × FFN"] == every and cells["rms"] == {"0", "3"}
+    assert cells["FFN: SwiGLU − ReLU MLP"] == cells["RMSNorm × SwiGLU"] == every and cells["rms"] == {"0", "3"}
     names = ["LayerNorm + ReLU MLP", "LayerNorm + SwiGLU", "RMSNorm + ReLU MLP", "RMSNorm + SwiGLU"]
     assert cells[names[2]] == {"2"} and cells[f"{names[2]} against {names[0]}"] == {"0", "2"}
     sentences = [set(places.split()) for places, name in leads if name == "runs"]

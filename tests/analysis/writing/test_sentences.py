@@ -51,14 +51,14 @@ def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -
     assert mean["norm: RMSNorm − LayerNorm"] + mean["FFN: SwiGLU − ReLU MLP"] == pytest.approx(both)
     cell = found.cells.set_index("label")["mean"]
     with_rms, with_ln = (cell[f"{norm} + SwiGLU"] - cell[f"{norm} + ReLU MLP"] for norm in ("RMSNorm", "LayerNorm"))
-    assert mean["norm × FFN"] == pytest.approx(with_rms - with_ln)
+    assert mean["RMSNorm × SwiGLU"] == pytest.approx(with_rms - with_ln)
     numbers: dict[str, Any] = {"mean": -0.01, "low": -0.015, "high": -0.005}
-    said = about(found, "norm × FFN", verdict="better", **numbers)
+    said = about(found, "RMSNorm × SwiGLU", verdict="better", **numbers)
     assert said.startswith(
         "interaction of RMSNorm and SwiGLU: the difference that SwiGLU in place of ReLU MLP makes to the test loss "
         "is lower by 0.0100 [0.0050, 0.0150] nats per byte with RMSNorm than with LayerNorm ("
     ), said
-    said = about(found, "norm × FFN", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
+    said = about(found, "RMSNorm × SwiGLU", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
     assert said.startswith(
         "interaction of RMSNorm and SwiGLU: undecided, test loss +0.010 [−0.010, +0.030] nats per byte: the difference "
         "that SwiGLU in place of ReLU MLP makes with RMSNorm, minus that with LayerNorm ("
