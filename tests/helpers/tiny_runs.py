@@ -256,7 +256,8 @@ def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
     """Every table of every study, by the two names."""
     found: dict[str, dict[str, list[Any]]] = {}
     for study, given in STUDIES.items():
-        case = case_of(load_study(folder / study, fabricate(folder / study, **given)), folder / study)
+        shown = case_of(load_study(folder / study, fabricate(folder / study, **given)), folder / study)
+        case = shown.plain or shown
         made = {"effects": case.effects, "cells": case.cells, "claims": case.claims} | dict(case.further)
         found |= {f"{study} {name}": numbers_of(table) for name, table in made.items() if len(table)}
     return found
