@@ -4,6 +4,7 @@
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,23 @@ from ablate.model.position import Places
 from ablate.model.shape import Shape
 
 FEW = 256**2  # scores per head up to which explicit products are used: the backward pass has to store them
+
+
+class Rules(NamedTuple):
+    """What attention does besides softmax(Q Kᵀ / √D) V; see `attend`."""
+
+    bias: Tensor | None = None  # broadcasts to (B, H, T, S)
+    mask: Tensor | None = None  # (B, S), 1 at real positions
+    dropout: Dropout | None = None
+    scale: float | None = None
+    slopes: Tensor | None = None  # (H,), for the bias −slope · |t − s|
+    soft_cap: float | None = None
+    sink: Tensor | None = None  # (H,)
+    window: int | None = None
+    chunk: int | None = None
+
+
+PLAIN = Rules()
 
 
 class Attention(nn.Module):
@@ -45,21 +63,10 @@ class Attention(nn.Module):
     def attend(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
         """The attention output per head: (B, H, T, D)."""
         query, key, value = self.project(x, x if memory is None else memory, places)
-        return attend(
-            places.heated(query),
-            key,
-            value,
-            causal,
-            bias=places.bias,
-            mask=mask,
-            dropout=self.dropout,
-            scale=places.scale(self.scale, self.window),
-            window=self.window if memory is None else None,
-            slopes=places.slopes,
-            soft_cap=self.soft_cap,
-            sink=self.sink,
-            chunk=self.chunk if memory is None else None,
-        )
+        near = (self.window, self.chunk) if memory is None else (None, None)
+        scale = places.scale(self.scale, self.window)
+        rules = Rules(places.bias, mask, self.dropout, scale, places.slopes, self.soft_cap, self.sink, *near)
+        return attend(places.heated(query), key, value, causal, rules)
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, D), keys and values (B, H, S, D), with positions applied."""
@@ -74,21 +81,8 @@ class Attention(nn.Module):
         return x.transpose(-3, -2).flatten(-2)
 
 
-def attend(
-    query: Tensor,  # (B, H, T, D)
-    key: Tensor,  # (B, H, S, D)
-    value: Tensor,  # (B, H, S, D)
-    causal: bool,
-    bias: Tensor | None = None,  # broadcasts to (B, H, T, S)
-    mask: Tensor | None = None,  # (B, S), 1 at real positions
-    dropout: Dropout | None = None,
-    scale: float | None = None,
-    window: int | None = None,
-    slopes: Tensor | None = None,  # (H,), for the bias −slope · |t − s|
-    soft_cap: float | None = None,
-    sink: Tensor | None = None,  # (H,)
-    chunk: int | None = None,
-) -> Tensor:  # (B, H, T, D)
+def attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules = PLAIN) -> Tensor:
+    # (B, H, T, D), (B, H, S, D), (B, H, S, D) -> (B, H, T, D)
     """softmax(Q Kᵀ · scale + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
 
     `scale` is 1 / √D by default.  With a window a query sees the keys less than `window` positions away, with a chunk
@@ -103,14 +97,16 @@ def attend(
     biases such as T5's, whose gradients FlexAttention would add in random order.  That function supports neither caps
     nor sinks, which then use explicit products.
     """
+    dropout, on_cpu = rules.dropout, query.device.type == "cpu"
     dropped = dropout is not None and dropout.p > 0 and dropout.training
-    beyond = soft_cap is not None or sink is not None  # not supported by the fused kernel
-    rules = slopes is not None or ((window is not None or chunk is not None or beyond) and bias is None)
-    if rules and not dropped and mask is None and takes_rules(query):
-        return attend_flex(query, key, value, causal, slopes, scale, window, soft_cap, sink, chunk)
-    if dropped or beyond or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
-        return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window, soft_cap, sink, chunk)
-    return attend_fused(query, key, value, causal, bias, mask, scale, window, chunk)
+    beyond = rules.soft_cap is not None or rules.sink is not None  # not supported by the fused kernel
+    near = rules.window is not None or rules.chunk is not None
+    ruled = rules.slopes is not None or ((near or beyond) and rules.bias is None)
+    if ruled and not dropped and rules.mask is None and takes_rules(query):
+        return attend_flex(query, key, value, causal, rules)
+    if dropped or beyond or (on_cpu and (rules.bias is not None or few_scores(query, key))):
+        return attend_explicit(query, key, value, causal, rules)
+    return attend_fused(query, key, value, causal, rules)
 
 
 def few_scores(query: Tensor, key: Tensor) -> bool:
@@ -126,32 +122,17 @@ def takes_rules(query: Tensor) -> bool:
     return query.device.type == "cuda" and torch.compiler.is_compiling() and query.shape[-1] >= 16
 
 
-def attend_explicit(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    causal: bool,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
-    dropout: Dropout | None = None,
-    scale: float | None = None,
-    window: int | None = None,
-    soft_cap: float | None = None,
-    sink: Tensor | None = None,
-    chunk: int | None = None,
-) -> Tensor:
+def attend_explicit(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules = PLAIN) -> Tensor:
     """`attend` with explicit products and a softmax in at least float32."""
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = scores_of(query, key, scale)
-    if soft_cap is not None:
-        scores = soft_cap * torch.tanh(scores / soft_cap)
-    if bias is not None:
-        scores = scores + bias
-    seen = visible(query, key, causal, mask, window, chunk)
+    cap = rules.soft_cap
+    scores = scores_of(query, key, 1 / math.sqrt(query.shape[-1]) if rules.scale is None else rules.scale)
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    scores = scores if rules.bias is None else scores + rules.bias
+    seen = visible(query, key, causal, rules.mask, rules.window, rules.chunk)
     if seen is not None:
         scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-    shares = shares_of(scores, sink).to(value.dtype)
-    return (shares if dropout is None else dropout(shares)) @ value
+    shares = shares_of(scores, rules.sink).to(value.dtype)
+    return (shares if rules.dropout is None else rules.dropout(shares)) @ value
 
 
 def shares_of(scores: Tensor, sink: Tensor | None) -> Tensor:
@@ -179,45 +160,25 @@ def in_float32(query: Tensor, key: Tensor) -> Tensor:
         return query.to(dtype) @ key.to(dtype).transpose(-2, -1)
 
 
-def attend_fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    causal: bool,
-    bias: Tensor | None = None,
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    window: int | None = None,
-    chunk: int | None = None,
-) -> Tensor:
+def attend_fused(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules = PLAIN) -> Tensor:
     """`attend` through scaled_dot_product_attention, which accepts no dropout mask."""
-    if bias is None and mask is None and window is None and chunk is None:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
-    seen = visible(query, key, causal, mask, window, chunk)
+    if rules.bias is None and rules.mask is None and rules.window is None and rules.chunk is None:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=rules.scale)
+    seen = visible(query, key, causal, rules.mask, rules.window, rules.chunk)
     # Kernels need a bias of the same dtype.  In bf16 ALiBi's is rounded, by less than queries and keys themselves are.
-    bias = None if bias is None else bias.to(query.dtype)
+    bias = None if rules.bias is None else rules.bias.to(query.dtype)
     if bias is not None and seen is not None:
         bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=seen if bias is None else bias, scale=scale)
+    return F.scaled_dot_product_attention(query, key, value, seen if bias is None else bias, scale=rules.scale)
 
 
-def attend_flex(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    causal: bool,
-    slopes: Tensor | None = None,
-    scale: float | None = None,
-    window: int | None = None,
-    soft_cap: float | None = None,
-    sink: Tensor | None = None,
-    chunk: int | None = None,
-) -> Tensor:
+def attend_flex(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules = PLAIN) -> Tensor:
     """`attend` through FlexAttention (Dong 2024, arXiv 2412.05496), which skips blocks that no query sees.
 
     Compiled, it is one kernel that stores neither scores nor bias; in eager mode, as in tests, it computes all of them.
     A sink scales each query's output by 1 / (1 + exp(sink) / Σ exp(score)) = σ(log Σ exp(score) − sink).
     """
+    slopes, window, chunk, soft_cap = rules.slopes, rules.window, rules.chunk, rules.soft_cap
 
     def seen(batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
         near = t - s if causal else (t - s).abs()
@@ -232,11 +193,11 @@ def attend_flex(
     blocks = create_block_mask(seen, None, None, *sizes, device=query.device) if causal or window or chunk else None
     given = query.to(value.dtype), key.to(value.dtype), value  # autocast does not cast normalised queries and keys
     rule = None if slopes is None and soft_cap is None else changed
-    if sink is None:
-        alone: Tensor = flex_attention(*given, rule, blocks, scale)
+    if rules.sink is None:
+        alone: Tensor = flex_attention(*given, rule, blocks, rules.scale)
         return alone
-    found, log_sum = flex_attention(*given, rule, blocks, scale, return_lse=True)
-    return found * torch.sigmoid(log_sum - sink[:, None])[..., None].to(found.dtype)
+    found, log_sum = flex_attention(*given, rule, blocks, rules.scale, return_lse=True)
+    return found * torch.sigmoid(log_sum - rules.sink[:, None])[..., None].to(found.dtype)
 
 
 def visible(

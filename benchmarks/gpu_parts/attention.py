@@ -60,7 +60,7 @@ def tried(
 
 def rules(given: Given, found: Findings) -> None:
     """Windows and ALiBi's slopes told to FlexAttention, compiled, in bf16; at a toy size eagerly, without gradients."""
-    from ablate.model.attend import attend_explicit, attend_flex
+    from ablate.model.attend import Rules, attend_explicit, attend_flex
     from ablate.model.position import ALiBi
 
     table: dict[str, float] = {}
@@ -75,8 +75,8 @@ def rules(given: Given, found: Findings) -> None:
         bias = told.bias.double().cpu() if sloped else None
         if given.toy:
             tensors, exact = [x.detach() for x in tensors], [x.detach() for x in exact]
-        out = by_rules(*tensors, causal, told.slopes if sloped else None, None, window)
-        expected = attend_explicit(*exact, causal, bias, window=window)
+        out = by_rules(*tensors, causal, Rules(slopes=told.slopes if sloped else None, window=window))
+        expected = attend_explicit(*exact, causal, Rules(bias, window=window))
         pairs = list(zip(with_gradients(out, tensors), with_gradients(expected, exact), strict=True))
         name = " ".join([f"T={length}", *["causal"] * causal, *["window"] * bool(window), *["slopes"] * sloped])
         table[name] = max(float((a.double().cpu() - b).abs().max() / b.abs().max()) for a, b in pairs)
@@ -110,10 +110,10 @@ def made(
 
 def gradients(kernel: str, tensors: list[Tensor], mask: Tensor | None, causal: bool) -> list[Tensor]:
     """The output of attention and the gradients of all that it reads, of a sum over real positions."""
-    from ablate.model.attend import attend_explicit, attend_fused
+    from ablate.model.attend import Rules, attend_explicit, attend_fused
 
     query, key, value, *bias = tensors
-    given: tuple[Any, ...] = (query, key, value, causal, bias[0] if bias else None, mask)
+    given: tuple[Any, ...] = (query, key, value, causal, Rules(bias[0] if bias else None, mask))
     if kernel == "explicit":
         out = attend_explicit(*given)
     else:

@@ -7,7 +7,7 @@ CODE = '''"""Parts with mistakes."""
 import torch
 from torch import nn
 
-from ablate.model.attend import attend_explicit
+from ablate.model.attend import Rules, attend_explicit
 from ablate.model.attention import MHA
 from ablate.model.ffn import MLP
 from ablate.model.norm import LayerNorm
@@ -36,7 +36,7 @@ class OffByOne(MHA):
         query, key, value = self.project(x, x if memory is None else memory, places)
         near = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=x.device).tril(1)
         bias = torch.zeros(near.shape, dtype=x.dtype, device=x.device).masked_fill(~near, -1e9) if causal else None
-        return self.merge_heads(attend_explicit(query, key, value, False, bias, mask, scale=self.scale))
+        return self.merge_heads(attend_explicit(query, key, value, False, Rules(bias, mask, scale=self.scale)))
 
 
 class Odd(MHA):
@@ -50,7 +50,7 @@ class Odd(MHA):
         query, key, value = self.project(x, x if memory is None else memory, places)
         near = self.pairs(query.shape[-2], x.device)
         bias = torch.zeros(near.shape, dtype=x.dtype, device=x.device).masked_fill(~near, -1e9)
-        return self.merge_heads(attend_explicit(query, key, value, False, bias, mask, scale=self.scale))
+        return self.merge_heads(attend_explicit(query, key, value, False, Rules(bias, mask, scale=self.scale)))
 
 
 class Edge(Odd):

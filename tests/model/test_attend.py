@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.model.attend import attend, attend_explicit, attend_fused, in_float32
+from ablate.model.attend import Rules, attend, attend_explicit, attend_fused, in_float32
 from ablate.model.dropout import Dropout, rekey
 
 B, H, T, S, D = 3, 2, 6, 6, 4
@@ -82,7 +82,7 @@ def test_backends_are_the_naive_loop(
     expected = naive(*triple(keys=keys), causal, bias, mask, scale, window)
     assert len(expected) >= B * H * T // 3
     for backend in (attend_explicit, attend_fused, attend):
-        got = backend(*triple(keys=keys), causal, bias, mask, scale=scale, window=window)
+        got = backend(*triple(keys=keys), causal, Rules(bias, mask, scale=scale, window=window))
         assert got.shape == (B, H, T, D) and got.isfinite().all()
         found = torch.stack([got[place] for place in expected])  # of queries that see a key
         torch.testing.assert_close(found, torch.stack([*expected.values()]), rtol=1e-9, atol=1e-12)
@@ -96,7 +96,7 @@ def test_backends_have_the_same_gradients(biased: bool, where: str) -> None:
     grads = []
     for backend in (attend_explicit, attend_fused):
         inputs = [x.requires_grad_() for x in (*triple(), some(H, T, S, seed=4))]
-        y = backend(*inputs[:3], True, inputs[3] if biased else None, mask)
+        y = backend(*inputs[:3], True, Rules(inputs[3] if biased else None, mask))
         y.transpose(1, 2)[real].sin().sum().backward()  # a padded query may have any output
         grads.append([x.grad for x in inputs if x.grad is not None])
     assert len(grads[0]) == 3 + biased
@@ -112,7 +112,7 @@ def test_a_query_that_sees_nothing_stays_finite(backend: Any, dtype: torch.dtype
     for bias in (None, some(H, T, S, seed=4).to(dtype), some(H, T, S, seed=4).float()):
         for causal in (True, False):
             inputs = [x.detach().requires_grad_() for x in (query, key, value)]
-            y = backend(*inputs, causal, bias, mask)
+            y = backend(*inputs, causal, Rules(bias, mask))
             assert y.isfinite().all() and y.dtype == dtype
             y.float().sin().sum().backward()
             assert all(x.grad is not None and x.grad.isfinite().all() for x in inputs)
@@ -121,7 +121,7 @@ def test_a_query_that_sees_nothing_stays_finite(backend: Any, dtype: torch.dtype
 @pytest.mark.parametrize("backend", [attend_explicit, attend_fused])
 def test_large_scores_do_not_overflow(backend: Any) -> None:
     query, key, value = (x.float() for x in triple())
-    got = backend(100 * query, 100 * key, value, True, None, None)
+    got = backend(100 * query, 100 * key, value, True)
     assert got.isfinite().all()
     best = (query @ key.mT).masked_fill(~torch.ones(T, S, dtype=torch.bool).tril(), -math.inf).argmax(-1)
     torch.testing.assert_close(got, value.gather(2, best[..., None].expand(-1, -1, -1, D)), rtol=1e-3, atol=1e-3)
@@ -133,12 +133,12 @@ def test_dropout_falls_on_the_shares() -> None:
     rekey(torch.nn.ModuleDict({"dropout": dropout}), 0, 0)
     shares = (query @ key.mT / math.sqrt(D)).softmax(-1)
     expected = dropout(shares) @ value
-    torch.testing.assert_close(attend(query, key, value, False, dropout=dropout), expected)
+    torch.testing.assert_close(attend(query, key, value, False, Rules(dropout=dropout)), expected)
     scaled = (query @ key.mT * 0.2).masked_fill(torch.ones(T, S).triu(1).bool(), -math.inf)
-    got = attend(query, key, value, True, None, None, dropout, 0.2, None)
+    got = attend(query, key, value, True, Rules(dropout=dropout, scale=0.2))
     torch.testing.assert_close(got, dropout(scaled.softmax(-1)) @ value)
     dropout.eval()
-    torch.testing.assert_close(attend(query, key, value, False, dropout=dropout), shares @ value)
+    torch.testing.assert_close(attend(query, key, value, False, Rules(dropout=dropout)), shares @ value)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -147,7 +147,7 @@ def test_a_stack_of_trained_biases_has_each_one_s_gradient(masked: bool) -> None
     given, mask, biases = triple(), some_mask("right") if masked else None, some(2, H, T, S, seed=4)
 
     def loss(bias: Tensor) -> Tensor:
-        return attend(*given, True, bias, mask).sin().sum()
+        return attend(*given, True, Rules(bias, mask)).sin().sum()
 
     packed = torch.func.vmap(torch.func.grad(loss))(biases)
     for bias, grad in zip(biases.clone(), packed, strict=True):

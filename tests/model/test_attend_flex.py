@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import flex_attention
 
 from ablate.model import attend as module
-from ablate.model.attend import attend, attend_explicit, attend_flex, takes_rules
+from ablate.model.attend import Rules, attend, attend_explicit, attend_flex, takes_rules
 from ablate.model.dropout import Dropout
 from ablate.model.position import ALiBi
 
@@ -48,8 +48,8 @@ def test_rules_are_the_explicit_bias_and_mask(
     one, other = given(), given()
     more: dict[str, Any] = {"scale": 0.3, "window": window, "soft_cap": soft_cap, "sink": sink}
     more["chunk"] = None if soft_cap is None else 4
-    by_rules = attend_flex(*one, causal, slopes=places.slopes if sloped else None, **more)
-    explicit = attend_explicit(*other, causal, bias=places.bias if sloped else None, **more)
+    by_rules = attend_flex(*one, causal, Rules(slopes=places.slopes if sloped else None, **more))
+    explicit = attend_explicit(*other, causal, Rules(places.bias if sloped else None, **more))
     found, expected = (
         [out, *torch.autograd.grad(out.sin().sum(), inputs)] for out, inputs in ((by_rules, one), (explicit, other))
     )
@@ -106,8 +106,8 @@ def test_padding_dropout_and_trained_biases_keep_other_kernels(monkeypatch: pyte
     places = ALiBi(HEADS).places(torch.zeros(1, T, 1), True)
     everything = [x.detach() for x in given()]
     attend(*everything, True)
-    attend(*everything, True, places.bias, window=3)  # of such a bias, as T5's, nothing is known
-    attend(*everything, True, places.bias, mask=torch.ones(2, T), slopes=places.slopes)
-    attend(*everything, True, places.bias, dropout=Dropout(0.5), slopes=places.slopes)
+    attend(*everything, True, Rules(places.bias, window=3))  # of such a bias, as T5's, nothing is known
+    attend(*everything, True, Rules(places.bias, torch.ones(2, T), slopes=places.slopes))
+    attend(*everything, True, Rules(places.bias, dropout=Dropout(0.5), slopes=places.slopes))
     with pytest.raises(AssertionError, match="by rules"):
-        attend(*everything, True, places.bias, slopes=places.slopes)
+        attend(*everything, True, Rules(places.bias, slopes=places.slopes))
