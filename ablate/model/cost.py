@@ -14,7 +14,7 @@ from ablate.config.depth import is_patterned, variants_of
 from ablate.config.schema import LAYERS, Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model, initialised_model
-from ablate.model.init import drawn_as
+from ablate.model.init import Shapes, drawn_as
 from ablate.model.norm import running_norms
 
 # Dense bf16 peak in FLOP/s with accumulation in float32, by card name, longer names first.  From NVIDIA's data sheets,
@@ -38,26 +38,20 @@ SHORT = ("linalg_vector_norm",)  # exceptions: a sum of squares
 class Budget(Record):
     """The cost of one cell.
 
-    params           parameters; tied ones count once
-    flops_per_token  of the forward pass at the training context, times the gradients per training step; attention
-                     counts all pairs, embeddings count nothing; includes what components state with `stated_flops`
-    shapes           name -> (role, shape) of every parameter
-    notes            notes of the components, without duplicates
-    hidden           width of the FFNs; None without FFNs, or if widths differ
-    unused           component groups that the model does not use: norm with residual=rezero
-    widths           width of each FFN that has one, and the share of its width that a token uses, below 1 for a mixture
-                     of experts
-    running          whether norms keep running statistics, for which runs report additional final losses
+    `flops_per_token` are those of the forward pass at the training context, times the gradients per training step:
+    attention counts all pairs, embeddings count nothing; it includes what components state with `stated_flops`.
     """
 
-    params: int
+    params: int  # tied ones count once
     flops_per_token: float
-    shapes: dict[str, tuple[str, tuple[int, ...]]]
-    notes: list[str]
-    hidden: int | None
-    unused: tuple[str, ...]
-    running: bool
-    widths: tuple[tuple[int, float], ...] = ()
+    shapes: Shapes
+    notes: list[str]  # of the components, without duplicates
+    hidden: int | None  # width of the FFNs; None without FFNs, or if widths differ
+    unused: tuple[str, ...]  # component groups that the model does not use: norm with residual=rezero
+    running: bool  # whether norms keep running statistics, for which runs report additional final losses
+    widths: tuple[
+        tuple[int, float], ...
+    ] = ()  # of FFNs, with the share that a token uses, < 1 for a mixture of experts
 
     @property
     def core(self) -> int:

@@ -1,6 +1,7 @@
 """Position-wise feed-forward networks: (B, T, C) -> (B, T, C).  Variants of a family differ only in `activation`."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -11,9 +12,13 @@ from ablate.config.ranges import above, at_least, at_most
 from ablate.model.experts import GATED, Expert, Experts
 from ablate.model.init import tag
 
+Activation = Callable[..., Tensor]
+
 
 class MLP(nn.Module):
     """y = W₂ · max(0, W₁ x), with width `hidden`, by default `mult` · dim (Vaswani 2017, arXiv 1706.03762)."""
+
+    activation: Activation = staticmethod(F.relu)
 
     def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool):
         super().__init__()
@@ -23,10 +28,6 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         return self.down(self.activation(self.up(x)))
-
-    def activation(self, a: Tensor) -> Tensor:
-        """max(0, a)."""
-        return F.relu(a)
 
 
 class GELU(MLP):
@@ -45,9 +46,7 @@ class GELU(MLP):
 class SiLU(MLP):
     """y = W₂ · silu(W₁ x), silu(a) = a · σ(a) (Elfwing 2017, arXiv 1702.03118)."""
 
-    def activation(self, a: Tensor) -> Tensor:
-        """a · σ(a)."""
-        return F.silu(a)
+    activation = staticmethod(F.silu)
 
 
 class Swish(MLP):
@@ -77,6 +76,8 @@ class GLU(nn.Module):
     as many parameters as two.
     """
 
+    activation: Activation = staticmethod(torch.sigmoid)
+
     def __init__(self, dim: int, hidden: int | None, mult: float, multiple_of: int, bias: bool):
         super().__init__()
         self.hidden = width(dim, hidden, mult * 2 / 3, multiple_of)
@@ -86,10 +87,6 @@ class GLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         return self.down(self.activation(self.gate(x)) * self.up(x))
-
-    def activation(self, a: Tensor) -> Tensor:
-        """σ(a)."""
-        return torch.sigmoid(a)
 
 
 class Bilinear(GLU):
@@ -103,9 +100,7 @@ class Bilinear(GLU):
 class ReGLU(GLU):
     """y = W₂ · (max(0, V x) ⊙ W x) (Shazeer 2020, arXiv 2002.05202)."""
 
-    def activation(self, a: Tensor) -> Tensor:
-        """max(0, a)."""
-        return F.relu(a)
+    activation = staticmethod(F.relu)
 
 
 class GEGLU(GLU):
@@ -131,9 +126,7 @@ class GEGLU(GLU):
 class SwiGLU(GLU):
     """y = W₂ · (silu(V x) ⊙ W x), silu(a) = a · σ(a) (Shazeer 2020, arXiv 2002.05202)."""
 
-    def activation(self, a: Tensor) -> Tensor:
-        """a · σ(a)."""
-        return F.silu(a)
+    activation = staticmethod(F.silu)
 
 
 class MoE(nn.Module):

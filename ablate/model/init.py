@@ -20,6 +20,7 @@ from ablate.config.ranges import at_least
 
 FIXED = ("bias", "constant", "vectors")
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+Shapes = dict[str, tuple[str, tuple[int, ...]]]  # role and shape of every parameter, by name
 
 
 class Init:
@@ -193,18 +194,14 @@ def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) 
     return torch.from_numpy(stream.standard_normal(shape, dtype=np.float32))
 
 
-def shared_draws(
-    shapes: dict[str, tuple[str, tuple[int, ...]]], other: dict[str, tuple[str, tuple[int, ...]]]
-) -> float:
-    """Share of a model's initial values that another model shares at equal seed; both are {name: (role, shape)}."""
+def shared_draws(shapes: Shapes, other: Shapes) -> float:
+    """Share of a model's initial values that another model shares at equal seed."""
     drawn = {name: shape for name, (role, shape) in shapes.items() if role not in FIXED}
     common = sum(_overlap(name, shapes, other) for name in drawn)
     return common / max(1, sum(math.prod(shape) for shape in drawn.values()))
 
 
-def _overlap(
-    name: str, shapes: dict[str, tuple[str, tuple[int, ...]]], other: dict[str, tuple[str, tuple[int, ...]]]
-) -> int:
+def _overlap(name: str, shapes: Shapes, other: Shapes) -> int:
     role, shape = shapes[name]
     if name not in other or (other[name][0] == "out") != (role == "out") or other[name][0] in FIXED:
         return 0

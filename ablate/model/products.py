@@ -18,27 +18,8 @@ class OneDNNLinear(nn.Linear):
         """See the class; other dtypes and devices use torch's default, which for bf16 is also oneDNN."""
         if x.dtype is not torch.float32 or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return super().forward(x)
-        made: Tensor = _Product.apply(x.flatten(0, -2), self.weight)
-        made = made.unflatten(0, x.shape[:-1])
+        made = by_onednn(x.flatten(0, -2), self.weight).unflatten(0, x.shape[:-1])
         return made if self.bias is None else made + self.bias
-
-
-class _Product(torch.autograd.Function):
-    """x Wᵀ: (rows, in), (out, in) -> (rows, out)."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor) -> Tensor:
-        return by_onednn(x, weight)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors
-        of_x = by_onednn(gradient, weight.t()) if ctx.needs_input_grad[0] else None
-        return of_x, by_onednn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None
 
 
 # A custom operator, because inductor treats oneDNN's as one for inference, with constant weights.
@@ -52,6 +33,15 @@ def by_onednn(x: Tensor, weight: Tensor) -> Tensor:
 @by_onednn.register_fake
 def _shape_of_product(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
+
+
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    x, weight = ctx.saved_tensors
+    of_x = by_onednn(gradient, weight.t()) if ctx.needs_input_grad[0] else None
+    return of_x, by_onednn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None
+
+
+by_onednn.register_autograd(_gradients, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
 
 
 def use(backend: str, model: nn.Module) -> None:

@@ -26,7 +26,6 @@ class Cosine(Schedule):
     """left(x) = (1 + cos πx) / 2 (Loshchilov 2016, arXiv 1608.03983; without restarts)."""
 
     def left(self, done: float) -> float:
-        """See Schedule."""
         return (1 + math.cos(math.pi * done)) / 2
 
 
@@ -34,7 +33,6 @@ class Linear(Schedule):
     """left(x) = 1 − x."""
 
     def left(self, done: float) -> float:
-        """See Schedule."""
         return 1 - done
 
 
@@ -42,7 +40,6 @@ class Constant(Schedule):
     """The peak until the end, regardless of the floor."""
 
     def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
-        """See Schedule."""
         return 1.0
 
 

@@ -42,7 +42,6 @@ class EMA(LastWeights):
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """See LastWeights."""
         decay = 1 - 1 / min(self.horizon, 1 + (step + 1) / 2) if step else 0.0
         (averages, counts), (weights, live) = parted(self.model), parted(self.live)
         torch._foreach_lerp_(averages, weights, 1 - decay)
@@ -50,11 +49,9 @@ class EMA(LastWeights):
             torch._foreach_copy_(counts, live)
 
     def state_dict(self) -> dict[str, Any]:
-        """See LastWeights."""
         return self.model.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See LastWeights."""
         self.model.load_state_dict(state)
 
 

@@ -45,7 +45,9 @@ def off(name: str, length: int, decay: float, key_heads: int) -> list[float]:
     given += [torch.sigmoid(some(HEADS, length))] * (name == "by_delta")
     weights = some(HEADS, length, VALUES)
     exact = found_by(getattr(chunked, name), given, weights)
-    found = found_by(lambda *each: getattr(kernels, name)(*each, "fla"), [x.float() for x in given], weights.float())
+    found = found_by(
+        lambda *each: getattr(kernels, name)(*each, kernels="fla"), [x.float() for x in given], weights.float()
+    )
     return [float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, exact, strict=True)]
 
 
@@ -87,6 +89,6 @@ def trained(model: nn.Module) -> list[Tensor]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # numpy's, of numbers that masks leave out
     torch.set_num_threads(1)
-    kernels.takes = lambda x: True  # on a CPU, too
+    kernels.supports = lambda x: True  # on a CPU, too
     asked = sys.argv[1]
     print(json.dumps(rule(asked) if asked.startswith("by_") else attention(asked)))

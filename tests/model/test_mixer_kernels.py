@@ -68,7 +68,7 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
     given[0], given[1] = (torch.nn.functional.normalize(x, dim=-1) for x in given[:2])
     exact, given = getattr(chunked, name)(*given), [x.float() for x in given]
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        found = getattr(kernels, name)(*given, "fla")
+        found = getattr(kernels, name)(*given, kernels="fla")
     assert asked == [RULES[name]]
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=(0.02 if half else 1e-5) * float(exact.abs().max()))
 

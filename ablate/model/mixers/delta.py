@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from ablate.model.init import tag
 from ablate.model.mixers.chunked import CHUNK, decaying_flops
-from ablate.model.mixers.kernels import Kernels, by_delta, choose_kernels
+from ablate.model.mixers.kernels import Kernels, by_delta
 from ablate.model.mixers.parts import Decay, GatedOutput, ShortConvolution, real, split_heads, width
 from ablate.model.position import Places
 from ablate.model.shape import Shape
@@ -19,6 +19,8 @@ class GatedDeltaNet(GatedOutput):
     features.
     """
 
+    most = 256
+
     def __init__(
         self,
         shape: Shape,
@@ -29,15 +31,11 @@ class GatedDeltaNet(GatedOutput):
         eps: float,
         kernels: Kernels | None = None,
     ):
-        features, of_keys = width("expand", expand, shape.head_dim), width("key_share", key_share, shape.head_dim)
-        super().__init__(shape, features, bias, eps)
-        choose_kernels(self, kernels, of_keys, features, most=256)
-        keys, values = shape.heads * of_keys, shape.heads * features
-        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
-        self.convolution = ShortConvolution(2 * keys + values, convolution)
+        keys, values = (width(*each, shape.head_dim) for each in (("key_share", key_share), ("expand", expand)))
+        super().__init__(shape, keys, values, bias, eps, kernels)
+        self.convolution = ShortConvolution(sum(self.sizes), convolution)
         self.beta = tag(nn.Linear(shape.dim, self.heads, bias=False), "in")
         self.decay = Decay(shape.dim, self.heads)
-        self.sizes = [keys, keys, values]
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
@@ -47,7 +45,7 @@ class GatedDeltaNet(GatedOutput):
         strength = real(torch.sigmoid(self.beta(x)), mask).transpose(-2, -1)
         decay, _ = self.decay(x, mask)
         query, key = of_length_one(query), of_length_one(key)
-        return self.finish(x, by_delta(query, key, value, decay, strength.to(decay.dtype), self.kernels))
+        return self.finish(x, by_delta(query, key, value, decay, strength.to(decay.dtype), kernels=self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the decays, and of solving a triangular system per chunk."""

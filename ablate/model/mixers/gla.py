@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ablate.config.ranges import above, at_least
 from ablate.model.init import tag
 from ablate.model.mixers.chunked import FINE
-from ablate.model.mixers.kernels import Kernels, by_feature, choose_kernels
+from ablate.model.mixers.kernels import Kernels, by_feature
 from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
 from ablate.model.position import Places
 from ablate.model.shape import Shape
@@ -30,14 +30,10 @@ class GLA(GatedOutput):
         eps: float,
         kernels: Kernels | None = None,
     ):
-        super().__init__(shape, shape.head_dim, bias, eps)
-        features = width("key_share", key_share, shape.head_dim)
-        choose_kernels(self, kernels, features, shape.head_dim)
-        keys = shape.heads * features
-        values = shape.heads * shape.head_dim
-        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
+        keys = width("key_share", key_share, shape.head_dim)
+        super().__init__(shape, keys, shape.head_dim, bias, eps, kernels)
         self.rank = tag(nn.Linear(shape.dim, at_least("attention.rank", rank, 1), bias=False), "in")
-        self.decay = tag(nn.Linear(rank, keys), "in")
+        self.decay = tag(nn.Linear(rank, shape.heads * keys), "in")
         self.temperature = above("attention.temperature", temperature, 0)
 
     def forward(
@@ -47,7 +43,7 @@ class GLA(GatedOutput):
         decay = real(F.logsigmoid(self.decay(self.rank(x)).to(dtype)) / self.temperature, mask)
         made = (self.query(x), self.key(x), real(self.value(x), mask), decay)
         query, key, value, decay = (split_heads(y, self.heads) for y in made)
-        return self.finish(x, by_feature(query, key, value, decay, self.kernels))
+        return self.finish(x, by_feature(query, key, value, decay, kernels=self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the pairs in each chunk: two products and a sum per feature."""

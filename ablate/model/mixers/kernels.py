@@ -5,6 +5,7 @@ The kernels need a GPU; on the meta device, on a CPU and in float64 `chunked` is
 
 import functools
 import os
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -18,27 +19,19 @@ LEAST = 16  # smallest inner dimension of a product in Triton
 NOTE = "computed by flash-linear-attention's kernels; FLOPs and memory are those of the plain form"
 
 
-def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
-    """See `chunked.by_head`."""
-    if kernels is None or not supports(query):
-        return chunked.by_head(query, key, value, log_decay)
-    return computed("simple_gla", query, key, value, g=log_decay)
-
-
-def by_feature(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
-    """See `chunked.by_feature`."""
-    if kernels is None or not supports(query):
-        return chunked.by_feature(query, key, value, log_decay)
-    return computed("gla", query, key, value, g=log_decay)
-
-
-def by_delta(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, strength: Tensor, kernels: Kernels | None
+def by_rule(
+    plain: Callable[..., Tensor], rule: str, query: Tensor, key: Tensor, *rest: Tensor, kernels: Kernels | None
 ) -> Tensor:
-    """See `chunked.by_delta`."""
+    """A recurrence of `chunked`, or the library's rule for it; `rest` are values, log decay, and β if there is one."""
     if kernels is None or not supports(query):
-        return chunked.by_delta(query, key, value, log_decay, strength)
-    return computed("gated_delta_rule", query, key, value, g=log_decay, beta=strength)
+        return plain(query, key, *rest)
+    value, *rates = rest
+    return computed(rule, query, key, value, **dict(zip(("g", "beta"), rates, strict=False)))
+
+
+by_head = functools.partial(by_rule, chunked.by_head, "simple_gla")
+by_feature = functools.partial(by_rule, chunked.by_feature, "gla")
+by_delta = functools.partial(by_rule, chunked.by_delta, "gated_delta_rule")
 
 
 def supports(x: Tensor) -> bool:

@@ -60,7 +60,7 @@ class CausalSums(nn.Module):
 
     def forward(self, *given: Tensor) -> Tensor:
         query, key, value = (y.transpose(-3, -2) for y in given)
-        return by_head(query, key, value, torch.zeros_like(query[..., 0]), self.kernels)
+        return by_head(query, key, value, torch.zeros_like(query[..., 0]), kernels=self.kernels)
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the decays, which are all 1 here."""

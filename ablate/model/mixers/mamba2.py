@@ -54,7 +54,7 @@ class Mamba2(Recurrent):
         value = split_heads(value, self.heads)
         decay, step = self.decay(x, mask)
         written = step[..., None] * value
-        found = by_head(query[..., None, :, :], key[..., None, :, :], written, decay, self.kernels)
+        found = by_head(query[..., None, :, :], key[..., None, :, :], written, decay, kernels=self.kernels)
         found = merge_heads(found + self.skip[:, None, None] * value)
         return self.out(self.norm(F.silu(self.gate(x)) * found))
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
 from ablate.model.init import tag
+from ablate.model.mixers.kernels import Kernels, choose_kernels
 from ablate.model.norm import RMSNorm
 from ablate.model.shape import Shape
 
@@ -27,13 +28,19 @@ class Recurrent(nn.Module):
 
 class GatedOutput(Recurrent):
     """A recurrent mixer with the output (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out, which normalises each head's o (V).  The
-    scale of queries thus matters only relative to the norm's ε, below which o is mostly noise."""
+    scale of queries thus matters only relative to the norm's ε, below which o is mostly noise.  A head's
+    queries and keys have `keys` features, its values `values`."""
 
-    def __init__(self, shape: Shape, features: int, bias: bool, eps: float):
+    most: int | None = None  # features of a head's keys that its kernels support
+
+    def __init__(self, shape: Shape, keys: int, values: int, bias: bool, eps: float, kernels: Kernels | None):
         super().__init__(shape)
-        self.gate = tag(nn.Linear(shape.dim, self.heads * features, bias), "in")
-        self.norm = RMSNorm(features, eps)
-        self.out = tag(nn.Linear(self.heads * features, shape.dim, bias), "out")
+        choose_kernels(self, kernels, keys, values, self.most)
+        self.gate = tag(nn.Linear(shape.dim, self.heads * values, bias), "in")
+        self.norm = RMSNorm(values, eps)
+        self.out = tag(nn.Linear(self.heads * values, shape.dim, bias), "out")
+        self.sizes = [self.heads * keys, self.heads * keys, self.heads * values]
+        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
 
     def finish(self, x: Tensor, found: Tensor) -> Tensor:  # (B, T, C), (B, H, T, V) -> (B, T, C)
         return self.out(F.silu(self.gate(x)) * merge_heads(self.norm(found)))

@@ -1,11 +1,10 @@
 """Retention: products of queries and keys without softmax, with a fixed decay per head."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ablate.model.init import tag
 from ablate.model.mixers.chunked import decaying_flops
-from ablate.model.mixers.kernels import Kernels, by_head, choose_kernels
+from ablate.model.mixers.kernels import Kernels, by_head
 from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
 from ablate.model.position import Places, rotate
 from ablate.model.shape import Shape
@@ -22,11 +21,7 @@ class Retention(GatedOutput):
     reads = ("rotation",)
 
     def __init__(self, shape: Shape, expand: float, bias: bool, eps: float, kernels: Kernels | None = None):
-        features = width("expand", expand, shape.head_dim)
-        super().__init__(shape, features, bias, eps)
-        choose_kernels(self, kernels, shape.head_dim, features)
-        keys, values = shape.heads * shape.head_dim, shape.heads * features
-        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in (keys, keys, values))
+        super().__init__(shape, shape.head_dim, width("expand", expand, shape.head_dim), bias, eps, kernels)
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
@@ -37,7 +32,7 @@ class Retention(GatedOutput):
         dtype = torch.promote_types(x.dtype, torch.float32)
         heads = torch.arange(self.heads, device=x.device, dtype=dtype)
         decay = torch.log1p(-(2 ** (-5 - heads)))[:, None].expand(query.shape[:-1])
-        return self.finish(x, by_head(query, key, value, decay, self.kernels))
+        return self.finish(x, by_head(query, key, value, decay, kernels=self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the decays."""
