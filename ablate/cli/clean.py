@@ -1,7 +1,5 @@
 """Frees space in a results folder: shows what it would remove, and removes it only with --yes.
 
-    ablate clean [--yes] [--weights] [--orphans] [--cache] [--results-dir DIR]
-
 Removes what is not needed: checkpoints of ended runs, leftovers of interrupted writes, files set aside as corrupt.
 Runs in training and unreadable studies are not touched.
 Exit codes: 0 shown or removed; 1 something could not be removed; 2 no results folder.

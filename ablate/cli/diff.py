@@ -1,7 +1,5 @@
 """Differences between two cells or runs: configuration, size, provenance, result.
 
-    ablate diff A B [--study NAME] [--results-dir DIR]
-
 A and B are a run's folder, the beginning of its path below results/runs, or a cell's label or id, or `label s3`, in a
 study (default: the newest).  In Python: `differences("ln + mlp", "rms + mlp", Path("results"))`.
 Exit codes: 0 shown; 2 no such cell or run.

@@ -1,7 +1,5 @@
 """Evaluates saved weights again: those of a study's finished runs, or of one run.
 
-    ablate evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
-
 Models with code from user packages need `user=[my_package]`, since files of results cannot allow it.
 
 Checks whether the weights reproduce the metrics from training, and saves metrics at new lengths.  Exit codes: 0 all
@@ -121,15 +119,16 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
     """Evaluate runs one after another, and print a table and remarks."""
     from ablate.planning.checks.user_code import run_in_subprocess
     from ablate.training.devices import configure_torch
+    from ablate.training.length_eval import seen_in_training
 
     configure_torch()  # as in training
     # User code of one run must not affect another's numbers, and a process that uses a GPU must not fork.
     call = run_in_subprocess if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
     refuse_lengths(runs, requested, call)
-    rows, remarks, problems = [], [], []
+    rows, remarks, problems, seen = [], [], [], list[str]()
     for run in runs:
         try:
-            found = call(partial(measured, run.loaded, requested))
+            found, in_training = call(partial(measured, run.loaded, requested))
         except Exception as error:  # no weights, other data, incompatible code: continue with the others
             reason = first_line(error) or type(error).__name__
             reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
@@ -137,12 +136,13 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
             say(problems[-1])
             continue
         rows.append((run, found))
+        seen += seen_in_training(in_training)
         remarks += [f"{run.cell}, seed {run.seed}: {note}" for note in differences(run.loaded, found, requested)]
     if rows:
         comparable = any(same_tokens(run.loaded, requested) for run, _ in rows)
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
         equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
-        print("\n".join([table(rows), *(remarks or [equal]), *seen_lines([run for run, _ in rows], requested, call)]))
+        print("\n".join([table(rows), *(remarks or [equal]), *dict.fromkeys(seen)]))
     numbers = [{"path": one.loaded.run.path, "cell": one.cell, "seed": one.seed, "metrics": m} for one, m in rows]
     return Outcome(1 if remarks or problems else 0, {"runs": numbers, "differences": remarks}, problems)
 
@@ -167,21 +167,6 @@ def problems_of(loaded: LoadedRun, requested: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in length_problems(configured(loaded, requested), loaded.task())]
 
 
-def seen_lines(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> list[str]:
-    """Lines about lengths whose test examples occur in training, without repetitions."""
-    from ablate.training.length_eval import seen_in_training
-
-    found = [call(partial(seen_by, run.loaded, requested)) for run in runs]
-    return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
-
-
-def seen_by(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
-    """For each length, the share of test examples that occur in a run's training."""
-    from ablate.training.length_eval import seen_lengths
-
-    return seen_lengths(configured(loaded, requested), loaded.task())
-
-
 def configured(loaded: LoadedRun, requested: dict[str, Any]) -> Config:
     """A run's configuration with the requested values and without compilation; fp32 on the CPU if there is no GPU."""
     import torch
@@ -192,12 +177,13 @@ def configured(loaded: LoadedRun, requested: dict[str, Any]) -> Config:
     return config.with_value("eval", dataclasses.replace(config.eval, **({"lengths": []} | requested)))
 
 
-def measured(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
-    """The run's test metrics from its weights; saves those at lengths if eval.tokens is as in training."""
+def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """The run's test metrics from its weights, and the lengths whose test examples occur in training, with their share.
+    Saves metrics at lengths if eval.tokens is as in training."""
     from ablate.model.placebo import data_seed
     from ablate.model.products import use
     from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
-    from ablate.training.length_eval import add_lengths
+    from ablate.training.length_eval import add_lengths, seen_lengths
 
     config, [seed] = configured(loaded, requested), loaded.config.seeds
     setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
@@ -206,11 +192,11 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> dict[str, float]:
     batches = following(task, data_seed(config.seed, seed), config.train.steps, config.train.batch_size)
     found = final_evaluation(model, task, setting, batches).metrics
     if setting.tokens != loaded.config.eval.tokens:
-        return found | at_lengths(model, task, setting, lengths)
-    if lengths:
+        found |= at_lengths(model, task, setting, lengths)
+    elif lengths:
         with loaded.run.lock(lambda: True):
             found |= add_lengths(loaded.run, model, task, setting, lengths)
-    return found
+    return found, seen_lengths(config, task)
 
 
 def same_tokens(loaded: LoadedRun, requested: dict[str, Any]) -> bool:

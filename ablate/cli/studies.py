@@ -1,10 +1,5 @@
 """The studies in a results folder: lists, renames, deletes and compares them.
 
-    ablate studies                      the newest first
-    ablate studies rename OLD NEW       with its tuning, placebos, exchange runs and confirmations
-    ablate studies delete NAME ...      shows what would go, with the runs that no other study uses; --yes removes it
-    ablate studies compare A B          how their settings differ, and their effects side by side
-
 Exit codes: 0 done or shown; 1 something could not be removed; 2 refused, with a one-line message.
 """
 
