@@ -17,6 +17,7 @@ from ablate.training.devices import to_device
 from ablate.training.scoring import (
     CHUNK,
     DocumentLosses,
+    Setting,
     at_length,
     autocast,
     by_document,
@@ -26,21 +27,6 @@ from ablate.training.scoring import (
     score,
     summarise,
 )
-
-
-class Setting(NamedTuple):
-    """Settings of evaluation."""
-
-    tokens: int  # approximate number of positions of the test split
-    device: torch.device
-    precision: str
-    chunk: int = CHUNK  # positions per forward pass
-    val_share: float = 1.0  # share of `tokens` used on the validation split during training
-    rows: int | None = None  # examples per forward pass, if the model is compiled for a fixed batch size
-
-    def of(self, split: str) -> int:
-        """Number of positions of a split."""
-        return self.tokens if split == "test" else max(1, round(self.tokens * self.val_share))
 
 
 def setting_of(config: Config) -> Setting:
@@ -70,14 +56,12 @@ class FinalEvaluation(NamedTuple):
 def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None) -> Measured:
     """Metrics of a split, at the training length or another.  On the test split of sequence-to-sequence tasks, `exact`
     uses greedy decoding."""
-    device, precision, chunk = setting.device, setting.precision, setting.chunk
     held_out = task.held_out(split, setting.of(split), length)
     # Other lengths get their own graph, which need not save activations for a backward pass.
-    rows = setting.rows if length is None else None
-    scores = score(model, held_out, device, precision, chunk=chunk, rows=rows)
+    scores = score(model, held_out, setting if length is None else setting._replace(rows=None))
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
-        generated = scores._replace(right=decoded(model, held_out, device, precision, chunk))
+        generated = scores._replace(right=decoded(model, held_out, setting))
         found[at_length("test/exact", length)] = exact(generated)
     return Measured(found, scores, held_out)
 
@@ -90,10 +74,9 @@ def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: It
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        device, precision = setting.device, setting.precision  # the chunk size is the same on all devices
-        fresh = recalibrated(model, setting, batches)
+        fresh, alike = recalibrated(model, setting, batches), setting._replace(chunk=CHUNK, rows=None)  # on all devices
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
-            found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}
+            found |= {f"test/{name}": loss(score(of, held_out, alike, batch))}
     return FinalEvaluation(found, by_document(scores, held_out.documents, held_out.names))
 
 
@@ -162,13 +145,11 @@ def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor]
     return lambda tokens: model.decode(memory, tokens, source_mask, inputs.get("mask"))
 
 
-def decoded(
-    model: nn.Module, held_out: HeldOut, device: torch.device, precision: str, chunk: int = CHUNK
-) -> np.ndarray:
+def decoded(model: nn.Module, held_out: HeldOut, setting: Setting) -> np.ndarray:
     """Whether greedy decoding of each held-out source matches the targets, (examples, T)."""
 
     def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
         return (greedy(model, inputs, targets) == targets).cpu().numpy()
 
-    with evaluation_mode(model), autocast(device, precision):
-        return np.concatenate(in_chunks(held_out, device, compute_chunk, chunk))
+    with evaluation_mode(model), autocast(setting.device, setting.precision):
+        return np.concatenate(in_chunks(held_out, setting._replace(rows=None), compute_chunk))

@@ -19,25 +19,32 @@ CHUNK = 4096  # positions per forward pass on the CPU
 T = TypeVar("T")
 
 
-@torch.no_grad()
-def score(
-    model: nn.Module,
-    held_out: HeldOut,
-    device: torch.device,
-    precision: str,
-    batch_statistics: bool = False,
-    chunk: int = CHUNK,
-    rows: int | None = None,
-) -> Scores:
-    """Scores of held-out examples in evaluation mode, `chunk` positions at a time; leaves the model unchanged.
+class Setting(NamedTuple):
+    """Settings of evaluation."""
 
-    With `batch_statistics`, norms with running statistics use those of each chunk of examples instead.  `rows` is the
-    batch size of a compiled model, whose training graph is used again.
+    tokens: int  # approximate number of positions of the test split
+    device: torch.device
+    precision: str
+    chunk: int = CHUNK  # positions per forward pass
+    val_share: float = 1.0  # share of `tokens` used on the validation split during training
+    rows: int | None = None  # examples per forward pass, if the model is compiled for a fixed batch size
+
+    def of(self, split: str) -> int:
+        """Number of positions of a split."""
+        return self.tokens if split == "test" else max(1, round(self.tokens * self.val_share))
+
+
+@torch.no_grad()
+def score(model: nn.Module, held_out: HeldOut, setting: Setting, batch_statistics: bool = False) -> Scores:
+    """Scores of held-out examples in evaluation mode; leaves the model unchanged.
+
+    With `batch_statistics`, norms with running statistics use those of each chunk of examples instead.  A compiled
+    model's training graph is used again.
     """
 
     def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
         # With gradients disabled a compiled model would need another graph, for inference.
-        with autocast(device, precision), torch.set_grad_enabled(rows is not None):
+        with autocast(setting.device, setting.precision), torch.set_grad_enabled(setting.rows is not None):
             logits = model(**inputs)
         logits = logits.detach().float()
         loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
@@ -45,7 +52,7 @@ def score(
         return loss.view(targets.shape).double().cpu().numpy(), right
 
     with evaluation_mode(model, batch_statistics):
-        losses, right = zip(*in_chunks(held_out, device, compute_chunk, chunk, batch_statistics, rows), strict=True)
+        losses, right = zip(*in_chunks(held_out, setting, compute_chunk, batch_statistics), strict=True)
     count = len(held_out.targets)
     return Scores(np.concatenate(losses)[:count], np.concatenate(right)[:count], (held_out.targets != IGNORE).numpy())
 
@@ -56,20 +63,15 @@ def positions_at_once(device: str, batch: int, context: int) -> int:
 
 
 def in_chunks(
-    held_out: HeldOut,
-    device: torch.device,
-    compute: Callable[[dict[str, Tensor], Tensor], T],
-    chunk: int = CHUNK,
-    whole: bool = False,
-    alike: int | None = None,
+    held_out: HeldOut, setting: Setting, compute: Callable[[dict[str, Tensor], Tensor], T], whole: bool = False
 ) -> list[T]:
-    """Apply `compute` to inputs and targets on a device, in chunks of about `chunk` positions; returns the results.
+    """Apply `compute` to inputs and targets in chunks of about `setting.chunk` positions; returns the results.
 
     When out of memory, later chunks have half as many examples, except with `whole`, where chunks must not be split.
-    With `alike` each chunk has exactly that many examples; the last one is padded with its last example.
+    With `setting.rows` each chunk has exactly that many examples; the last one is padded with its last example.
     """
-    rows, start = alike or max(1, chunk // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
-    count = len(held_out.targets)
+    device, alike, count, start = setting.device, setting.rows, len(held_out.targets), 0
+    rows = alike or max(1, setting.chunk // max(tensor.shape[1] for tensor in held_out.inputs.values()))
     found: list[T] = []
     while start < count:
         part: slice | Tensor = slice(start, start + rows)

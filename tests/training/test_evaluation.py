@@ -99,7 +99,7 @@ def test_the_endpoint_has_three_numbers_and_leaves_the_model_as_it_was() -> None
     assert same(state(made), before) and torch.equal(torch.get_rng_state(), random)
     assert found.keys() == {"test/loss", "test/accuracy", "test/loss_recalibrated", "test/loss_batch"}
     assert len(set(found.values())) == 4 and documents.loss == [pytest.approx(found["test/loss"])]
-    fresh = score(recalibrated(made, SETTING, following(task, 7, STEPS, SIZE)), task.held_out("test", 400), CPU, "fp32")
+    fresh = score(recalibrated(made, SETTING, following(task, 7, STEPS, SIZE)), task.held_out("test", 400), SETTING)
     assert found["test/loss_recalibrated"] == float(fresh.loss.mean())
     assert ended(made, task).metrics == found
     assert ended(made, task, 8).metrics["test/loss_recalibrated"] != found["test/loss_recalibrated"]

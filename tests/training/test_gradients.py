@@ -18,9 +18,10 @@ from ablate.training.devices import TooLarge, make_room
 from ablate.training.diagnostics import diagnose
 from ablate.training.gradients import backward_by_parts
 from ablate.training.optim import adamw, optimizer_step
-from ablate.training.scoring import score
+from ablate.training.scoring import Setting, score
 
 CPU = torch.device("cpu")
+FP32 = Setting(0, CPU, "fp32")
 pytestmark = pytest.mark.usefixtures("untried")
 
 
@@ -128,14 +129,14 @@ def test_one_example_that_does_not_fit_is_an_error(made):
 def test_evaluation_halves_its_chunks(made):
     model, batch = made
     held_out = HeldOut(batch.inputs, batch.targets, None, [])
-    whole = score(model, held_out, CPU, "fp32", chunk=16 * 5)
+    whole = score(model, held_out, FP32._replace(chunk=16 * 5))
     memory = Memory(model, 2)
-    halved = score(model, held_out, CPU, "fp32", chunk=16 * 5)
+    halved = score(model, held_out, FP32._replace(chunk=16 * 5))
     assert memory.seen == [5, 3, 2, 2, 2, 1]
     assert halved.loss == pytest.approx(whole.loss, rel=1e-6) and (halved.right == whole.right).all()
     memory.rows = 0
     with pytest.raises(torch.OutOfMemoryError):
-        score(model.train(), held_out, CPU, "fp32")
+        score(model.train(), held_out, FP32)
     assert model.training, "it is put back"
 
 
@@ -145,7 +146,7 @@ def test_chunks_that_have_a_meaning_stay_whole(plan):
     model = initialised_model(config, task, 0)
     Memory(model, 2)
     with pytest.raises(torch.OutOfMemoryError):
-        score(model, task.held_out("val", 256), CPU, "fp32", batch_statistics=True)
+        score(model, task.held_out("val", 256), FP32, batch_statistics=True)
 
 
 def test_parts_outlive_a_stop(plan, monkeypatch, capfd):

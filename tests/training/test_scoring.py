@@ -16,10 +16,11 @@ from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
-from ablate.training.scoring import CHUNK, by_document, positions_at_once, score, summarise
+from ablate.training.scoring import CHUNK, Setting, by_document, positions_at_once, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12
 CPU = torch.device("cpu")
+FP32 = Setting(0, CPU, "fp32")
 
 
 def some(*names: str) -> dict[str, Metric]:
@@ -58,9 +59,9 @@ def model(**choices: str) -> nn.Module:
 @pytest.mark.parametrize(("chunk", "norm"), [(1, "ln"), (5 * LENGTH + 3, "bn"), (10**9, "bn")])
 def test_chunks_do_not_matter(chunk: int, norm: str) -> None:
     made, windows, sizes = model(norm=norm), held_out(), list[int]()
-    whole = score(made, windows, CPU, "fp32").loss
+    whole = score(made, windows, FP32).loss
     made.register_forward_pre_hook(lambda module, _, given: sizes.append(given["tokens"].numel()), with_kwargs=True)
-    np.testing.assert_allclose(score(made, windows, CPU, "fp32", chunk=chunk).loss, whole, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(score(made, windows, FP32._replace(chunk=chunk)).loss, whole, rtol=0, atol=1e-6)
     assert max(sizes) <= max(chunk, LENGTH) and sum(sizes) == WINDOWS * LENGTH, "each is of bounded size"
 
 
@@ -72,7 +73,7 @@ def test_a_gpu_evaluates_as_many_positions_at_once_as_it_trains() -> None:
 def test_evaluation_is_of_the_evaluation_mode() -> None:
     made, windows = model(norm="bn"), held_out()
     made(windows.inputs["tokens"])  # moves the running statistics
-    losses = score(made, windows, CPU, "fp32").loss
+    losses = score(made, windows, FP32).loss
     with torch.no_grad():
         logits = made.eval()(windows.inputs["tokens"]).transpose(1, 2)
     direct = nn.functional.cross_entropy(logits, windows.targets, reduction="none")
@@ -83,9 +84,9 @@ def test_bf16_computes_the_model_in_bf16_and_the_loss_in_float32() -> None:
     kinds: list[Any] = []
     made = model().eval()
     made.head.register_forward_hook(lambda module, given, out: kinds.append(out.dtype))
-    losses = score(made, held_out(), CPU, "bf16").loss
+    losses = score(made, held_out(), FP32._replace(precision="bf16")).loss
     assert set(kinds) == {torch.bfloat16} and np.isfinite(losses).all()
-    np.testing.assert_allclose(losses, score(made, held_out(), CPU, "fp32").loss, atol=0.05)
+    np.testing.assert_allclose(losses, score(made, held_out(), FP32).loss, atol=0.05)
     assert len(np.unique(losses.astype(np.float32))) > 0.8 * losses.size  # not rounded to bf16's few steps
 
 
@@ -93,7 +94,7 @@ def test_a_loss_that_is_no_number_stays_one() -> None:
     table = Table()
     with torch.no_grad():
         table.logits[3, 4] = math.nan
-    scores = score(table, held_out(), CPU, "fp32")
+    scores = score(table, held_out(), FP32)
     assert (np.isnan(scores.loss) == (held_out().inputs["tokens"] == 3).numpy()).all()
     assert math.isnan(summarise(scores, "val", some(), 1.0)["val/loss"])
 
@@ -113,7 +114,7 @@ def partly_scored() -> HeldOut:
 def test_only_scored_targets_count() -> None:
     """Every metric against its definition, one target after another."""
     windows, table = partly_scored(), Table()
-    scores = score(table, windows, CPU, "fp32")
+    scores = score(table, windows, FP32)
     found = summarise(scores, "test", some("exact", "accuracy"), None)
     losses, hits, perfect = [], [], []
     for tokens, targets in zip(windows.inputs["tokens"], windows.targets, strict=True):
@@ -136,7 +137,7 @@ def test_classes_are_scored_by_example() -> None:
             return super().forward(tokens)[:, -1, :3]
 
     windows = held_out()._replace(targets=classes, names=[])
-    scores = score(Last(), windows, CPU, "fp32")
+    scores = score(Last(), windows, FP32)
     logits = Table().logits[windows.inputs["tokens"][:, -1], :3].detach()
     found = summarise(scores, "test", some("accuracy", "exact"), None)
     assert scores.loss.shape == (WINDOWS,)
@@ -147,7 +148,7 @@ def test_classes_are_scored_by_example() -> None:
 
 def test_nothing_to_score_is_an_error() -> None:
     windows = held_out()
-    scores = score(Table(), windows._replace(targets=torch.full_like(windows.targets, IGNORE)), CPU, "fp32")
+    scores = score(Table(), windows._replace(targets=torch.full_like(windows.targets, IGNORE)), FP32)
     with pytest.raises(ValueError, match=r"eval\.tokens is too small"):
         summarise(scores, "val", some(), None)
 
@@ -155,7 +156,7 @@ def test_nothing_to_score_is_an_error() -> None:
 def test_batch_statistics_are_those_of_the_chunk_and_move_nothing() -> None:
     made, windows = model(norm="bn"), held_out()
     before = {name: buffer.clone() for name, buffer in made.named_buffers()}
-    found = score(made, windows, CPU, "fp32", batch_statistics=True)
+    found = score(made, windows, FP32, batch_statistics=True)
     assert all(torch.equal(buffer, before[name]) for name, buffer in made.named_buffers())
     assert not any(norm.frozen for norm in running_norms(made)) and all(m.training for m in made.modules())
     for module in made.modules():
@@ -164,7 +165,7 @@ def test_batch_statistics_are_those_of_the_chunk_and_move_nothing() -> None:
         logits = made(windows.inputs["tokens"]).transpose(1, 2)
     direct = nn.functional.cross_entropy(logits, windows.targets, reduction="none")
     np.testing.assert_allclose(found.loss, direct.numpy(), atol=1e-6)
-    assert abs(found.loss - score(model(norm="bn"), windows, CPU, "fp32").loss).max() > 1e-3
+    assert abs(found.loss - score(model(norm="bn"), windows, FP32).loss).max() > 1e-3
 
 
 def test_summaries() -> None:
@@ -177,7 +178,7 @@ def test_summaries() -> None:
 
 def test_documents_add_up() -> None:
     windows = held_out()
-    scores = score(Table(), windows, CPU, "fp32")
+    scores = score(Table(), windows, FP32)
     found = by_document(scores, windows.documents, windows.names)
     assert found.name == ["a", "b", "d", "e"] and sum(found.tokens) == WINDOWS * LENGTH
     total = sum(n * loss for n, loss in zip(found.tokens, found.loss, strict=True))

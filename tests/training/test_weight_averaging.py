@@ -16,7 +16,7 @@ from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.diagnostics import diagnose
 from ablate.training.divergence import Diverged
-from ablate.training.scoring import score
+from ablate.training.scoring import Setting, score
 from ablate.training.trainer import Trainer
 
 LONG = ["train.steps=10", "train.eval_every=5", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
@@ -91,7 +91,8 @@ def test_training_itself_is_undisturbed_and_none_measures_the_last_step(runs, sm
 def test_what_is_kept_is_what_was_scored(kind, runs):
     loaded = ablate.load(runs[kind].folder)
     for length, suffix in ((None, ""), (8, "@8")):
-        scores = score(loaded.model(), loaded.task().held_out("test", 256, length), torch.device("cpu"), "fp32")
+        held_out, setting = loaded.task().held_out("test", 256, length), Setting(0, torch.device("cpu"), "fp32")
+        scores = score(loaded.model(), held_out, setting)
         assert loss(scores) == loaded.result.final[f"test/loss{suffix}"]
 
 
