@@ -21,21 +21,7 @@ class GQA(Attention):
     """Grouped-query attention: concat_h(softmax(Q_h K_gᵀ · scale) V_g) W_out (Ainslie 2023, arXiv 2305.13245).
 
     `heads` / `kv_heads` query heads h share the keys and values of a group g; by default each head is its own group.
-    `scale` is 1 / √D by default.  Other options can be combined freely; None stands for the variant's own choice:
-
-    qk_norm    rms, ln: queries and keys are normalised before their product (Dehghani 2023, arXiv 2302.05442)
-    over, eps  of that norm: over the features of each `head`, or of `all` heads (OLMo 2); 1e-6
-    gain       whether that norm has a gain (nanochat: no)
-    qk_norm_after  rotation: that norm comes after the rotation by position, not before it (HunYuan)
-    window     a query sees the positions of its own sequence less than so many away (Beltagy 2020, arXiv 2004.05150)
-    chunk      a query sees its own chunk of so many positions of its own sequence (Llama 4 2025)
-    gate       σ(W_gate x) ⊙ attention output, before W_out: per `feature` or per `head` (Qiu 2025, 2505.06708)
-    sink       an additional key with value 0; its score is `learned`, one number per head, initially 0 (gpt-oss 2025),
-               or `zero`: softmax off by one (Miller 2023)
-    soft_cap   c: scores are c · tanh(Q Kᵀ · scale / c) (Gemma 2; 2408.00118)
-    value_residual  layer l > 1 uses the values λ₁ V₁ + λ₂ V_l: `identity` has λ₁ = λ₂ = 1/2, `learned` two parameters
-               per layer that start there (Zhou 2024, arXiv 2410.17897); cross-attention values do not change
-    *_bias     whether this projection has a bias; by default as `bias` says
+    `scale` is 1 / √D by default.  Other options can be combined freely; None stands for the variant's own choice.
     """
 
     normed_by: type[nn.Module] | None = None  # default norm of queries and keys
@@ -49,17 +35,22 @@ class GQA(Attention):
         bias: bool,
         scale: float | None,
         *,
-        qk_norm: Literal["rms", "ln"] | None = None,
-        over: Literal["head", "all"] | None = None,
-        eps: float | None = None,
-        gain: bool | None = None,
-        qk_norm_after: Literal["rotation"] | None = None,
-        window: int | None = None,
-        chunk: int | None = None,
-        gate: Literal["feature", "head"] | None = None,
+        qk_norm: Literal["rms", "ln"] | None = None,  # of queries and keys (Dehghani 2023, arXiv 2302.05442)
+        over: Literal["head", "all"] | None = None,  # that norm is over the features of each head, or of all (OLMo 2)
+        eps: float | None = None,  # of that norm: 1e-6
+        gain: bool | None = None,  # whether that norm has a gain (nanochat: no)
+        qk_norm_after: Literal["rotation"] | None = None,  # that norm follows the rotation by position (HunYuan)
+        window: int | None = None,  # a query sees positions less than so many away (Beltagy 2020, arXiv 2004.05150)
+        chunk: int | None = None,  # a query sees its own chunk of so many positions (Llama 4 2025)
+        gate: Literal["feature", "head"] | None = None,  # σ(W_gate x) ⊙ what W_out reads (Qiu 2025, arXiv 2505.06708)
+        # An additional key with value 0; its score is one number per head, initially 0 (gpt-oss 2025), or zero: softmax
+        # off by one (Miller 2023).
         sink: Literal["learned", "zero"] | None = None,
-        soft_cap: float | None = None,
+        soft_cap: float | None = None,  # c: scores are c · tanh(Q Kᵀ · scale / c) (Gemma 2, arXiv 2408.00118)
+        # Layer l > 1 uses the values λ₁ V₁ + λ₂ V_l, λ₁ = λ₂ = 1/2, or two parameters per layer that start there (Zhou
+        # 2024, arXiv 2410.17897); cross-attention values do not change.
         value_residual: Literal["identity", "learned"] | None = None,
+        # Whether this projection has a bias; by default as `bias` says.
         query_bias: bool | None = None,
         key_bias: bool | None = None,
         value_bias: bool | None = None,

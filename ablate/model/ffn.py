@@ -13,6 +13,7 @@ from ablate.model.experts import GATED, Expert, Experts
 from ablate.model.init import tag
 
 Activation = Callable[..., Tensor]
+Approximate = Literal["none", "tanh"]
 
 
 class MLP(nn.Module):
@@ -34,7 +35,7 @@ class GELU(MLP):
     """y = W₂ · gelu(W₁ x), gelu(a) = a · Φ(a), Φ the normal distribution function (Hendrycks 2016, arXiv 1606.08415).
     With `approximate` tanh, Φ(a) is ½ · (1 + tanh(√(2/π) · (a + 0.044715 a³))), as in GPT-2."""
 
-    def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool, approximate: Literal["none", "tanh"]):
+    def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool, approximate: Approximate):
         super().__init__(dim, hidden, mult, bias)
         self.approximate = approximate
 
@@ -107,13 +108,7 @@ class GEGLU(GLU):
     """y = W₂ · (gelu(V x) ⊙ W x), gelu(a) = a · Φ(a) as in GELU (Shazeer 2020, arXiv 2002.05202)."""
 
     def __init__(
-        self,
-        dim: int,
-        hidden: int | None,
-        mult: float,
-        multiple_of: int,
-        bias: bool,
-        approximate: Literal["none", "tanh"],
+        self, dim: int, hidden: int | None, mult: float, multiple_of: int, bias: bool, approximate: Approximate
     ):
         super().__init__(dim, hidden, mult, multiple_of, bias)
         self.approximate = approximate
@@ -138,16 +133,7 @@ class MoE(nn.Module):
     Training adds `balance` · n · Σ_i f_i · P_i over n experts, where f_i is the share of real tokens' choices that are
     i, and P_i the mean p_i / Σ_j p_j over real tokens (Fedus 2021).  It is `balance` if experts are used equally.
 
-    By default the experts that a token passes are together as wide as one dense FFN.  None of these by default:
-
-    scores       sigmoid: p = σ(R x) (DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437)
-    groups, top_groups  experts form this many equal groups, and a token chooses among the experts of the `top_groups`
-                 with the largest sums of their two largest p_i (DeepSeek-V3)
-    scale        a factor of all gates (DeepSeek-V3: 2.5)
-    correction   load: top is chosen by p_i + b_i; b_i, initially 0, is trained by the gradient f_i − 1/n alone, so that
-                 it falls while i is chosen too often (Wang 2024, arXiv 2408.15664, who take steps of a fixed size)
-    shared_gate  sigmoid: σ(w x) · S(x) in place of S(x) (Qwen2-MoE; Yang 2024, arXiv 2407.10671)
-    bias         whether router and experts have biases (gpt-oss 2025)
+    By default the experts that a token passes are together as wide as one dense FFN.
     """
 
     auxiliary = ("balance",)
@@ -165,13 +151,17 @@ class MoE(nn.Module):
         gates: Literal["renormalised", "plain", "inputs"],
         balance: float,
         *,
-        scores: Literal["sigmoid"] | None = None,
+        scores: Literal["sigmoid"] | None = None,  # p = σ(R x) (DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437)
+        # Experts form equal groups, and a token chooses among those of the `top_groups` with the largest sums of their
+        # two largest p_i (DeepSeek-V3).
         groups: int | None = None,
         top_groups: int | None = None,
-        scale: float | None = None,
+        scale: float | None = None,  # a factor of all gates (DeepSeek-V3: 2.5)
+        # Top is chosen by p_i + b_i; b_i, initially 0, is trained by the gradient f_i − 1/n alone, so that it falls
+        # while i is chosen too often (Wang 2024, arXiv 2408.15664, who take steps of a fixed size).
         correction: Literal["load"] | None = None,
-        shared_gate: Literal["sigmoid"] | None = None,
-        bias: bool | None = None,
+        shared_gate: Literal["sigmoid"] | None = None,  # σ(w x) · S(x) (Qwen2-MoE; Yang 2024, arXiv 2407.10671)
+        bias: bool | None = None,  # whether router and experts have biases (gpt-oss 2025)
     ):
         super().__init__()
         self.top_k = at_most("ffn.top_k", at_least("ffn.top_k", top_k, 1), experts)

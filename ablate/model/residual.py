@@ -20,14 +20,10 @@ Step = Callable[[Tensor], Tensor]
 
 
 class Stream(NamedTuple):
-    """The values passed from block to block.
+    """The values passed from block to block."""
 
-    x       the residual stream (B, T, C); styles with several streams have one more axis
-    values  the first layer's attention values (B, H, T, D), if later layers use them
-    """
-
-    x: Tensor
-    values: Tensor | None = None
+    x: Tensor  # the residual stream (B, T, C); styles with several streams have one more axis
+    values: Tensor | None = None  # the first layer's attention values (B, H, T, D), if later layers use them
 
 
 class Sublayers(NamedTuple):
