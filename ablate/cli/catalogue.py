@@ -1,31 +1,32 @@
 """`ablate catalogue`: every variant with its source, as tables."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from ablate.config.citations import papers, short
-from ablate.config.groups import Groups, first_line, read_groups
+from ablate.config.groups import first_line, read_groups
 from ablate.config.schema import VARIED
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 
 SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")
 
 
-def catalogue() -> str:
-    """A table of variants for each group: name, description, source."""
+def variants(group: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each variant of a group, for `--json` and as a row of its table: name, description, source."""
     found = read_groups()
-    return "\n".join(_table(group, found) for group in SHOWN)
+    cited = papers(({group: name} for name in found.variants[group]), found)
+    for name, file in found.variants[group].items():
+        own, what, default = cited.get(f"{group}={name}", {}), first_line(file), name == found.defaults.get(group)
+        links = [(short(entry), entry.get("eprint")) for entry in own.values()]
+        sources = "; ".join(f"[{text}](https://arxiv.org/abs/{link})" if link else text for text, link in links)
+        row = f"| `{name}`{' (default)' * default} | {cell(what.removesuffix('.'))} | {sources} |\n"
+        yield {"group": group, "variant": name, "default": default, "what": what, "papers": list(own)}, row
 
 
-def _table(group: str, found: Groups) -> str:
-    variants, default = found.variants[group], found.defaults.get(group)
-    cited = papers(({group: name} for name in variants), found)
-    lines = [f"| `{group}=` | what it is | source |\n|---|---|---|\n"]
-    for name, file in variants.items():
-        what = cell(first_line(file).removesuffix("."))
-        sources = []
-        for entry in cited.get(f"{group}={name}", {}).values():
-            arxiv = entry.get("eprint")
-            sources.append(f"[{short(entry)}](https://arxiv.org/abs/{arxiv})" if arxiv else short(entry))
-        lines.append(f"| `{name}`{' (default)' * (name == default)} | {what} | {'; '.join(sources)} |\n")
-    return "".join(lines)
+def catalogue() -> str:
+    """A table of variants for each group."""
+    heads = {group: f"| `{group}=` | what it is | source |\n|---|---|---|\n" for group in SHOWN}
+    return "\n".join(head + "".join(row for _, row in variants(group)) for group, head in heads.items())
 
 
 def cell(text: str) -> str:
@@ -40,14 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
 
     def act() -> Outcome:
         print(catalogue())
-        found = read_groups()
-        return Outcome(0, [_variant(group, name, found) for group in SHOWN for name in found.variants[group]])
+        return Outcome(0, [variant for group in SHOWN for variant, _ in variants(group)])
 
     return conclude(parser.prog, given.json, act)
-
-
-def _variant(group: str, name: str, found: Groups) -> dict[str, object]:
-    cited = papers([{group: name}], found).get(f"{group}={name}", {})
-    default = name == found.defaults.get(group)
-    what = first_line(found.variants[group][name])
-    return {"group": group, "variant": name, "default": default, "what": what, "papers": list(cited)}

@@ -280,8 +280,5 @@ def _status(side: Side) -> str:
 
 
 def _value_text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    whole = formatting.is_number(value) and abs(value) >= 1000 and float(value).is_integer()
+    return f"{int(value):,}" if whole else formatting.show(value)

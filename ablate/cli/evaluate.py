@@ -190,7 +190,7 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, fl
     model = loaded.model().to(setting.device)
     use(config.train.matmul, model)
     batches = following(task, data_seed(config.seed, seed), config.train.steps, config.train.batch_size)
-    found = final_evaluation(model, task, setting, batches).metrics
+    found, _ = final_evaluation(model, task, setting, batches)
     if setting.tokens != loaded.config.eval.tokens:
         found |= at_lengths(model, task, setting, lengths)
     elif lengths:

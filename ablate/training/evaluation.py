@@ -46,13 +46,6 @@ class Measured(NamedTuple):
     held_out: HeldOut
 
 
-class FinalEvaluation(NamedTuple):
-    """Test metrics at the end of training, and losses per document."""
-
-    metrics: dict[str, float]
-    documents: DocumentLosses
-
-
 def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None) -> Measured:
     """Metrics of a split, at the training length or another.  On the test split of sequence-to-sequence tasks, `exact`
     uses greedy decoding."""
@@ -66,8 +59,10 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
     return Measured(found, scores, held_out)
 
 
-def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: Iterator[Batch]) -> FinalEvaluation:
-    """Evaluate a trained model on the test split; `batches` are the training batches after the last step.
+def final_evaluation(
+    model: nn.Module, task: Task, setting: Setting, batches: Iterator[Batch]
+) -> tuple[dict[str, float], DocumentLosses]:
+    """Test metrics of a trained model, and losses per document; `batches` are the training batches after the last step.
 
     Models with running statistics get two more losses: `test/loss_recalibrated`, with statistics estimated anew, and
     `test/loss_batch`, with those of each chunk of examples, which depend on the tokens to be predicted.
@@ -77,7 +72,7 @@ def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: It
         fresh, alike = recalibrated(model, setting, batches), setting._replace(chunk=CHUNK, rows=None)  # on all devices
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
             found |= {f"test/{name}": loss(score(of, held_out, alike, batch))}
-    return FinalEvaluation(found, by_document(scores, held_out.documents, held_out.names))
+    return found, by_document(scores, held_out.documents, held_out.names)
 
 
 def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:

@@ -146,8 +146,8 @@ class Trainer:
                     found |= diagnose(self.average.model, measured.held_out, size, self.setting)
             if step == steps:
                 batches = following(self.task, self.data_seed, steps, self.loop.batch_size)
-                ended = final_evaluation(self.average.model, self.task, self.setting, batches)
-                found, self.documents = found | ended.metrics, ended.documents
+                final, self.documents = final_evaluation(self.average.model, self.task, self.setting, batches)
+                found |= final
         return found
 
     def save(self) -> None:
