@@ -1,7 +1,7 @@
 """Differences between two cells or runs: configuration, size, provenance, result.
 
 A and B are a run's folder, the beginning of its path below results/runs, or a cell's label or id, or `label s3`, in a
-study (default: the newest).  In Python: `differences("ln + mlp", "rms + mlp", Path("results"))`.
+study (default: the newest).
 Exit codes: 0 shown; 2 no such cell or run.
 """
 
@@ -65,11 +65,6 @@ def main(arguments: list[str] | None = None) -> int:
         return Outcome(0, {"a": first.name, "b": second.name, "differences": rows})
 
     return conclude(parser.prog, given.json, act)
-
-
-def differences(first: str, second: str, results: Path = Path("results"), study: str | None = None) -> list[Row]:
-    """The differences between two cells or runs, named as on the command line.  Raises Refused and Corrupt."""
-    return compare(find(results, first, study), find(results, second, study))
 
 
 def compare(first: Side, second: Side) -> list[Row]:

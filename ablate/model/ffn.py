@@ -40,7 +40,6 @@ class GELU(MLP):
         self.approximate = approximate
 
     def activation(self, a: Tensor) -> Tensor:
-        """a · Φ(a)."""
         return F.gelu(a, approximate=self.approximate)
 
 
@@ -58,7 +57,6 @@ class Swish(MLP):
         self.beta = nn.Parameter(torch.ones(1))
 
     def activation(self, a: Tensor) -> Tensor:
-        """a · σ(βa)."""
         return a * torch.sigmoid(self.beta * a)
 
 
@@ -66,7 +64,6 @@ class ReLU2(MLP):
     """y = W₂ · max(0, W₁ x)² (So 2021, arXiv 2109.08668)."""
 
     def activation(self, a: Tensor) -> Tensor:
-        """max(0, a)²."""
         return F.relu(a).square()
 
 
@@ -94,7 +91,6 @@ class Bilinear(GLU):
     """y = W₂ · (V x ⊙ W x): a gate without an activation (Shazeer 2020, arXiv 2002.05202)."""
 
     def activation(self, a: Tensor) -> Tensor:
-        """The identity."""
         return a
 
 
@@ -114,7 +110,6 @@ class GEGLU(GLU):
         self.approximate = approximate
 
     def activation(self, a: Tensor) -> Tensor:
-        """a · Φ(a)."""
         return F.gelu(a, approximate=self.approximate)
 
 

@@ -95,11 +95,9 @@ class Torch(Init):
     """U(−1/√fan_in, 1/√fan_in) for matrices and their biases, N(0, 1) for embeddings: the defaults of torch.nn."""
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
-        """Standard deviation of one matrix."""
         return 1.0 if role in ("embedding", "position") else (3 * fan_in) ** -0.5
 
     def bias(self, fan_in: int) -> float:
-        """Standard deviation of one bias."""
         return (3 * fan_in) ** -0.5
 
     def shape(self, role: str, normals: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from fake_studies import edit_json, fabricate
 
-from ablate.cli.diff import Row, compare, differences, find, main
+from ablate.cli.diff import Row, compare, find, main
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Tune
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
@@ -34,6 +34,10 @@ def results(tmp_path: Path) -> Path:
         provenance = {"numbers": run.path, "versions": {"torch": "2.6.0"}, "data": "f0", "definitions": code}
         write_json(run.folder / "provenance.json", provenance)
     return tmp_path
+
+
+def differences(first: str, second: str, results: Path) -> list[Row]:
+    return compare(find(results, first), find(results, second))
 
 
 def rewrite(run: Run, **changes: Any) -> None:
