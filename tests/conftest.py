@@ -54,7 +54,9 @@ def composed_once() -> Iterator[None]:
     from ablate.config.compose import Composer
     from ablate.config.groups import read_groups
 
-    kept: dict[str, dict[Any, Any]] = {name: {} for name in ("made", "sections", "beyond")}
+    with Composer(read_groups()) as composer:  # what others begin with
+        composer.compose([])
+    kept: dict[str, dict[Any, Any]] = {"made": composer.made, "parts": composer.parts}
     begin = Composer.__init__
 
     def begin_with_kept(self: Composer, groups: Any, *more: Any) -> None:
@@ -67,8 +69,6 @@ def composed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Composer, "__init__", begin_with_kept)
-        with Composer(read_groups()) as composer:  # what others begin with
-            composer.compose([])
         yield
 
 

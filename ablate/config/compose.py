@@ -44,6 +44,19 @@ def copied(node: DictConfig) -> DictConfig:
     return made
 
 
+def plain_of(file: Path) -> dict[str, Any]:
+    """The settings in a file, unresolved, without those of Hydra."""
+    found = OmegaConf.to_container(OmegaConf.load(file))
+    return {str(key): value for key, value in found.items() if key not in ("defaults", "hydra")}  # type: ignore[union-attr]
+
+
+def merged(one: Any, other: Any) -> Any:
+    """Nested mappings, the second over the first."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    return one | {key: merged(one.get(key), value) for key, value in other.items()}
+
+
 def writable(schema: Any) -> DictConfig:
     """A schema as a writable OmegaConf node, though its dataclasses are frozen."""
     node: DictConfig = OmegaConf.structured(schema)
@@ -62,20 +75,13 @@ class Composed(NamedTuple):
     choices: dict[str, str]
 
 
-class Cache:
-    """Compositions of the same files, by choices of groups: Hydra takes 0.1 s for each."""
-
-    def __init__(self) -> None:
-        self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
-        self.sections: dict[tuple[str, ...], Any] = {}
-        self.beyond: dict[tuple[str, ...], list[Any]] = {}
-        self.texts: dict[str, str] = {}
+Made = tuple[DictConfig, dict[str, str]]
 
 
 @functools.lru_cache(maxsize=2)
-def cache_of(search: tuple[str, ...], files: tuple[tuple[Any, ...], ...]) -> Cache:
-    """The cache of a search path; a new one when a file is edited."""
-    return Cache()
+def cache_of(search: tuple[str, ...], files: tuple[Any, ...]) -> tuple[dict[tuple[str, ...], Made], dict[str, Any]]:
+    """What is composed of these files by choices of groups, and what they set; empty after one is edited."""
+    return {}, {"": plain_of(CONF / "config.yaml")}
 
 
 def states(files: Iterable[Path]) -> Iterator[tuple[Any, ...]]:
@@ -98,11 +104,9 @@ class Composer:
         variants = itertools.chain(*(each.values() for each in self.known.values()))
         nested = sorted(Path(folder).glob("*/*/*.yaml")) if folder else []  # nested groups
         files = map(Path.absolute, [CONF / "config.yaml", *variants, *groups.studies.values(), *groups.own, *nested])
-        cache = cache_of(tuple(self.search), tuple(states(files)))
-        if len(cache.made) > MOST:
-            for kept in (cache.made, cache.sections, cache.beyond, cache.texts):
-                kept.clear()
-        self.made, self.sections, self.beyond, self.texts = cache.made, cache.sections, cache.beyond, cache.texts
+        self.made, self.parts = cache_of(tuple(self.search), tuple(states(files)))
+        if len(self.made) > MOST:
+            self.made.clear()
 
     def __enter__(self) -> Composer:
         if "schema.yaml" not in ConfigStore.instance().repo:  # `conf/config.yaml` refers to it
@@ -231,21 +235,19 @@ class Composer:
         refuse_misshapen(resolved)
         return {str(key): value for key, value in resolved.items()}
 
-    def split(self, groups: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
-        """Split choices into those that set only their own group, if Hydra can do without them, and the rest."""
-        alone = [text for text in groups if self.reach(text) == "own"]
-        rest = tuple(text for text in groups if text not in alone)
-        once = len({self.group_of(text) for text in groups}) == len(groups)
-        return (alone, rest) if once and all(self.reach(text) == "all" for text in rest) else ([], groups)
-
-    def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+    def chosen(self, groups: tuple[str, ...]) -> Made:
         """The configuration of these choices of groups, and every group's variant; cached."""
         if groups not in self.made:
-            alone, rest = self.split(groups)
-            self.made[groups] = self.joined(groups, rest) if alone else self.composed(groups)
+            made = None
+            with contextlib.suppress(*JOINING):  # Hydra has better messages for invalid files
+                made = self.joined(groups)
+            made = made or self.composed(groups)
+            if self.search:
+                self.refuse_keys_of_studies(made[0], groups)
+            self.made[groups] = made
         return self.made[groups]
 
-    def composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+    def composed(self, groups: tuple[str, ...]) -> Made:
         """`chosen` for choices that Hydra composes."""
         config = compose("config", [*self.search, *groups], return_hydra_config=True)
         choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
@@ -254,8 +256,6 @@ class Composer:
         for name in OWNED:
             OmegaConf.set_struct(config[name], None)  # keys that no variant has are refused as misspelt
         self.drop_idle(config, choices, groups)
-        if self.search:
-            self.refuse_keys_of_studies(config, groups)
         return config, choices
 
     def refuse_keys_of_studies(self, config: DictConfig, groups: tuple[str, ...]) -> None:
@@ -267,54 +267,35 @@ class Composer:
             if other := [key for key in keys if found._get_node(key) != given._get_node(key)]:
                 raise ValueError(f"sets {other[0]}, a key of a whole study; write it on the command line")
 
-    def joined(self, groups: tuple[str, ...], rest: tuple[str, ...] = ()) -> tuple[DictConfig, dict[str, str]]:
-        """`chosen` for choices of which only the `rest` needs Hydra: the sections of the others are replaced."""
-        base, choices = self.chosen(rest)
-        config, chosen = copied(base), dict(choices)
-        try:
-            with open_dict(config):
-                for text in (text for text in groups if text not in rest):
-                    group, _, chosen[group] = text.partition("=")
-                    config[group] = self.section(text, rest)
-        except JOINING:
-            return self.composed(groups)  # Hydra has better messages for invalid files
-        return config, chosen
+    def joined(self, groups: tuple[str, ...]) -> Made | None:
+        """`composed` in an eighth of the time, by merging files in the order of the defaults; None for what only Hydra
+        can compose: files that choose groups, and groups beyond the defaults."""
+        usual = {group: name for group, name in self.defaults.items() if group in self.known}
+        chosen = dict(text.split("=", 1) for text in groups)
+        choices = usual | chosen
+        parts = [self.part(f"{group}={name}") for group, name in choices.items()]
+        if None in parts or len(chosen) < len(groups) or choices.keys() != usual.keys():
+            return None
+        config = copied(blank())
+        config.merge_with(functools.reduce(merged, [self.parts[""], *parts]))
+        for name in OWNED:
+            OmegaConf.set_struct(config[name], None)
+        OmegaConf.set_struct(config, True)
+        return config, dict(reversed(choices.items()))
 
-    def section(self, text: str, rest: tuple[str, ...]) -> Any:
-        """A group as Hydra would compose it: base schema, then the variant's file, then the settings of `rest`."""
-        if (text, *rest) not in self.sections:
-            group, schema = text.partition("=")[0], copied(blank())
-            for part in (OmegaConf.create({group: self.file(text)}), *self.shared(rest)):
-                schema.merge_with(part)
-            if group in OWNED:
-                OmegaConf.set_struct(schema[group], None)
-            self.sections[text, *rest] = schema._get_node(group)
-        return self.sections[text, *rest]
-
-    def shared(self, rest: tuple[str, ...]) -> list[Any]:
-        """The files of variants (the `rest`, else the reference model's) that set keys beyond their own groups."""
-        if rest not in self.beyond:
-            chosen = self.defaults | {key: name for key, _, name in (text.partition("=") for text in rest)}
-            texts = [f"{group}={name}" for group, name in chosen.items() if group in self.known]
-            self.beyond[rest] = [self.file(text) for text in texts if self.reach(text) != "own"]
-        return self.beyond[rest]
-
-    def file(self, text: str) -> Any:
-        """The content of a variant's file."""
+    def part(self, text: str) -> dict[str, Any] | None:
+        """What the file of a variant sets in a configuration: keys of its group or, as a scale does, of all; None if it
+        chooses groups, too, or if there is no such file."""
         group, _, variant = text.partition("=")
-        return OmegaConf.load(self.known[group][variant])
-
-    def reach(self, text: str) -> str:
-        """What the file of a variant that an override chooses for a group of the reference model sets: "own", its
-        group; "all", keys of any group, as a scale does; "" if it chooses groups, too, or if there is no such file."""
-        group, _, variant = text.partition("=")
-        if group not in self.defaults or variant not in self.known.get(group, ()):
-            return ""
-        if text not in self.texts:
-            self.texts[text] = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
-        written = self.texts[text]
-        whole = "all" * ("@package _global_" in written) if "@package" in written else "own"
-        return "" if "defaults" in written else whole
+        if text not in self.parts:
+            file = self.known.get(group, {}).get(variant)
+            written = file.read_text(encoding="utf-8", errors="replace") if file else ""
+            whole = "@package _global_" in written
+            if not file or "defaults" in written or whole != ("@package" in written):
+                self.parts[text] = None
+            else:
+                self.parts[text] = plain_of(file) if whole else {group: plain_of(file)}
+        return self.parts[text]
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Remove a preset's settings for its own variants from groups with another variant that lacks these keys."""
@@ -329,7 +310,7 @@ class Composer:
             others = names_of(patterns.get(group, ""), self.known[group])
             lacking = (config[group] or {}).keys() - (plain[group] or {}).keys()
             if choice in others:  # a variant of the preset's own pattern loses only the keys of its other variants
-                lacking &= {LAYERS, *(key for name in others for key in self.file(f"{group}={name}"))}
+                lacking &= {LAYERS, *(key for name in others for key in read_plain(self.known[group][name]))}
             if lacking:
                 rest = OmegaConf.masked_copy(config[group], [*(config[group].keys() - lacking)])
                 with open_dict(config):  # sections of the base schema are typed

@@ -16,14 +16,14 @@ MOST = 4  # variants of a group, first to last
 
 
 def alone(found: Groups) -> dict[str, list[str]]:
-    """Every variant that sets nothing but its own group, by group."""
+    """Every variant whose file chooses no groups, by group."""
     composer = Composer(found)
     choices = {
         group: [f"{group}={name}" for name in sorted(found.variants[group])]
         for group in found.variants
         if group in found.defaults
     }
-    kept = {group: [text for text in texts if composer.reach(text) == "own"] for group, texts in choices.items()}
+    kept = {group: [text for text in texts if composer.part(text)] for group, texts in choices.items()}
     return {group: texts for group, texts in kept.items() if texts}
 
 
@@ -41,7 +41,8 @@ def nodes(config: DictConfig) -> list[Any]:
 def test_joined_choices_are_hydras(i: int) -> None:
     words = tuple(texts[round(i / (MOST - 1) * (len(texts) - 1))] for texts in alone(FOUND).values())
     with Composer(FOUND) as composer:
-        (joined, chosen), (composed, choices) = composer.joined(words), composer.composed(words)
+        joined, chosen = composer.joined(words) or ({}, {})
+        composed, choices = composer.composed(words)
     assert list(chosen.items()) == list(choices.items()) and nodes(joined) == nodes(composed)
 
 
@@ -65,7 +66,7 @@ def test_a_variant_that_sets_more_than_its_group_is_left_to_hydra(tmp_path: Path
     (tmp_path / "norm" / "wide.yaml").write_text("# @package _global_\nnorm: {_target_: x, eps: 1}\n")
     (tmp_path / "norm" / "rooted.yaml").write_text("defaults: [rms]\n")
     with Composer(read_groups(str(tmp_path))) as composer:
-        reaches = map(composer.reach, ("norm=rms", "scale=tiny", "norm=wide", "norm=rooted", "+norm=ln", "norm=typo"))
-        assert [*reaches] == ["own", "all", "all", "", "", ""]
+        parts = map(composer.part, ("norm=rms", "scale=tiny", "norm=wide", "norm=rooted", "+norm=ln", "norm=typo"))
+        assert [each and next(iter(each)) for each in parts] == ["norm", "model", "norm", None, None, None]
         config, choices = composer.chosen(("norm=wide", "ffn=swiglu"))
     assert config.norm == {"_target_": "x", "eps": 1} and choices["norm"] == "wide" and choices["ffn"] == "swiglu"
