@@ -131,14 +131,13 @@ def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
     """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line.
     Raises PlanError for a word that is no group."""
     from ablate.config.errors import PlanError, Problem
-    from ablate.config.groups import experiments, first_line, groups
-    from ablate.config.schema import NAMED_ELSEWHERE
+    from ablate.config.groups import experiments, first_line, groups, named_elsewhere
     from ablate.formatting import instead
 
     found = groups(folder) | {"+experiment": experiments(folder)}
     order = sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
     names = [group.lstrip("+") for group in order]
-    also = {other: name for name in names for other in NAMED_ELSEWHERE.get(name, "").split()}
+    also = {other: name for other, name in named_elsewhere().items() if name in names}
     if lost := [word for word in asked if word.lstrip("+") not in names]:
         other = f"is a command; write ablate {lost[0]} --help" if lost[0] in COMMANDS else ""
         raise PlanError([Problem(f"help {lost[0]}", other or f"no such group; {instead(lost[0], names, also)}")])

@@ -13,9 +13,9 @@ from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import named_variants, patterned, variant_of
 from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
-from ablate.config.groups import other_names
+from ablate.config.groups import named_elsewhere, other_names
 from ablate.config.overrides import Overrides, parsed
-from ablate.config.schema import ALSO, COMPONENTS, KEYS, LAYERS, RENAMED, Config
+from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, Config
 from ablate.formatting import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -123,7 +123,7 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     if key in STUDY_FILE_KEYS:
         return "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"
     typed, _, last = key.rpartition(".")
-    head = typed if typed in composer.known else ALSO.get(typed, typed)  # wandb.project: track.project
+    head = typed if typed in composer.known else named_elsewhere().get(typed, typed)  # wandb.project: track.project
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
     if head != typed and node is not None and last in node:
@@ -150,8 +150,8 @@ def _similar_key(config: DictConfig, head: str, last: str, top: list[str]) -> st
     if same or last in top:
         return last if last in top else same[0]
     if head:
-        return ALSO.get(last.lower()) or nearest(f"{head}.{last}", known)
-    return nearest(last, top, ALSO | {key.rpartition(".")[2]: key for key in reversed(known)})
+        return named_elsewhere().get(last.lower()) or nearest(f"{head}.{last}", known)
+    return nearest(last, top, named_elsewhere() | {key.rpartition(".")[2]: key for key in reversed(known)})
 
 
 def _keys_of(node: DictConfig) -> list[str]:

@@ -19,10 +19,10 @@ from ablate.config.claim_relations import Claim, Criterion
 from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain, unread
-from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, read_groups
+from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, named_elsewhere, read_groups
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
-from ablate.config.schema import ALSO, KEYS, PACE
+from ablate.config.schema import KEYS, PACE
 from ablate.formatting import instead, nearest
 
 
@@ -284,7 +284,7 @@ class Reader:
             self._wrong(where + key, REFUSED[top])
         elif top not in self.top:
             there = sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys() - {"seed"})  # seedz means seeds
-            self._wrong(where + key, f"no such key; {instead(top, there, ALSO)}")
+            self._wrong(where + key, f"no such key; {instead(top, there, named_elsewhere())}")
         return top in self.top and top not in REFUSED
 
     def _settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:

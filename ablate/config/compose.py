@@ -7,7 +7,7 @@ import functools
 import itertools
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -283,7 +283,7 @@ class Composer:
         OmegaConf.set_struct(config, True)
         return config, dict(reversed(choices.items()))
 
-    def part(self, text: str) -> dict[str, Any] | None:
+    def part(self, text: str) -> Mapping[str, Any] | None:
         """What the file of a variant sets in a configuration: keys of its group or, as a scale does, of all; None if it
         chooses groups, too, or if there is no such file."""
         group, _, variant = text.partition("=")

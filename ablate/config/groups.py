@@ -10,6 +10,7 @@ from typing import Any
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.files import read_plain, read_regular
+from ablate.config.schema import SECTIONS
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
@@ -100,6 +101,14 @@ def noted(file: Path, word: str) -> list[str]:
 def other_names(variants: Mapping[str, Path]) -> dict[str, str]:
     """The names that papers and libraries give to variants, `# also: LayerNorm`, and the variant of each."""
     return {other: name for name, file in variants.items() for other in noted(file, "also")}
+
+
+@functools.cache
+def named_elsewhere() -> dict[str, str]:
+    """The key that other libraries give another name, or that is meant by its name alone, by that name."""
+    own = {field.name: f"{name}.{field.name}" for name in SECTIONS for field in dataclasses.fields(SECTIONS[name])}
+    known = read_plain(Path(__file__).with_name("named_elsewhere.yaml"))
+    return own | {other: key for key, others in known.items() for other in others.split()}
 
 
 @functools.cache

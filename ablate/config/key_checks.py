@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ablate.config.errors import Problem
+from ablate.config.groups import named_elsewhere
 from ablate.config.schema import (
-    ALSO,
     BY_STEPS,
     KEYS,
     LARGEST,
@@ -94,7 +94,7 @@ def idle_problems(given: Set[str], config: Config) -> list[Problem]:
 
 def bare(word: str, value: str = "", choices: Mapping[str, str] = MappingProxyType({})) -> str:
     """What to write instead of a word that is no KEY=VALUE: the key that is meant with its value, or a choice."""
-    near = nearest(word, {*KEYS} - SECTIONS.keys(), ALSO | dict(choices))
+    near = nearest(word, {*KEYS} - SECTIONS.keys(), named_elsewhere() | dict(choices))
     if near is None or near in choices.values():
         return instead(word, choices.values(), choices) if choices else "see ablate --help"
     given = value if near == word else ""  # a key of another name may have another unit

@@ -16,9 +16,9 @@ from hydra.errors import HydraException
 from ablate.config.depth import SETTINGS, is_pattern, pattern_problem
 from ablate.config.errors import Problem
 from ablate.config.files import read_plain
-from ablate.config.groups import Groups
+from ablate.config.groups import Groups, named_elsewhere
 from ablate.config.key_checks import bare, misshapen
-from ablate.config.schema import ALSO, KEYS, OWNED, PLACED, SECTIONS, VARIED, WHOLE, Config
+from ablate.config.schema import KEYS, OWNED, PLACED, SECTIONS, VARIED, WHOLE, Config
 from ablate.formatting import instead
 
 FUNCTIONS = {"choice", "range", "interval", "glob", "shuffle", "sort", "tag", "str", "int", "float", "bool", "json_str"}
@@ -146,7 +146,7 @@ def _unreadable(text: str, groups: Collection[str]) -> str:
     if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
         return "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
     if key.partition(".")[0] not in (top := {*KEYS, *groups}):
-        return f"no such key; {instead(key, sorted(top), ALSO)}"
+        return f"no such key; {instead(key, sorted(top), named_elsewhere())}"
     if "(" in text and key in groups:
         return "cannot be read; parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
     return f"""cannot be read; if the value is a text, quote it twice: "{key}='{text.partition("=")[2]}'\""""

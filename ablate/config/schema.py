@@ -25,45 +25,6 @@ RENAMED = {  # keys as other programs spell them, and what to write here
     "optim.schedule": "is a group of its own; write schedule=linear, say",
     "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
 }
-# Keys as papers and other libraries name them; for suggestions, where the key here is not similar.
-NAMED_ELSEWHERE = {
-    "norm": "normalization normalisation norm_layer layernorm layer_norm",
-    "ffn": "activation activation_function act act_fn hidden_act feedforward feed_forward mlp",
-    "ffn.hidden": "d_ff d_ffn ffn_dim dim_feedforward intermediate_size n_inner",
-    "residual": "skip norm_first norm_position prenorm",
-    "position": "pos_encoding pos_embedding pos_emb positional_encoding position_embedding_type rope rotary",
-    "attention": "attn self_attention mixer",
-    "attention.kv_heads": "n_kv_heads num_kv_heads num_key_value_heads",
-    "init": "initializer initialiser init_method weight_init",
-    "objective": "loss loss_fn criterion",
-    "schedule": "scheduler lr_scheduler lr_scheduler_type lr_decay",
-    "parametrization": "mup",
-    "model": "arch architecture",
-    "model.layers": "depth n_layer num_layers num_hidden_layers",
-    "model.heads": "n_head nhead num_heads num_attention_heads",
-    "model.dim": "width d_model n_embd embed_dim hidden_size",
-    "model.tie_embeddings": "tie_weights tie_word_embeddings weight_tying",
-    "data": "dataset task corpus",
-    "data.context": "block_size seq_len max_seq_len sequence_length context_length n_ctx n_positions",
-    "optim": "optimizer optimiser opt",
-    "optim.lr": "lr learning_rate max_lr peak_lr",
-    "optim.min_lr_ratio": "min_lr final_lr",
-    "optim.betas": "beta1 beta2 adam_beta1 adam_beta2",
-    "optim.weight_decay": "wd",
-    "optim.grad_clip": "clip gradient_clip clip_grad_norm max_grad_norm gradient_clip_val",
-    "optim.warmup": "warmup_steps warmup_ratio warmup_iters num_warmup_steps",
-    "train.steps": "epochs num_epochs max_epochs iters max_iters max_steps training_steps num_train_epochs",
-    "train.batch_size": "bs per_device_train_batch_size train_batch_size",
-    "train.precision": "dtype amp fp16 bf16 mixed_precision",
-    "train.device": "gpu cuda accelerator",
-    "train.parallel": "workers num_workers n_jobs",
-    "tune.values": "grid",
-    "results_dir": "output_dir out_dir log_dir",
-    "study": "name run_name experiment_name",
-    "seeds": "seed n_seeds num_seeds random_seed",
-    "track": "wandb logger report_to",
-    "track.project": "wandb_project project_name",
-}
 BY_STEPS = ("seconds", "flops_total")  # values of `match` that adjust steps; the others adjust widths
 PACE = ("train.parallel", "train.checkpoint_seconds", "train.memory")  # how runs are carried out; no effect on results
 # Keys of a run that do not affect its training.
@@ -244,8 +205,6 @@ class Config:
 
 NOTHING = Config()  # the empty configuration
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
-ALSO = {field.name: f"{name}.{field.name}" for name in SECTIONS for field in dataclasses.fields(SECTIONS[name])}
-ALSO |= {other: key for key, others in NAMED_ELSEWHERE.items() for other in others.split()}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
 # Keys that determine which runs there are and how they are carried out, but not their numbers.
 STUDY_KEYS = tuple(key for key in KEYS if key not in (*VARIED, *SECTIONS, "data", "timing") or key == "tune")
