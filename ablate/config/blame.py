@@ -160,13 +160,10 @@ def _keys_of(node: DictConfig) -> list[str]:
 
 def unreached(cells: list[tuple[Composed, list[str]]], presets: dict[str, Path]) -> list[str]:
     """Sentences on settings that some variants of these cells do not have; each cell comes with its overrides."""
-    chosen = {cell.choices.get("preset", "") for cell, _ in cells}
-    files = {name: read_plain(file) for name, file in presets.items() if name in chosen}
-    found: dict[str, None] = {}
-    for cell, overrides in cells:
-        found |= dict.fromkeys(_missing_in_pattern(cell.config, overrides))
-        found |= dict.fromkeys(_missing_from_preset(cell, files.get(cell.choices.get("preset", ""), {})))
-    return list(found)
+    files = {name: read_plain(presets[name]) for name in {cell.choices.get("preset") for cell, _ in cells} if name}
+    found = [line for cell, overrides in cells for line in _missing_in_pattern(cell.config, overrides)]
+    found += [line for cell, _ in cells for line in _missing_from_preset(cell, files)]
+    return list(dict.fromkeys(found))
 
 
 def _missing_in_pattern(config: Config, overrides: list[str]) -> Iterator[str]:
@@ -182,13 +179,14 @@ def _missing_in_pattern(config: Config, overrides: list[str]) -> Iterator[str]:
                 yield f"{group}.{key} reaches {', '.join(taking)}, not {', '.join(lacking)}"
 
 
-def _missing_from_preset(cell: Composed, file: dict[str, Any]) -> Iterator[str]:
+def _missing_from_preset(cell: Composed, files: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Keys that a preset sets for its own variants and that the variants chosen instead lack."""
-    whole = cell.config.as_json() if file else {}
+    preset, whole = cell.choices.get("preset", ""), cell.config.as_json()
+    file = files.get(preset, {})
     for group in (name for name in (*COMPONENTS, "model") if name in file):
-        sets, node = dict(file.get(group) or {}), whole[group] or {}
+        sets, node = dict(file[group] or {}), whole[group] or {}
         if sets.pop(LAYERS, None) == node.get(LAYERS, ""):
             continue  # the preset's own pattern: each variant has its own settings
         for name, own in named_variants(node, cell.choices.get(group, "")).items():
             if lacking := sets.keys() - own.keys():
-                yield f"{group}={name} is without {', '.join(sorted(lacking))}, which {cell.choices['preset']} sets"
+                yield f"{group}={name} is without {', '.join(sorted(lacking))}, which {preset} sets"

@@ -46,16 +46,15 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
     files = {f"{group}={name}": found[group][name] for group, name in used if name in found.get(group, {})}
     keys = {variant: cited(file) for variant, file in files.items()}
     lost = [(variant, key) for variant, named in keys.items() for key in named if key not in known]
-    if lost:
-        raise PlanError([_unknown(variant, files[variant], key, list(known)) for variant, key in lost])
+    problems = []
+    for variant, key in lost:
+        how = f"write @misc{{{key}, author = …, title = …, year = …}} there"
+        hint = f"; or did you mean {near}?" if (near := nearest(key, known)) else ""
+        file, bib = files[variant], files[variant].parents[1] / FILE
+        problems.append(Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {how}{hint}"))
+    if problems:
+        raise PlanError(problems)
     return {variant: {key: known[key] for key in named} for variant, named in keys.items() if named}
-
-
-def _unknown(variant: str, file: Path, key: str, known: list[str]) -> Problem:
-    bib = file.parents[1] / FILE
-    how = f"write @misc{{{key}, author = …, title = …, year = …}} there"
-    hint = f"; or did you mean {near}?" if (near := nearest(key, known)) else ""
-    return Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {how}{hint}")
 
 
 def short(entry: Entry) -> str:

@@ -111,19 +111,16 @@ def plain_metric(metric: str) -> str:
 
 
 class Leveled(Protocol):
-    """The attributes of a cell that claims use."""
+    """What claims use of a cell: its identifier, its name for people, and its level of each factor."""
 
     @property
-    def id(self) -> str:
-        """Its identifier."""
+    def id(self) -> str: ...
 
     @property
-    def label(self) -> str:
-        """Its name for people."""
+    def label(self) -> str: ...
 
     @property
-    def levels(self) -> dict[str, Level]:
-        """Its level of each factor."""
+    def levels(self) -> dict[str, Level]: ...
 
 
 def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:

@@ -307,17 +307,9 @@ class Reader:
         for key, levels in factors.items():
             if not isinstance(levels, list) or not levels:
                 self._wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
-            elif wrong := next((each for each in levels if not self._is_level(str(key), each)), None):
-                what = f"a variant; {instead('', self.groups[key])}" if key in self.groups else "a level; write a value"
-                self._wrong(f"{where}factors.{key}", f"{value_text(wrong)} is not {what}")
             else:
                 found[str(key)] = levels
         return found
-
-    def _is_level(self, key: str, level: Any) -> bool:
-        """Whether a level is valid for a key: a name for a group; a value or a list of values for any other key."""
-        values = level if isinstance(level, list) and key not in self.groups else [level]
-        return not any(isinstance(value, dict | list) for value in values)
 
 
 def value_text(value: Any) -> str:

@@ -32,12 +32,6 @@ JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # error
 MOST = 256  # the most choices of groups that are cached for the next plan
 
 
-@functools.cache
-def blank() -> DictConfig:
-    """The base schema without values, to be copied, since making it takes five times as long."""
-    return writable(Config)
-
-
 def copied(node: DictConfig) -> DictConfig:
     """A deep copy by pickling; `copy.deepcopy` takes four times as long."""
     made: DictConfig = pickle.loads(pickle.dumps(node))
@@ -57,13 +51,14 @@ def merged(one: Any, other: Any) -> Any:
     return one | {key: merged(one.get(key), value) for key, value in other.items()}
 
 
-def writable(schema: Any) -> DictConfig:
-    """A schema as a writable OmegaConf node, though its dataclasses are frozen."""
-    node: DictConfig = OmegaConf.structured(schema)
+@functools.cache
+def blank() -> DictConfig:
+    """The base schema without values, writable though its dataclasses are frozen; to be copied, as that is faster."""
+    node: DictConfig = OmegaConf.structured(Config)
     for part in (node, *(node._get_node(key) for key in node)):
         if isinstance(part, DictConfig):
             OmegaConf.set_readonly(part, None)
-    for name in OWNED if schema is Config else ():
+    for name in OWNED:
         OmegaConf.set_struct(node[name], False)  # variants may add keys
     return node
 
@@ -223,7 +218,12 @@ class Composer:
     def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
         """The configuration of these choices of groups with keys set, resolved to plain data."""
         config = copied(self.chosen(groups)[0])
-        set_keys(config, keys)
+        for override in map(parsed, keys):  # as Hydra does
+            key, value, adds = override.key_or_group, override.value(), override.is_add()
+            single = adds and not isinstance(value, dict | list)
+            if single and OmegaConf.select(config, key, throw_on_missing=False) is not None:
+                raise HydraException(f"an item is already at {key}")
+            OmegaConf.update(config, key, value, merge=True, force_add=adds or override.is_force_add())
         try:
             resolved = OmegaConf.to_container(config, resolve=True)
         except OmegaConfBaseException:  # `refuse_misshapen` has better messages for wrong types
@@ -325,13 +325,3 @@ class Composer:
         """The group for which an override chooses a variant; None for a key."""
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]
         return key if key in self.known else None
-
-
-def set_keys(config: DictConfig, texts: Iterable[str]) -> None:
-    """Set keys as Hydra does.  Raises HydraException and errors of OmegaConf."""
-    for override in map(parsed, texts):
-        key, value, adds = override.key_or_group, override.value(), override.is_add()
-        single = adds and not isinstance(value, dict | list)
-        if single and OmegaConf.select(config, key, throw_on_missing=False) is not None:
-            raise HydraException(f"an item is already at {key}")
-        OmegaConf.update(config, key, value, merge=True, force_add=adds or override.is_force_add())

@@ -12,12 +12,12 @@ headline, noise  for a table of effects: the rows to show first; which effects t
 from ablate.config.claims import applicable, read_claims
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims import claims
-from ablate.evidence.claims.sentences import Replication, claim_lines, replication, sized, spread
+from ablate.evidence.claims.sentences import claim_lines, replication, sized, spread
 from ablate.evidence.collapse import unseen_line
 from ablate.evidence.confounds import also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
 from ablate.evidence.effects import Noise, effects, headline, noise, speed, too_few
-from ablate.evidence.equivalence import margin_line, margin_of, margin_words
+from ablate.evidence.equivalence import margin_line
 from ablate.evidence.family import ALPHA, described, families, registered
 from ablate.evidence.noise_atlas import noise_lines
 from ablate.evidence.noise_floor import Floor, floors, placebo_lines

@@ -13,12 +13,12 @@ from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
-from ablate.evidence.family import ALPHA, described, worded
+from ablate.evidence.family import ALPHA, corrected, described, worded
 from ablate.evidence.normality import assumed, rejection_words, rejects_any, rejects_normality
 from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.solved import is_solved
-from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
+from ablate.evidence.statistics import detectable, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, curves_of, fits_in_steps, worths
 from ablate.evidence.tuned import given
 from ablate.formatting import CROSSED, OPEN, SPEED, counted
@@ -69,7 +69,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     `collapse_cost` describe failures that the seeds may have missed: see evidence.collapse.unseen.
     """
     manifest, found, all_scores = study.manifest, contrasts(study.manifest), scored(study, metric)
-    margin, unplanned, others = margin_of(manifest), bool(unadjusted(manifest)), also_of_each(manifest, found)
+    margin, unplanned, others = margin_of(manifest.margin), bool(unadjusted(manifest)), also_of_each(manifest, found)
     rows = list[Any]()
     for each, also in zip(found, others, strict=True):
         collapse, trend = collapse_of(all_scores, each), each.kind == "trend"
@@ -120,10 +120,7 @@ def _correct(rows: list[Any]) -> None:
     """Fill in p, its corrections, the level and the interval of each row, which depend on all rows."""
     family = np.array([row.family for row in rows], dtype=bool)
     p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])
-    p_holm, p_bh = np.full((2, len(rows)), math.nan)
-    p_holm[family], p_bh[~family] = holm(p[family], ALPHA), benjamini_hochberg(p[~family])
-    found = max(1, int((p_bh <= ALPHA).sum()))
-    together = np.where(family, ALPHA / max(1, family.sum()), ALPHA * found / max(1, (~family).sum()))
+    p_holm, p_bh, together = corrected(p, family, int(family.sum()), int((~family).sum()))
     for row, level, *known in zip(rows, together, p.tolist(), p_holm.tolist(), p_bh.tolist(), strict=True):
         row.p, row.p_holm, row.p_bh = known
         row.alpha = nominal(row.looks, level)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.results import naming
-from ablate.results.records import Manifest, MarginText
+from ablate.results.records import MarginText
 from ablate.results.study import Study
 
 PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
@@ -22,12 +22,8 @@ class Margin(NamedTuple):
     registered: bool = True
 
 
-def margin_of(manifest: Manifest) -> Margin:
-    """The margin of a study; both NaN without one."""
-    return _margin(manifest.margin)
-
-
-def _margin(entry: MarginText | None) -> Margin:
+def margin_of(entry: MarginText | None) -> Margin:
+    """The margin of a study, or an earlier one; both NaN without one."""
     if entry is None or entry.value is None:
         return Margin()
     share = fraction_of(entry.value)
@@ -47,11 +43,6 @@ def inside(row: Any) -> bool:
     return bool(within(float(row.worth_low), float(row.worth_high), row.margin_steps))
 
 
-def margin_words(manifest: Manifest) -> str:
-    """The margin of a study for display: "±0.01", "±2 % of the training steps"; "" without one."""
-    return _value(manifest.margin)
-
-
 def margin_line(study: Study) -> str:
     """The margin in a sentence: its size, whether it was written before any result, its earlier values.  "" if the
     study never had one or is no evidence."""
@@ -60,7 +51,7 @@ def margin_line(study: Study) -> str:
     if not entry or naming.no_evidence(manifest):
         return ""
     parts = [f"{_value(entry)}, {_when(entry)}" if entry.value is not None else "none any more"]
-    if math.isfinite(margin_of(manifest).steps) and "exchange" not in study.beside:
+    if math.isfinite(margin_of(entry).steps) and "exchange" not in study.beside:
         parts.append("without exchange runs nothing can be judged by it; step_equivalents=true adds them")
     before = [f"{_value(old)} ({_when(old)})" for old in entry.earlier if old.value]
     parts += [f"earlier: {', '.join(before)}"] * bool(before)
@@ -68,7 +59,7 @@ def margin_line(study: Study) -> str:
 
 
 def _value(entry: MarginText | None) -> str:
-    found = _margin(entry)
+    found = margin_of(entry)
     return formatting.bounds(found.size, found.steps)
 
 

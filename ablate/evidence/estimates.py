@@ -12,7 +12,7 @@ import pandas
 
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.normality import normality
-from ablate.evidence.scores import endpoints, is_share, lower_is_better, scores
+from ablate.evidence.scores import by_cell, is_share, lower_is_better, scores
 from ablate.evidence.sequential import planned_looks, sizes
 from ablate.evidence.solved import counted, is_solved
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
@@ -52,10 +52,10 @@ class Scored(NamedTuple):
         return ([weights], True) if timed else groups(self.study.manifest, weights)
 
 
-def scored(study: Study, metric: str | None = None) -> Scored:
-    """The scores of a study by each cell's endpoint, or by one metric."""
+def scored(study: Study, metric: str | dict[str, str] | None = None) -> Scored:
+    """The scores of a study by each cell's endpoint, by one metric, or by one for each cell."""
     manifest, values = study.manifest, scores(study, metric)
-    metrics = {cell: metric or own for cell, own in endpoints(manifest).items()}
+    metrics = by_cell(manifest, metric)
     lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
     cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
     rows, ranked = {seed: i for i, seed in enumerate(values.index)}, values.to_numpy(copy=True)
@@ -76,18 +76,11 @@ def second_metric(cell: str, metric: str) -> str:
 def scored_by_two(study: Study, one: str, other: str) -> Scored:
     """A study's scores by one metric and, in copies of all cells named by `second_metric`, by another.  Both scores of
     a cell come from the same runs, so their difference is taken within seeds."""
-    first, second = scored(study, one), scored(study, other)
-    new = {cell: second_metric(cell, other) for cell in first.cells}
-    cells = first.cells | {name: replace(first.cells[cell], id=name) for cell, name in new.items()}
-    values, ranked = (
-        pandas.concat([table, more.rename(columns=new)], axis=1)
-        for table, more in ((first.values, second.values), (first.ranked, second.ranked))
-    )
-    metrics = first.metrics | {new[cell]: metric for cell, metric in second.metrics.items()}
-    lower = first.lower | {new[cell]: less for cell, less in second.lower.items()}
-    ends = first.ends | {(new[cell], status): count for (cell, status), count in first.ends.items()}
-    both = replace(study, manifest=replace(study.manifest, cells=[*cells.values()]))
-    return Scored(both, cells, metrics, lower, values, ranked, ends, {cell: i for i, cell in enumerate(values)})
+    new = {cell.id: second_metric(cell.id, other) for cell in study.manifest.cells}
+    cells = [*study.manifest.cells, *(replace(cell, id=new[cell.id]) for cell in study.manifest.cells)]
+    runs = pandas.concat([study.runs, study.runs.assign(cell=study.runs["cell"].map(new))], ignore_index=True)
+    twice = replace(study, manifest=replace(study.manifest, cells=cells), runs=runs)
+    return scored(twice, dict.fromkeys(new, one) | dict.fromkeys(new.values(), other))
 
 
 def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:

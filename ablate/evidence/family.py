@@ -53,14 +53,13 @@ def _texts(entry: ClaimEntry) -> list[bool]:
     return [*(old.registered for old in entry.earlier), entry.registered]
 
 
-def corrected(p: np.ndarray, family: np.ndarray, manifest: Manifest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Holm p of registered claims, Benjamini & Hochberg's of the others (NaN elsewhere), and the level of each.
+def corrected(p: np.ndarray, family: np.ndarray, m: int, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Holm's p over a family of m, Benjamini & Hochberg's of the others (NaN elsewhere), and the level of each row.
 
-    Removed claims count as if they had p = 1.  Levels: 0.05/m, Bonferroni's, for the m registered claims; 0.05·R/k with
-    R rejections for the k others (Benjamini & Yekutieli 2005).
+    Rows that are not there, such as withdrawn claims, count as if they had p = 1.  Levels: 0.05/m, Bonferroni's, and
+    0.05·R/k with R rejections for the k others (Benjamini & Yekutieli 2005).
     """
-    m, others = registered(manifest), exploratory(manifest)
-    first, second = np.full(len(p), np.nan), np.full(len(p), np.nan)
+    first, second = np.full((2, len(p)), np.nan)
 
     def padded(known: np.ndarray, size: int) -> np.ndarray:
         return np.pad(known, (0, max(0, size - len(known))), constant_values=np.nan)

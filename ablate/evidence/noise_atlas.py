@@ -75,7 +75,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
     found = [expected(sources, manifest, each, metrics[next(iter(each.weights))]) for each in single]
     known = [each for each in found if each]
     level = ALPHA / len(family) / planned_looks(manifest)
-    margin, needed = margin_of(manifest).size, _of_claims(manifest, sources)
+    margin, needed = margin_of(manifest.margin).size, _of_claims(manifest, sources)
     if known and len(known) == len(single) and math.isfinite(margin):
         seeds = seeds_to_bound(margin, max(each.sd for each in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")

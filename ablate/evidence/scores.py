@@ -72,11 +72,16 @@ def is_share(task: TaskFacts, metric: str) -> bool:
     return metric.split("/")[-1].split("@")[0] in task.shares
 
 
-def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
+def by_cell(manifest: Manifest, metric: str | dict[str, str] | None = None) -> dict[str, str]:
+    """The metric that each cell is scored by: its endpoint, unless one is given, for all or for each."""
+    own = endpoints(manifest)
+    return own if metric is None else dict.fromkeys(own, metric) if isinstance(metric, str) else metric
+
+
+def scores(study: Study, metric: str | dict[str, str] | None = None) -> pandas.DataFrame:
     """The metric of the runs with status done: a row per seed, a column per cell, NaN for all other runs.  Without
     `metric` each cell is scored by its endpoint.  Raises ValueError for two runs of one cell and seed."""
-    runs, own = study.runs, endpoints(study.manifest)
-    wanted = own if metric is None else dict.fromkeys(own, metric)
+    runs, wanted = study.runs, by_cell(study.manifest, metric)
     measured = _measured(study.manifest, wanted)
     values, status, whose = values_of(runs, wanted | measured).to_numpy(), runs["status"].to_numpy(), list(runs["cell"])
     usable = np.where((status == "done") & np.isfinite(values), values, np.nan)
@@ -89,14 +94,14 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
         solved = np.array([cell in measured for cell in whose], bool)
         usable = np.where(solved, np.where(np.isnan(least), np.nan, reached), usable)
     seeds, rows = np.unique(runs["seed"].to_numpy(), return_inverse=True)
-    columns = {cell: place for place, cell in enumerate(own)}
+    columns = {cell: place for place, cell in enumerate(wanted)}
     if len(set(zip(rows, whose, strict=True))) < len(whose):
         raise ValueError("a cell has two runs with one seed")
-    table = np.full((len(seeds), len(own)), np.nan)
+    table = np.full((len(seeds), len(wanted)), np.nan)
     for row, cell, value in zip(rows, whose, usable, strict=True):
         if cell in columns:
             table[row, columns[cell]] = value
-    return pandas.DataFrame(table, pandas.Index(seeds, name="seed"), pandas.Index(list(own), name="cell"))
+    return pandas.DataFrame(table, pandas.Index(seeds, name="seed"), pandas.Index(list(wanted), name="cell"))
 
 
 def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:

@@ -206,7 +206,8 @@ def test_corrections_agree_with_the_intervals():
         yes, no = (parse(ClaimEntry, entry({"less": SIDES}, known)) for known in (True, False))
         claims = {str(i): yes if known else no for i, known in enumerate(family)}
         gone = {"x": yes, "y": no} if rng.random() < 0.5 else {}
-        first, second, level = corrected(p, family, a_manifest(claims=claims, withdrawn=gone))
+        manifest = a_manifest(claims=claims, withdrawn=gone)
+        first, second, level = corrected(p, family, registered(manifest), exploratory(manifest))
         assert ((np.where(family, first, second) <= 0.05) == (p <= level)).all()
 
 

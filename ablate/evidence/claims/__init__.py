@@ -7,7 +7,7 @@ import pandas
 
 from ablate.evidence.claims.rules import FINDERS, Finding
 from ablate.evidence.claims.sentences import claim_says, claim_sentence
-from ablate.evidence.family import corrected, worded
+from ablate.evidence.family import corrected, exploratory, registered, worded
 from ablate.evidence.scores import unadjusted
 from ablate.evidence.step_equivalents import WORTH, Worth
 from ablate.evidence.tuned import given
@@ -45,7 +45,7 @@ def claims(study: Study) -> pandas.DataFrame:
     }
     family = np.array([bool(entry.registered) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
-    holm, bh, levels = corrected(p, family, study.manifest)
+    holm, bh, levels = corrected(p, family, registered(study.manifest), exploratory(study.manifest))
     rows = [
         {"name": name} | _row(entries[name], finding, level)
         for (name, finding), level in zip(found.items(), levels, strict=True)
