@@ -17,7 +17,7 @@ from ablate.evidence.collapse import unseen_line
 from ablate.evidence.confounds import also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
 from ablate.evidence.effects import Noise, effects, headline, noise, speed, too_few
-from ablate.evidence.equivalence import margin_line
+from ablate.evidence.equivalence import margin_line, margin_of, margin_words
 from ablate.evidence.family import ALPHA, described, families, registered
 from ablate.evidence.noise_atlas import noise_lines
 from ablate.evidence.noise_floor import Floor, floors, placebo_lines

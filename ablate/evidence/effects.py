@@ -19,7 +19,7 @@ from ablate.evidence.scores import unadjusted
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import detectable, interval, p_value
-from ablate.evidence.step_equivalents import WORTH, curves_of, fits_in_steps, worths
+from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
 from ablate.evidence.tuned import given
 from ablate.formatting import CROSSED, OPEN, SPEED, counted
 from ablate.results.naming import no_evidence
@@ -80,13 +80,14 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         known |= {"margin": math.nan if trend else margin.size, "margin_steps": math.nan if trend else margin.steps}
         rows.append(SimpleNamespace(**known, given=given(manifest), fits=None))
     _correct(rows)
-    for row, worth in zip(rows, worths(study, all_scores.values, found, rows), strict=True):
-        vars(row).update(worth._asdict())
-    if math.isfinite(margin.steps):
-        curves = {name: curves_of(study, name) for name in {row.metric for row in rows}}
-        for each, row in zip(found, rows, strict=True):
-            if each.kind != "trend":
-                row.fits = fits_in_steps(study, each, all_scores, row, margin.steps, curves[row.metric])
+    exchange, metrics = study.beside.get("exchange"), {row.metric for row in rows if not row.different}
+    slope_of = {metric: slopes(exchange, metric) for metric in metrics} if exchange else {}
+    for each, row in zip(found, rows, strict=True):
+        curves = slope_of.get(row.metric, {}) if each.kind != "trend" else {}  # which has another unit
+        bounded = bool(curves) and math.isfinite(row.low)
+        vars(row).update((worth(all_scores, each.weights, curves, row.alpha) if bounded else Worth())._asdict())
+        if curves and math.isfinite(margin.steps):
+            row.fits = fits_in_steps(each, all_scores, margin.steps, curves)
     bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
     doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
     for each, row in zip(found, rows, strict=True):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.results import naming
-from ablate.results.records import MarginText
+from ablate.results.records import Manifest, MarginText
 from ablate.results.study import Study
 
 PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
@@ -41,6 +41,11 @@ def inside(row: Any) -> bool:
     if math.isfinite(row.margin):
         return bool(-row.margin < row.low and row.high < row.margin)
     return bool(within(float(row.worth_low), float(row.worth_high), row.margin_steps))
+
+
+def margin_words(manifest: Manifest) -> str:
+    """The margin of a study for display: "±0.01", "±2 % of the training steps"; "" without one."""
+    return _value(manifest.margin)
 
 
 def margin_line(study: Study) -> str:

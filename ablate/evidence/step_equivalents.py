@@ -7,7 +7,6 @@ differ from zero at the row's significance level.  It contains g = 0 exactly whe
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,40 +77,19 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
     return found
 
 
-def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], rows: list[Any]) -> list[Worth]:
-    """The worth of each contrast, from its scores (`values`) and its alpha, low, metric and lower_is_better (`rows`).
-    NaN without exchange runs and for contrasts without an interval."""
-    exchange = study.beside.get("exchange")
-    metrics = {row.metric for row in rows if math.isfinite(row.low) and not is_solved(row.metric)}
-    curves = {metric: slopes(exchange, metric) for metric in metrics} if exchange else {}
-    return [
-        worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
-        if math.isfinite(row.low) and row.metric in curves and contrast.kind != "trend"  # has another unit
-        else Worth()
-        for contrast, row in zip(found, rows, strict=True)
-    ]
-
-
 def worth(
-    manifest: Manifest,
-    weights: dict[str, float],
-    values: pandas.DataFrame,
-    curves: dict[str, Slope],
-    lower: bool,
-    alpha: float,
-    cost: float = 0.0,
-    least: int = 2,
+    found: Scored, weights: dict[str, float], curves: dict[str, Slope], alpha: float, cost: float = 0.0, least: int = 2
 ) -> Worth:
     """A contrast in steps of its stratum's reference; over several strata, by the mean of their slopes.  `cost` is
     added to the difference of every seed; `least` is the minimum number of seeds."""
-    inside = shares(manifest, weights)
+    inside = shares(found.study.manifest, weights)
     if not inside.keys() <= curves.keys():
         return Worth(worth_note="no exchange runs of its reference")
-    parts, lost = _parts(manifest, weights, values, [(curves[name], share) for name, share in inside.items()])
+    parts, lost = _parts(found, weights, [(curves[name], share) for name, share in inside.items()])
     if min(map(len, parts)) < least:
         return Worth(worth_note=f"fewer than {least} seeds have all exchange runs")
     parts[0][:, 0] += cost
-    logs, gain = fieller(parts, alpha), -1 if lower else 1
+    logs, gain = fieller(parts, alpha), -1 if found.lower[next(iter(weights))] else 1
     notes = [f"over {formatting.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
     if logs is None:
         return Worth(worth_note="no spread between seeds")
@@ -119,11 +97,11 @@ def worth(
         return Worth(worth_note="more steps make its reference worse, so nothing can be told in steps")
     if not logs.bounded:
         notes.append("these seeds do not show what more steps do")
-    found, low, high = (math.expm1(log) if log < 700 else math.inf for log in (logs.ratio, logs.low, logs.high))
-    if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
+    ratio, low, high = (math.expm1(log) if log < 700 else math.inf for log in (logs.ratio, logs.low, logs.high))
+    if logs.bounded and (min(ratio, low) < LEAST - 1 or max(ratio, high) > MOST - 1):
         notes.append(f"{BEYOND}, {LEAST:g} to {MOST:g} times the steps")
     notes += ["the reference's curve bends"] * any(bend_note(curves[name]) for name in inside)
-    return Worth(found, low, high, "; ".join(notes))
+    return Worth(ratio, low, high, "; ".join(notes))
 
 
 class Ratio(NamedTuple):
@@ -177,17 +155,14 @@ def shares(manifest: Manifest, weights: dict[str, float]) -> dict[str, float]:
     return {name: share / sum(found.values()) for name, share in found.items()}
 
 
-def _parts(
-    manifest: Manifest, weights: dict[str, float], values: pandas.DataFrame, curves: list[tuple[Slope, float]]
-) -> tuple[Parts, bool]:
+def _parts(found: Scored, weights: dict[str, float], curves: list[tuple[Slope, float]]) -> tuple[Parts, bool]:
     """D and b of a contrast in independent groups, and whether seeds are dropped because they have no b.
 
     Cells with the same batches are paired by seed with each other and with their reference's slope.  If the weights sum
     to zero within the cells of each batch, the whole contrast is one group.
     """
-    batches = {cell.id: cell.batches for cell in manifest.cells}
-    independent, together = groups(manifest, weights)
-    by_batches = {batches[next(iter(group))]: group for group in independent}
+    independent, together = groups(found.study.manifest, weights)
+    by_batches = {found.cells[next(iter(group))].batches: group for group in independent}
     if together:
         by_batches = {curves[0][0].batches: weights}
         curves = [(curve._replace(batches=curves[0][0].batches), share) for curve, share in curves]
@@ -195,7 +170,7 @@ def _parts(
     for name in {**by_batches, **dict.fromkeys(curve.batches for curve, _ in curves)}:
         own = by_batches.get(name, {})
         slopes_here = [curve.all * share for curve, share in curves if curve.batches == name]
-        sums = values[list(own)].dropna() @ pandas.Series(own, dtype=float)
+        sums = found.values[list(own)].dropna() @ pandas.Series(own, dtype=float)
         columns = ([sums] if own else []) + slopes_here
         complete = pandas.concat(columns, axis=1, join="inner").to_numpy(float)
         sides = [complete[:, : bool(own)].sum(1), complete[:, bool(own) :].sum(1)]
@@ -232,34 +207,22 @@ def exchange_lines(study: Study) -> list[str]:
     return lines
 
 
-def worth_of(
-    study: Study, contrast: Contrast, found: Scored, row: Any, curves: dict[str, Slope]
-) -> Callable[[float], Worth] | None:
-    """A function from the level of the interval to what a difference is worth; None without exchange runs."""
-    if not curves or math.isnan(row.mean):
-        return None
-    return lambda level: worth(study.manifest, contrast.weights, found.values, curves, row.lower_is_better, level)
-
-
 def curves_of(study: Study, metric: str) -> dict[str, Slope]:
     """The slopes of a study's exchange runs in a metric; empty without such runs and for seconds per step."""
     exchange = None if metric in SPEED else study.beside.get("exchange")
     return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
 
 
-def fits_in_steps(
-    study: Study, contrast: Contrast, found: Scored, row: Any, share: float, curves: dict[str, Slope]
-) -> Fits:
+def fits_in_steps(contrast: Contrast, found: Scored, share: float, curves: dict[str, Slope]) -> Fits:
     """A test, over at least five seeds that did not collapse, that a contrast is worth less than a share of the steps.
 
     Fieller's interval has to lie within the share after a shift by the cost in either direction.  The slope is
     estimated from these seeds, too: taken as known, a third of the studies with a collapsed run would falsely pass.
     """
     trained, _ = without_collapsed(found, list(contrast.weights))
-    of_row = study.manifest, contrast.weights, trained.values
 
     def fits(level: float, cost: float) -> bool:
-        ends = [worth(*of_row, curves, row.lower_is_better, level, move, SEEDS) for move in {cost, -cost}]
+        ends = [worth(trained, contrast.weights, curves, level, move, SEEDS) for move in {cost, -cost}]
         return all(within(end.worth_low, end.worth_high, share) for end in ends)
 
     return fits

@@ -23,7 +23,7 @@ from ablate.evidence.normality import assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.solved import least_level
 from ablate.evidence.statistics import interval, p_value, paired, t_above
-from ablate.evidence.step_equivalents import Worth, curves_of, fits_in_steps, in_units, outside, worth_of
+from ablate.evidence.step_equivalents import Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import counted, number, p_words, ranks
 from ablate.results.naming import metric_words
 from ablate.results.records import Manifest
@@ -95,9 +95,9 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     all_scores = (scored_by_two if len(claim.metrics) > 1 else scored)(study, *claim.metrics)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
     curves, share = curves_of(study, row.metric), fraction_of(claim.margin)
-    worth = worth_of(study, contrast, all_scores, row, curves)
+    known = bool(curves) and not math.isnan(row.mean)
     margin = math.nan if claim.margin is None else in_units(study, contrast, claim.margin, curves)
-    why, final = _no_verdict(row, claim, worth is None)
+    why, final = _no_verdict(row, claim, not known)
     collapse = collapse_of(all_scores, contrast)
     estimate, relation = row.estimate, claim.relation
     tested = estimate._replace(mean=distance_from(estimate.mean, relation, margin))
@@ -111,11 +111,14 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         low, high = interval(estimate, nominal(row.looks, level))
         return max(low, -row.reach), min(high, row.reach)  # shares differ by at most 1, as in effects
 
-    in_steps = fits_in_steps(study, contrast, all_scores, row, share, curves) if share is not None and worth else None
+    in_steps = fits_in_steps(contrast, all_scores, share, curves) if share is not None and known else None
+
+    def in_training_steps(level: float) -> Worth:
+        return worth(all_scores, contrast.weights, curves, level)
 
     def outcome_in_steps(level: float) -> int:
-        assert in_steps and worth and share is not None
-        return most if in_steps(level, 0.0) else -int(outside(worth(level), share))
+        assert in_steps and share is not None
+        return most if in_steps(level, 0.0) else -int(outside(in_training_steps(level), share))
 
     def outcome(level: float) -> int:
         if why or in_steps:
@@ -144,7 +147,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         why,
         final,
         _notes(row, relation, collapse, contrast),
-        None if why or worth is None else lambda level: worth(nominal(row.looks, level)),
+        None if why or not known else lambda level: in_training_steps(nominal(row.looks, level)),
         unless if relation in BOUNDED else None,
         "" if estimate.exact else assumed(row.n),
     )
