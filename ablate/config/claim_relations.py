@@ -138,13 +138,13 @@ def holds(levels: dict[str, Level], side: Side) -> bool:
     alone = dict(levels)
     for name, level in levels.items():
         alone |= unzipped(name, level)
-    return all(key in alone and _is_among(alone[key], levels_of(wanted), key in levels) for key, wanted in side.items())
-
-
-def _is_among(level: Any, wanted: list[Any], own: bool) -> bool:
-    """Whether a level is among those listed, compared also as text, as levels of zipped keys (not `own`) are texts."""
-    texts = {str(each) for each in wanted if each is not None or not own}  # "None" can be the name of another level
-    return level in wanted or (level is not None and str(level) in texts)
+    for key, wanted in side.items():
+        level, among = alone.get(key), levels_of(wanted)
+        # Compared also as text, as levels of zipped keys are texts; but "None" can be the name of another level.
+        texts = {str(each) for each in among if each is not None or key not in levels}
+        if key not in alone or not (level in among or (level is not None and str(level) in texts)):
+            return False
+    return True
 
 
 def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:

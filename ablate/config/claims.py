@@ -212,13 +212,14 @@ def applicable(
     for name, claim in claims.items():
         sides, absent = sides_of(claim, cells), _missing_level(claim, cells)
         same = len(claim.metrics) > 1 and sides[0] == sides[1]
+        own = set[str]().union(*sides)
         both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2) if not same))
         if absent:
             problems.append(Problem(f"claims.{name}", f"{absent} has no cell in this study"))
         elif both:
             label = next(cell.label for cell in cells if cell.id in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
-        elif wrong := _missing_statistics(claim, sides, without) or _incomparable(claim, sides, task_of, metrics or {}):
+        elif wrong := _unscored(claim, sides, without, {task_of.get(cell, "") for cell in own}, metrics or {}):
             problems.append(Problem(f"claims.{name}", wrong))
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
@@ -228,31 +229,26 @@ def applicable(
     return kept, problems
 
 
-def _missing_statistics(claim: Claim, sides: Sequence[set[str]], without: dict[str, str]) -> str | None:
-    """Problem of a claim whose metric needs running statistics that a cell lacks; `without`: labels of such cells."""
+def _unscored(
+    claim: Claim, sides: list[set[str]], without: dict[str, str], tasks: set[str], metrics: Mapping[str, Iterable[str]]
+) -> str | None:
+    """Why the sides of a claim have no scores to compare: cells `without` running statistics (labels by id) lack a
+    metric of these, their task has no such metric, or they have several tasks."""
     special = {f"test/loss_{name}" for name in STATISTICS}
     for number, side in enumerate(sides):
         metric = claim.metrics[number % len(claim.metrics)] if claim.metrics else ""
         found = [label for cell, label in without.items() if cell in side]
         if metric.partition("@")[0] in special and found:
             return f"metric: {found[0]} has no {metric}, as its norms keep no running statistics"
-    return None
-
-
-def _incomparable(
-    claim: Claim, sides: Sequence[set[str]], task_of: dict[str, str], metrics: Mapping[str, Iterable[str]]
-) -> str | None:
-    """Why scores of the sides cannot be compared: the cells have several tasks, or their task lacks the metric."""
-    tasks = {task_of.get(cell, "") for side in sides for cell in side}
     if claim.relation == "diverges_more":  # counts can always be compared
         return None
-    if len(tasks) < 2:
-        scored = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]
-        others = {f"test/{name}" for names in metrics.values() for name in names}.difference(scored)
-        lacking = next((name for name in claim.metrics if name.partition("@")[0] in others), None)
-        return f"metric: the task of its cells has no {lacking}; {instead('', scored)}" if lacking else None
-    why = f"its cells have {len(tasks)} tasks, whose scores have no mean"
-    return f"{why}; write a claim for each, as in at: {{data: copy}}"
+    if len(tasks) > 1:
+        why = f"its cells have {len(tasks)} tasks, whose scores have no mean"
+        return f"{why}; write a claim for each, as in at: {{data: copy}}"
+    scored = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]
+    others = {f"test/{name}" for names in metrics.values() for name in names}.difference(scored)
+    lacking = next((name for name in claim.metrics if name.partition("@")[0] in others), None)
+    return f"metric: the task of its cells has no {lacking}; {instead('', scored)}" if lacking else None
 
 
 def _missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:

@@ -212,17 +212,10 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     needed = [replicated.as_json()] if replicated else []
     whole = [sorted([*placed, *more, *effects]), {name: claim.as_json() for name, claim in claims.items()}, *needed]
     asks = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]
-    return StudyRequest(
-        [*placed, *typed],
-        name,
-        file,
-        {"experiment": name, "asks": asks, "mirror": mirror, **kept},
-        claims,
-        replicated,
-        bool(changes or tiered),
-        reader.problems + problems + text_problems + found,
-        frozenset(made.keys() - given.keys()),
-    )
+    of_manifest = {"experiment": name, "asks": asks, "mirror": mirror, **kept}
+    changed, of_file = bool(changes or tiered), frozenset(made.keys() - given.keys())
+    problems = reader.problems + problems + text_problems + found
+    return StudyRequest([*placed, *typed], name, file, of_manifest, claims, replicated, changed, problems, of_file)
 
 
 def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], list[Problem]]:

@@ -53,7 +53,11 @@ def parse(kind: type[T], value: object) -> T:
     try:
         return _with_unread(msgspec.convert(value, kind), value)
     except msgspec.ValidationError as error:
-        raise ValueError(_worded(str(error))) from None
+        what, _, where = str(error).replace("`", "").partition(" - at ")
+    where = where.removeprefix("$").removeprefix(".")
+    if what.startswith("Object missing required field "):
+        raise ValueError(f"has no {'.'.join(filter(None, [where, what.split()[-1]]))}")
+    raise ValueError(f"has {where or 'content'} that cannot be read ({what[0].lower()}{what[1:]})")
 
 
 def stored(value: object) -> Config:
@@ -99,12 +103,3 @@ def _with_unread(found: Any, value: Any) -> Any:
     known = {name: _with_unread(getattr(found, name), item) for name, item in value.items() if name in vars(found)}
     beyond = {name: item for name, item in value.items() if name not in known}
     return dataclasses.replace(found, **known, unread=beyond)
-
-
-def _worded(message: str) -> str:
-    """msgspec's message as the end of a sentence: has no seeds; has cells[0].name that cannot be read."""
-    what, _, where = message.replace("`", "").partition(" - at ")
-    where = where.removeprefix("$").removeprefix(".")
-    if what.startswith("Object missing required field "):
-        return f"has no {'.'.join(filter(None, [where, what.split()[-1]]))}"
-    return f"has {where or 'content'} that cannot be read ({what[0].lower()}{what[1:]})"

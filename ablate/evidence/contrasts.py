@@ -17,6 +17,7 @@ ALIASED = "aliased with"  # how the note of an aliased effect begins
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 TREND = 3  # levels that a trend needs: with two it is their difference
 Levels = dict[str, Any]
+Weights = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -220,12 +221,7 @@ def _aliased(chain: list[Contrast]) -> Contrast:
 
 
 def _effect(
-    manifest: Manifest,
-    names: tuple[str, ...],
-    levels: tuple[Any, ...],
-    stratum: str,
-    several: bool,
-    weights: dict[str, float],
+    manifest: Manifest, names: tuple[str, ...], levels: tuple[Any, ...], stratum: str, several: bool, weights: Weights
 ) -> Contrast:
     base, where = [manifest.reference[name] for name in names], _at(stratum)
     keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))

@@ -9,7 +9,7 @@ from ablate.evidence.claims.rules import FINDERS, Finding
 from ablate.evidence.claims.sentences import claim_says, claim_sentence
 from ablate.evidence.family import corrected, exploratory, registered, worded
 from ablate.evidence.scores import unadjusted
-from ablate.evidence.step_equivalents import WORTH, Worth
+from ablate.evidence.step_equivalents import WORTH
 from ablate.evidence.tuned import given
 from ablate.results.naming import no_evidence
 from ablate.results.records import ClaimEntry
@@ -60,24 +60,19 @@ def claims(study: Study) -> pandas.DataFrame:
 
 def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
     """The columns of one claim at its corrected level."""
-    low, high = finding.span(level)
-    outcome = finding.outcome(level)
-    worth = finding.worth(level) if finding.worth else Worth()
-    whom, why = finding.unless(level) if finding.unless and outcome > 0 else ("", "")
-    return (
-        finding.columns
-        | worth._asdict()
-        | {
-            "relation": entry.claim.relation,
-            "registered": entry.registered,
-            "family": entry.registered,
-            "edited": bool(entry.earlier),
-            "p": finding.p,
-            "low": low,
-            "high": high,
-            "verdict": worded(f"{VERDICTS[outcome]} {whom}".strip(), entry.registered),
-            "assumes": finding.assumes * bool(outcome),
-            "note": "; ".join(filter(None, [why, finding.reason, *finding.notes])),
-            "waits": bool(whom) or (not outcome and not finding.final),
-        }
-    )
+    found = finding.at(level)
+    return {
+        **finding.columns,
+        **found.worth._asdict(),
+        "relation": entry.claim.relation,
+        "registered": entry.registered,
+        "family": entry.registered,
+        "edited": bool(entry.earlier),
+        "p": finding.p,
+        "low": found.low,
+        "high": found.high,
+        "verdict": worded(f"{VERDICTS[found.outcome]} {found.among}".strip(), entry.registered),
+        "assumes": finding.assumes * bool(found.outcome),
+        "note": "; ".join(filter(None, [found.why, finding.reason, *finding.notes])),
+        "waits": bool(found.among) or (not found.outcome and not finding.final),
+    }

@@ -39,29 +39,35 @@ Span = tuple[float, float]
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
+class Judged(NamedTuple):
+    """A finding at a level: its interval; 1 (supported), −1 (contradicted) or 0; its worth in training steps; the only
+    seeds that support it, and why ("", "" for all seeds)."""
+
+    low: float = math.nan
+    high: float = math.nan
+    outcome: int = 0
+    worth: Worth = Worth()
+    among: str = ""
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class Finding:
     """The result of one claim, before the correction for the number of claims.
 
     columns   n, mean, sd and other columns of a row of `claims`
     p         of "neither supported nor contradicted", valid at any look; NaN without a verdict
-    span      the interval at a level; (NaN, NaN) where there is none
-    outcome   at a level: 1 supported, −1 contradicted, 0 neither
+    at        the finding at a level
     reason    why there is no verdict; `final` if more seeds cannot change that
-    worth     the difference in training steps at a level; None without exchange runs
-    unless    at a level: the only seeds that support it, and why ("", "" for all seeds); None for other relations
     assumes   the assumption of the verdict
     """
 
     columns: dict[str, Any]
     p: float
-    span: Callable[[float], Span]
-    outcome: Callable[[float], int]
+    at: Callable[[float], Judged]
     reason: str = ""
     final: bool = False
     notes: list[str] = field(default_factory=list)
-    worth: Callable[[float], Worth] | None = None
-    unless: Callable[[float], tuple[str, str]] | None = None
     assumes: str = ""
 
 
@@ -105,52 +111,33 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     # With collapsed seeds, no interval can show that a difference is small.
     most = 0 if relation in BOUNDED and collapse.seen else 1
 
-    def span(level: float) -> Span:
-        if no_verdict(row):
-            return math.nan, math.nan
-        low, high = interval(estimate, nominal(row.looks, level))
-        return max(low, -row.reach), min(high, row.reach)  # shares differ by at most 1, as in effects
+    fits = fits_in_steps(contrast, all_scores, share, curves) if share is not None and known else None
 
-    in_steps = fits_in_steps(contrast, all_scores, share, curves) if share is not None and known else None
-
-    def in_training_steps(level: float) -> Worth:
-        return worth(all_scores, contrast.weights, curves, level)
-
-    def outcome_in_steps(level: float) -> int:
-        assert in_steps and share is not None
-        return most if in_steps(level, 0.0) else -int(outside(in_training_steps(level), share))
-
-    def outcome(level: float) -> int:
-        if why or in_steps:
-            return 0 if why else outcome_in_steps(nominal(row.looks, level))
-        low, high = map(np.asarray, span(level))
-        return min(int(rule(low, high, row.n)), most)
-
-    def unless(level: float) -> tuple[str, str]:
-        far = reach(span(level), relation)
-        fits = in_steps or (lambda _, cost: far + cost < margin)
-        return condition(collapse, nominal(row.looks, level), fits, row.lower_is_better)
+    def judge(level: float) -> Judged:
+        span = (math.nan, math.nan) if no_verdict(row) else interval(estimate, level)
+        low, high = max(span[0], -row.reach), min(span[1], row.reach)  # shares differ by at most 1, as in effects
+        reached = worth(all_scores, contrast.weights, curves, level) if known and not why else Worth()
+        outcome = 0 if why else min(int(rule(np.asarray(low), np.asarray(high), row.n)), most)
+        if fits and share is not None and not why:
+            outcome = most if fits(level, 0.0) else -int(outside(reached, share))
+        whom = "", ""
+        if relation in BOUNDED and outcome > 0:
+            inside = fits or (lambda _, cost: reach((low, high), relation) + cost < margin)
+            whom = condition(collapse, level, inside, row.lower_is_better)
+        return Judged(low, high, outcome, reached, *whom)
 
     columns = {name: getattr(row, name) for name in COLUMNS}
     if withheld(row):  # with unequally many runs lost, the mean difference could be mistaken for an effect
         columns |= {"mean": math.nan, "sd": math.nan}
-    halved = outcome_in_steps if in_steps else outcome if estimate.exact else None
+    columns |= {"margin": margin, "side": contrast.level, "against": contrast.reference}
+    halved = bool(fits or estimate.exact)
     # Collapsed or too few seeds rule out "supported", the only verdict possible inside the margin.
     barring = not most or (row.n < SEEDS and not halved)
-    p = least_level(halved) if halved else p_value(tested)
+    p = least_level(lambda level: judge(level).outcome) if halved else p_value(tested)
     p = 1.0 if relation in BOUNDED and tested.mean < 0 and barring else p
-    return Finding(
-        columns | {"margin": margin, "side": contrast.level, "against": contrast.reference},
-        math.nan if why else overall(row.looks, p),
-        span,
-        outcome,
-        why,
-        final,
-        _notes(row, relation, collapse, contrast),
-        None if why or not known else lambda level: in_training_steps(nominal(row.looks, level)),
-        unless if relation in BOUNDED else None,
-        "" if estimate.exact else assumed(row.n),
-    )
+    p, notes = math.nan if why else overall(row.looks, p), _notes(row, relation, collapse, contrast)
+    assumes = "" if estimate.exact else assumed(row.n)
+    return Finding(columns, p, lambda level: judge(nominal(row.looks, level)), why, final, notes, assumes)
 
 
 def distance_from(mean: float, relation: str, margin: float) -> float:
@@ -229,16 +216,13 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     words = [side_words(study.manifest, side) for side in claim.sides]
     share = shares[0] - shares[1]
     spread = f"{counts[0][0]} of {counts[0][1]} runs diverged against {counts[1][0]} of {counts[1][1]}"
+    columns = {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": found.paired}
+    columns |= {"side": words[0], "against": words[1], "diverged": counts[0][0], "diverged_reference": counts[1][0]}
 
-    return Finding(
-        {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": found.paired}
-        | {"side": words[0], "against": words[1], "diverged": counts[0][0], "diverged_reference": counts[1][0]},
-        p,
-        lambda level: (math.nan, math.nan),
-        lambda level: int(math.copysign(1, share)) if p <= level else 0,
-        reason,
-        notes=[spread] * (not reason),
-    )
+    def at(level: float) -> Judged:
+        return Judged(outcome=int(math.copysign(1, share)) if p <= level else 0)
+
+    return Finding(columns, p, at, reason, notes=[spread] * (not reason))
 
 
 class Ranked(NamedTuple):
@@ -317,24 +301,16 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     estimate = paired(found.by_seed) if found else paired(np.array([]))
     p = math.nan if reason or not found else min(1.0, looks * max(found.p_seeds, found.p_orders))
 
-    def span(level: float) -> Span:
-        if reason or n < 2:
-            return math.nan, math.nan
+    def at(level: float) -> Judged:
         low, high = interval(estimate, level / looks) if estimate.error else (estimate.mean, estimate.mean)
-        return max(low, -1.0), min(high, 1.0)
+        low, high = (math.nan, math.nan) if reason or n < 2 else (max(low, -1.0), min(high, 1.0))
+        return Judged(low, high, (1 if estimate.mean > 0 else -1) if p <= level else 0)
 
-    return Finding(
-        {"n": n, "mean": estimate.mean, "sd": estimate.sd, "metric": ", ".join(metrics), "paired": True}
-        | ({"mean": math.nan, "sd": math.nan} if uneven else {})
-        | {"margin": math.nan, "side": ", ".join(levels), "against": "published numbers"},
-        p,
-        span,
-        lambda level: (1 if estimate.mean > 0 else -1) if p <= level else 0,
-        reason,
-        uneven,
-        _rank_notes(found, levels) if found and not reason else [],
-        assumes=RANKS_ASSUMED,
-    )
+    shown = (math.nan, math.nan) if uneven else (estimate.mean, estimate.sd)
+    columns = {"n": n, "mean": shown[0], "sd": shown[1], "metric": ", ".join(metrics), "paired": True}
+    columns |= {"margin": math.nan, "side": ", ".join(levels), "against": "published numbers"}
+    notes = _rank_notes(found, levels) if found and not reason else []
+    return Finding(columns, p, at, reason, uneven, notes, RANKS_ASSUMED)
 
 
 def _rank_notes(found: Ranked, levels: list[str]) -> list[str]:
