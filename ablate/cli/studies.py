@@ -30,7 +30,7 @@ from ablate.results.run import Run
 from ablate.results.study import load_study
 from ablate.results.tables import named_rows
 
-FIGURES, ALONE = "figures", "runs of no other study"
+FIGURES, EVENTS, ALONE = "figures", "tensorboard", "runs of no other study"
 LEVELS = 4  # of each factor that the list names
 DAY = 86400.0  # seconds
 ACTIONS = "rename OLD NEW, delete NAME ..., or compare A B"
@@ -123,8 +123,9 @@ def rename(results: Path, old: str, new: str) -> Outcome:
                 shutil.copytree(file, folder / file.name, dirs_exist_ok=True)
         write_manifest(results, renamed[name])
         shutil.copystat(study_folder(results, name) / "manifest.json", folder / "manifest.json")  # its age stays
-        if (results / "figures" / name).is_dir() and not (results / "figures" / names[name]).exists():
-            (results / "figures" / name).rename(results / "figures" / names[name])
+        for own in (FIGURES, EVENTS):
+            if (results / own / name).is_dir() and not (results / own / names[name]).exists():
+                (results / own / name).rename(results / own / names[name])
     left = remove([Item(STUDIES, study_folder(results, name), 0) for name in members])
     print(f"renamed {', '.join(f'{name} to {names[name]}' for name in members)}")
     if any(cell.config.is_private for cell in known[members[0]].cells):
@@ -154,7 +155,7 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     own = [item for name in gone for item in _own(results, name)]
     left = (remove(runs) or remove(own)) if sure else []
     done = [item for item in [*runs, *own] if not (sure and item.path.exists())]
-    lines = listing(results, done, (STUDIES, FIGURES, ALONE), sure)
+    lines = listing(results, done, (STUDIES, FIGURES, EVENTS, ALONE), sure)
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
     lines += [f"untouched: {reason}" for reason in found.untouched]
     later = "runs of no other study stay for now; when nothing is in use, ablate clean --orphans removes them"
@@ -248,8 +249,8 @@ def _refuse_in_use(results: Path, manifests: Iterable[Manifest]) -> None:
 
 
 def _own(results: Path, name: str) -> list[Item]:
-    """The folders of a study itself: its figures and its manifest."""
-    folders = {FIGURES: results / "figures" / name, STUDIES: study_folder(results, name)}
+    """The folders of a study itself: its figures, its event files and its manifest."""
+    folders = {kind: results / kind / name for kind in (FIGURES, EVENTS, STUDIES)}
     there = {kind: path for kind, path in folders.items() if path.is_dir() and not path.is_symlink()}
     return [Item(kind, path, size_of(path)) for kind, path in there.items()]
 

@@ -175,6 +175,7 @@ def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:
     """But no study of such a name, with its figures, and no link."""
     folder, named = run_of(results, 0).folder, ".a.tmp"
     rest = [put(folder.with_name(name) / "x") for name in (".s9-gone.tmp", "..s9-gone.tmp.abc.tmp")]
+    rest.append(put(results / "tensorboard" / ".gone.tmp" / "x"))
     fabricate(results, {"norm": ["ln"]}, seeds=[0], study=named)
     figure, link = put(results / "figures" / named / "x"), results / "figures" / ".b.tmp"
     link.symlink_to(folder)

@@ -28,8 +28,9 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fabricate(folder, {"norm": ["ln"]}, study="other", seeds=[0], status=lambda *_: "missing")
     path = read_manifest(folder, "s").runs[0].path
     edit_json(study_folder(folder, "other") / "manifest.json", lambda told: told["runs"][0].update(path=path))
-    (folder / "figures" / "s").mkdir(parents=True)
-    (folder / "figures" / "s" / "figures.yaml").write_text("{}")
+    for own in ("figures", "tensorboard"):
+        (folder / own / "s").mkdir(parents=True)
+        (folder / own / "s" / "figures.yaml").write_text("{}")
     (folder / "studies" / ".s.tmp" / "of an earlier removal").mkdir(parents=True)
     for age, name in enumerate(["other", "s", "s-confirm-2", "s-aa"]):
         os.utime(study_folder(folder, name) / "manifest.json", (1e9 - age, 1e9 - age))
@@ -71,8 +72,8 @@ def test_a_study_is_renamed_with_those_named_after_it(crash: str | None, results
     assert read_manifest(results, "mine").command.endswith(" study=mine")
     assert read_manifest(results, "mine-confirm-2").beside() == {"placebos": "mine-aa"}
     assert read_manifest(results, "mine-confirm-2").confirms == read_manifest(results, "mine-aa").placebo_of == "mine"
-    assert (results / "figures" / "mine" / "figures.yaml").exists()
     assert not [*results.glob("studies/mine/mirror.jsonl")] and (results / "studies" / "mine" / "notes.txt").exists()
+    assert all((results / own / "mine" / "figures.yaml").exists() for own in ("figures", "tensorboard"))
     for words in (
         ["mine", "mine"],
         ["mine", "other"],
@@ -105,7 +106,7 @@ def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys) -> None
     assert {path.name for path in (results / "studies").glob("[!.]*")} == {"s-aa", "s-confirm-2", "other"}, (
         "aa is of both"
     )
-    assert not (results / "figures" / "s").exists()
+    assert not any((results / own / "s").exists() for own in ("figures", "tensorboard"))
 
 
 def test_two_studies_and_a_new_one_beside_those_there_are(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
