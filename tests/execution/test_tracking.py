@@ -200,8 +200,11 @@ def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: 
     started, mirrors = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0), list[Mirror]()
     popen = lambda command, **_: monkeypatch.setattr(sys, "argv", command[3:]) or started  # noqa: E731
     monkeypatch.setattr(mirror_module.subprocess, "Popen", popen)
-    with mirror_module.mirrored(tmp_path, STUDY, ["mine"], print):
-        pass
+    for started.wait in (lambda seconds: 0, lambda seconds: -signal.SIGKILL):
+        started.stdin, remarks = io.BytesIO(), list[str]()
+        with mirror_module.mirrored(tmp_path, STUDY, ["mine"], remarks.append):
+            pass
+        assert len(remarks) == (started.wait(0) != 0), "one that was killed is reported"
     monkeypatch.setattr(mirror_module, "follow", mirrors.append)
     for call in ("nice", "setsid"):
         monkeypatch.setattr(mirror_module.os, call, lambda *_: None)

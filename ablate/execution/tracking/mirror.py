@@ -266,11 +266,13 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(HURRY if received else DRAIN)
+            ended = process.wait(HURRY if received else DRAIN) == 0  # not killed
         except BaseException as error:  # a request to stop, too
             process.kill()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
+            ended = False
+        if not ended:
             remark("tracking is not done yet; bring the rest over with: ablate sync")
         output.seek(0)
         for line in output.read().decode(errors="replace").splitlines():
