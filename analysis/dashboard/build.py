@@ -79,7 +79,9 @@ def _parts(case: Case, wr: Any) -> Iterator[tuple[str, str, list[Any], str]]:
     for section in (sections.question(case), sections.claims(case), sections.verdicts(case)):
         yield section.title, "\n\n".join(sections.in_markdown(section)), [], KEPT
     yield "Effects", markdown(tables.effects_sheet(case)), [], KEPT
-    yield "Curves by factor", "", [line(y, name, key) for name, key in keys.items() for y in curves], KEPT
+    tasks = {name: {(str(cell.levels[name]), cell.task) for cell in manifest.cells} for name in keys}
+    of_one = [name for name in keys if len(dict(tasks[name])) == len(tasks[name])]  # no means over several tasks
+    yield "Curves by factor", "", [line(y, name, keys[name]) for name in of_one for y in curves], KEPT
     yield "Curves by cell", "", [line(y, "cell", cell) for y in curves], KEPT
     bars = [wr.BarPlot(title=f"{y}, mean ± SD over seeds", metrics=[y], groupby=cell, **band) for y in endpoints]
     yield "Endpoint by cell", "", bars, KEPT

@@ -277,7 +277,7 @@ def in_markdown(section: Section) -> Iterator[str]:
         yield "\n".join(f"- **{inline(name)}**: {inline(text)}" for name, text in section.facts)
     if section.items:
         yield "\n".join(f"- {paragraph(item)}" for item in section.items)
-    for each in section.sheets:
+    for each in (sheet for sheet in section.sheets if sheet.rows or sheet.notes):
         if len(section.sheets) > 1:
             yield f"### {inline(each.title)}"
         yield markdown(each).rstrip("\n")

@@ -44,8 +44,8 @@ def markdown(sheet: Sheet) -> str:
     rows = [[inline(text).replace("|", "\\|") for text in row] for row in [sheet.head, *sheet.rows]]
     rule = "|" + "".join(" ---: |" if right else " --- |" for right in sheet.numeric)
     lines = ["| " + " | ".join(row) + " |" for row in rows]
-    table = "\n".join([lines[0], rule, *lines[1:]]) + "\n"
-    return table + "".join(f"\n{paragraph(note)}\n" for note in sheet.notes)
+    table = ["\n".join([lines[0], rule, *lines[1:]])] * bool(sheet.rows)
+    return "\n".join(f"{part}\n" for part in [*table, *map(paragraph, sheet.notes)])
 
 
 def inline(text: str) -> str:

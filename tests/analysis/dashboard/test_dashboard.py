@@ -16,6 +16,7 @@ from typing import Any
 import pandas
 import pytest
 from fake_studies import a_cell, draw_effects_alone, edit_manifest, fabricate, study_of, whole
+from shown_studies import TWO
 from wandb_server import Server, serving
 
 from ablate import evidence
@@ -230,6 +231,16 @@ def test_effects_of_a_summary_are_those_of_the_tables(design: str, tmp_path: Pat
 def test_summaries_wait_for_all_runs(tmp_path: Path) -> None:
     missing = study_of({"norm": ["ln", "rms"]}, status=lambda levels, seed: "missing" if seed else "done")
     assert build(case_of(missing, tmp_path), "", PROJECT).summaries == {}
+
+
+def test_no_curve_is_a_mean_over_two_tasks_and_no_section_is_empty(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "rms"], "data": ["lm", "mqar"]}
+    two = study_of(factors, tasks=TWO, task=lambda levels: levels["data"])
+    for study, titles in ((two, ["val/loss by task"]), (study_of({}, seeds=[0]), [])):
+        shown = {each.name: each.panels for each in build(case_of(study, tmp_path), "", PROJECT).view.sections}
+        curves = [panel.title.partition(",")[0] for panel in shown.get("Curves by factor", [])]
+        assert [title for title in curves if "accuracy" not in title] == titles and all(shown.values())
+    assert shown["Effects"][0].markdown.startswith("one seed: no interval"), "and no table without columns"
 
 
 LEVELS: Row = {"norm": "group(groups=4)", "model": "decoder", "optim.lr": 0.003, "seed.data": 7, "ffn.hidden": 96}
