@@ -77,7 +77,8 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     variants = composer.known.get(group or "", {})
     names = [variant_of(name) for name in composer.pattern_of(text) or [value]] if group and typed[0] != "~" else []
     if (lost := next((name for name in names if name not in variants), None)) is not None:
-        which, near = f" {lost!r}" * (len(names) > 1), instead(lost.partition("(")[0], variants, other_names(variants))
+        which = f" {lost!r}" * (len(names) > 1)
+        near = "quote a level that has a comma" if "(" in lost else instead(lost, variants, other_names(variants))
         return Problem(shown, f"no such {group}{which}; {near}")
     if key == group and typed.startswith("+") == (group in composer.defaults):
         has, plus = ("a", "") if group in composer.defaults else ("no", "+")

@@ -174,9 +174,8 @@ def level_problems(side: Any, factors: dict[str, list[Any]], where: str) -> Iter
             yield f"{where}: {key} has {level} twice; write each level once"
         for level in several:
             if level not in factors[key]:
-                known = [str(each) for each in factors[key]]
-                other = instead(level if isinstance(level, str) else "", known)  # no spelling hints for numbers
-                yield f"{where}: {key} has no level {level}; {other}"
+                text = level if isinstance(level, str) and "(" not in level else ""  # no spelling hints for numbers
+                yield f"{where}: {key} has no level {level}; {instead(text, map(str, factors[key]))}"
         if named == []:
             yield f"{where}: {key} has no levels; write at least one"
 

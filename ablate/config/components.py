@@ -55,8 +55,7 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     try:
         found = locate(target, packages)
     except BadTarget as error:
-        hint = "; for a class of your own package add user=[my_package]"
-        raise BadComponent(key, f"{error}{hint * (not user and ' is not in ' in str(error))}") from None
+        raise BadComponent(key, str(error)) from None
     if not _is_of_kind(group, found):
         kind = _kind_of(group).__name__
         raise BadComponent(key, f"{target!r} is no {CALLED.get(group) or 'nn.' * (kind == 'Module') + kind}")

@@ -73,11 +73,13 @@ def _problems(mirror: Mirror, factors: dict[str, list[Any]], settings: Collectio
     if (trained is None or not 0 < trained < math.inf) if scaled else trained is not None:
         yield f"trained: must be the paper's training, > 0, with x: {EPOCH} or x: {LENGTHS}, and be left out otherwise"
     yield from level_problems(mirror.at, factors, "at") if mirror.at else ()
+    if mirror.panels not in (None, *factors):
+        yield f"panels: {mirror.panels} is not a factor of this study; {instead(str(mirror.panels), factors)}"
     yield from () if mirror.series else ["series: has none; write at least one"]
     for place, series in enumerate(mirror.series):
         yield from level_problems(series.of, factors, "series")
-        if mirror.panels is not None and mirror.panels not in series.of:
-            yield f"panels: {mirror.panels} is not in {series.of}"
+        if mirror.panels in factors and mirror.panels not in series.of:
+            yield f"panels: {mirror.panels} has no level in {series.of}; write one in every series"
         if series.of in [other.of for other in mirror.series[:place]]:
             yield f"series: {series.of} is given twice; write it once"
         if series.value is not None if mirror.x else series.points:

@@ -61,7 +61,7 @@ def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
         if key != "user":
             others.append(word)
         elif not (value.startswith("[") and value.endswith("]")):
-            raise Refused(f"{word} takes a list; write 'user=[my_package]'")
+            raise Refused(f"{word} takes a list; write 'user=[{value.strip('[]') or 'my_package'}]'")
         else:
             packages += [name for part in value[1:-1].split(",") if (name := part.strip().strip("\"'"))]
     try:

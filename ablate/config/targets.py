@@ -99,7 +99,7 @@ def chosen_class(group: str, key: str, word: object) -> Any:
 def locate(target: object, packages: tuple[str, ...]) -> Any:
     """Import the class or function that a `_target_` names, defined in one of `packages` itself.  Raises BadTarget."""
     if not isinstance(target, str) or not NAME.fullmatch(target) or not within(target.rpartition(".")[0], packages):
-        raise BadTarget(f"{target!r} is not in {' or '.join(packages)}")
+        raise BadTarget(f"{target!r} is not in {' or '.join(packages)}; for your own class add user=[my_package]")
     module, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)

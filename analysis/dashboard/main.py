@@ -52,7 +52,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     case = arguments_.case(study_folder(results, name), study, folder)
     output.write(case, folder)
     place = {"study": name, "project": project, "entity": entity}
-    made, why = build(case, "", project), "" if wandb_credentials() else "no key of W&B is found"
+    made, why = build(case, "", project), "" if wandb_credentials() else "no key of W&B is found (set WANDB_API_KEY)"
     view, report = (each._to_model().spec.model_dump(by_alias=True, exclude_none=True) for each in made[:2])
     parts = {"view": {"name": made.view.name, "spec": view}, "report": {"title": made.report.title, "spec": report}}
     write_json(folder / FILE, place | parts | {"figures": made.figures, "summaries": made.summaries})
@@ -74,7 +74,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
         end_wandb(5)
     if known:
         write_json(file, known)
-    lines = [f"{why}; {folder / FILE} has it all; to send it: ablate dashboard {name}"] if why else lines
+    lines = [f"{why}; view and report are in {folder / FILE}; to send them: ablate dashboard {name}"] if why else lines
     print("\n".join(lines))
     return Outcome(0, place | {"sent": not why, "lines": lines, "file": folder / FILE})
 

@@ -662,6 +662,7 @@ def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypat
         end(tmp_path, path, status)
     write_json(Run(tmp_path, paths[0]).evaluation_file, {"metrics": {"test/loss@8": 2.5}})
     for count in (4, 0):
+        assert "add user=[my_package]" in shown(capfd, tmp_path)[1]
         out, err = shown(capfd, tmp_path, "user=[my_tracking]")
         assert f"to mlflow (offline): {count} replayed now" in out and not err
     end(tmp_path, paths[2], "done", "2026-01-02T00:00:00")  # trained again

@@ -175,9 +175,8 @@ class Mirror:
         self.replayed.add(_mark(line, sink.mode))
         return True
 
-    def _report_failure(self, service: str, error: Exception) -> None:
-        why = f"{service}: {whole_line(error)}"
-        self._report_once(f"tracking failed ({why}); nothing is lost, `ablate sync` tries again")
+    def _report_failure(self, name: str, error: Exception) -> None:
+        self._report_once(f"tracking failed ({name}: {whole_line(error)}); nothing is lost, `ablate sync` tries again")
 
     def _report_once(self, text: str) -> None:
         if text not in self.reported:

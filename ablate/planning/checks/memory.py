@@ -41,7 +41,7 @@ PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of 
 HEAP = {"cpu": 1.4, "cuda": 1.1}  # allocated bytes per byte in use; 1.2 to 1.6 measured on the CPU
 SURE = 0.8  # a cell is refused if this share of its estimate exceeds the memory
 GROUP = Path("/sys/fs/cgroup")  # limits of Linux containers and jobs
-UNASKED = "no GPU here could be asked: that cells fit into its memory is not checked, and precision auto means bf16"
+UNASKED = "no GPU responds here: precision auto means bf16, and memory is not checked; it is with train.memory=80GB"
 HALF = 0.6  # size of the activations in bf16: norms and softmax keep float32
 
 

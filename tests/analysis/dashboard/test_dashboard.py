@@ -260,10 +260,10 @@ def test_a_run_carries_each_level_where_the_panels_look_for_it(factor: str) -> N
 
 def test_without_a_key_it_is_written_and_one_line_says_how_to_send_it(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("analysis.cli.output.write", lambda case, folder: folder.mkdir(parents=True, exist_ok=True))
-    said = f"results/figures/{STUDY}/dashboard.json has it all; to send it: ablate dashboard {STUDY}"
+    said = f"view and report are in results/figures/{STUDY}/dashboard.json; to send them: ablate dashboard {STUDY}"
     with elsewhere(tmp_path):
         make_study()
-        assert called() == (0, [f"no key of W&B is found; {said}"], "")
+        assert called() == (0, [f"no key of W&B is found (set WANDB_API_KEY); {said}"], "")
         os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_MODE": "offline"}
         code, [line], errors = called(STUDY)
         assert (code, line, errors) == (0, f"WANDB_MODE=offline; {said}", "")
