@@ -30,13 +30,14 @@ NEAR = 3  # a study is like another one if at most so many keys differ
 
 
 class Side(NamedTuple):
-    """A cell or a run: its name, flattened configuration and sizes; for a run also its files and result."""
+    """A cell or a run: its name, flattened configuration and sizes; for a run also its files and what they hold."""
 
     name: str
     config: dict[str, Any]
     sizes: dict[str, Any]
     run: Run | None = None
     result: Result | None = None
+    provenance: Provenance | None = None
 
 
 class Row(NamedTuple):
@@ -85,12 +86,12 @@ def compare(first: Side, second: Side) -> list[Row]:
     one, other = _origin(first), _origin(second)
     shared = one.keys() & other.keys()  # values that only one side has cannot be compared
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
-    if not _without_provenance(first, second):  # digests of definitions that only one side uses
-        provenances = [_provenance(side) or Provenance(versions={}) for side in (first, second)]
-        alone = set(provenances[0].definitions.values()) ^ set(provenances[1].definitions.values())
+    if first.provenance and second.provenance:  # digests of definitions that only one side uses
+        definitions = [side.definitions for side in (first.provenance, second.provenance)]
+        alone = {*definitions[0].values()} ^ {*definitions[1].values()}
         one, other = (
-            {f"code of {name}": digest[:SHOWN] for name, digest in each.definitions.items() if digest in alone}
-            for each in provenances
+            {f"code of {name}": digest[:SHOWN] for name, digest in each.items() if digest in alone}
+            for each in definitions
         )
         rows += _unequal("provenance", one, other)
     return [*rows, *_results(first, second)]
@@ -178,7 +179,8 @@ def show(first: Side, second: Side, rows: list[Row]) -> str:
         head.append("A and B are the same" + ", metrics and all" * bool(first.result and second.result))
     elif "configuration" not in sections:
         head.append("the same configuration")
-    notes = [f"code of {who}: unknown, there is no provenance.json" for who in _without_provenance(first, second)]
+    lacking = [who for who, side in zip("AB", (first, second), strict=True) if side.run and not side.provenance]
+    notes = [f"code of {who}: unknown, there is no provenance.json" for who in lacking if first.run and second.run]
     return "\n".join([*head, *describe(rows), *notes])
 
 
@@ -210,7 +212,7 @@ def _cell_side(results: Path, cell: Cell, planned: PlannedRun | None) -> Side:
         return Side(cell.label, _settings(cell.config.as_json()), sizes)
     run = Run(results, planned.path)
     config = _settings(cell.config.with_value("seeds", [planned.seed]).as_json())
-    return Side(f"{cell.label} s{planned.seed}  {run.path}", config, sizes, run, run.result())
+    return Side(f"{cell.label} s{planned.seed}  {run.path}", config, sizes, run, run.result(), run.provenance())
 
 
 def _run_side(run: Run) -> Side:
@@ -219,7 +221,7 @@ def _run_side(run: Run) -> Side:
         raise Refused(f"{run.config_file} is no configuration")
     result = run.result()
     sizes = {name: size for name in SIZES if (size := getattr(result, name, None)) is not None}
-    return Side(run.path, _settings(config), sizes, run, result)
+    return Side(run.path, _settings(config), sizes, run, result, run.provenance())
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -237,23 +239,13 @@ def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lackin
 
 def _origin(side: Side) -> dict[str, str]:
     """Versions, data, commit and machine of a run, as far as known."""
-    found, result = _provenance(side), side.result or Result(status="failed", final={})
+    found, result = side.provenance, side.result or Result(status="failed", final={})
     git, versions = result.git, (found and found.versions) or result.versions or {}
     commit = f"{git.commit[:SHOWN]}{' with changes' * bool(git.dirty)}" if git and git.commit else None
     known: dict[str, str | int | None] = {f"version of {name}": value for name, value in versions.items()}
     known |= {"data": (found and found.data) or result.data_fingerprint, "commit": commit}
     known |= {"device": result.device, "host": result.host}
     return {key: str(value) for key, value in known.items() if value}
-
-
-def _provenance(side: Side) -> Provenance | None:
-    return side.run.provenance() if side.run else None
-
-
-def _without_provenance(first: Side, second: Side) -> list[str]:
-    """Which of two runs (A, B) lack a provenance file; empty if cells are compared."""
-    both = first.run and second.run
-    return [name for name, side in (("A", first), ("B", second)) if both and _provenance(side) is None]
 
 
 def _results(first: Side, second: Side) -> Iterator[Row]:

@@ -13,26 +13,15 @@ from ablate.config.schema import Config
 from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
+from ablate.training import scoring
 from ablate.training.devices import to_device
-from ablate.training.scoring import (
-    CHUNK,
-    DocumentLosses,
-    Setting,
-    at_length,
-    autocast,
-    by_document,
-    evaluation_mode,
-    in_chunks,
-    positions_at_once,
-    score,
-    summarise,
-)
+from ablate.training.scoring import DocumentLosses, Setting
 
 
 def setting_of(config: Config) -> Setting:
     """The evaluation settings of a resolved configuration."""
     train, evaluated = config.train, config.eval
-    chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
+    chunk = scoring.positions_at_once(train.device, train.batch_size, config.data["context"])
     rows = train.batch_size if train.compile else None
     device = torch.device(train.device)
     return Setting(evaluated.tokens, device, train.precision, chunk, evaluated.val_share, rows)
@@ -51,11 +40,11 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
     uses greedy decoding."""
     held_out = task.held_out(split, setting.of(split), length)
     # Other lengths get their own graph, which need not save activations for a backward pass.
-    scores = score(model, held_out, setting if length is None else setting._replace(rows=None))
-    found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
+    scores = scoring.score(model, held_out, setting if length is None else setting._replace(rows=None))
+    found = scoring.summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         generated = scores._replace(right=decoded(model, held_out, setting))
-        found[at_length("test/exact", length)] = exact(generated)
+        found[scoring.at_length("test/exact", length)] = exact(generated)
     return Measured(found, scores, held_out)
 
 
@@ -69,10 +58,11 @@ def final_evaluation(
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        fresh, alike = recalibrated(model, setting, batches), setting._replace(chunk=CHUNK, rows=None)  # on all devices
+        alike = setting._replace(chunk=scoring.CHUNK, rows=None)  # the chunk size is the same on all devices
+        fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
-            found |= {f"test/{name}": loss(score(of, held_out, alike, batch))}
-    return found, by_document(scores, held_out.documents, held_out.names)
+            found |= {f"test/{name}": loss(scoring.score(of, held_out, alike, batch))}
+    return found, scoring.by_document(scores, held_out.documents, held_out.names)
 
 
 def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
@@ -101,7 +91,7 @@ def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -
         norm.momentum = None
         norm.train()
     for batch in itertools.islice(batches, BATCHES):
-        with autocast(setting.device, setting.precision):
+        with scoring.autocast(setting.device, setting.precision):
             copied(**{name: to_device(tensor, setting.device) for name, tensor in batch.inputs.items()})
     return copied.eval()
 
@@ -146,5 +136,5 @@ def decoded(model: nn.Module, held_out: HeldOut, setting: Setting) -> np.ndarray
     def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
         return (greedy(model, inputs, targets) == targets).cpu().numpy()
 
-    with evaluation_mode(model), autocast(setting.device, setting.precision):
-        return np.concatenate(in_chunks(held_out, setting._replace(rows=None), compute_chunk))
+    with scoring.evaluation_mode(model), scoring.autocast(setting.device, setting.precision):
+        return np.concatenate(scoring.in_chunks(held_out, setting._replace(rows=None), compute_chunk))
