@@ -11,9 +11,9 @@ from ablate.config.ranges import within
 class Dropout(nn.Module):
     """y = x · m / (1 − p) with m ~ Bernoulli(1 − p) in training (Srivastava 2014).
 
-    The mask is a counter-based hash, independent of all other random draws.  `rekey` sets its key at each step, and
-    models stacked under vmap have the same masks as each alone.  If a batch is split into parts, `first` is the batch
-    row at which x starts, so that each row keeps its mask; rows are the first dimension of x.
+    The mask is a counter-based hash, independent of all other random draws.  `rekey` sets its key at each step.  If a
+    batch is split into parts, `first` is the batch row at which x starts, so that each row keeps its mask; rows are the
+    first dimension of x.
     """
 
     def __init__(self, p: float):

@@ -86,11 +86,9 @@ def register_operators() -> None:
     product.register_autograd(
         rows_and_matrices, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
     )
-    product.register_vmap(one_by_one(product))
     register_flop_formula(torch.ops.ablate.grouped_product)(flops_of_groups)
     gradient = torch.library.custom_op("ablate::grouped_gradient", gradient_of_groups, mutates_args=())
     gradient.register_fake(lambda x, of_rows, ends: x.new_empty(len(ends), x.shape[-1], of_rows.shape[-1]))
-    gradient.register_vmap(one_by_one(gradient))
 
 
 def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
@@ -126,16 +124,3 @@ def rows_and_matrices(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor
     of_x = torch.ops.ablate.grouped_product(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
     of_weight = torch.ops.ablate.grouped_gradient(x, gradient, ends) if ctx.needs_input_grad[1] else None
     return of_x, of_weight, None
-
-
-def one_by_one(operator: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, int]]:
-    """A vmap rule that calls an operator for each entry of a batch in turn."""
-
-    def rule(info: Any, in_dims: tuple[int | None, ...], *given: Tensor) -> tuple[Tensor, int]:
-        stacked = [
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip(given, in_dims, strict=True)
-        ]
-        return torch.stack([operator(*each) for each in zip(*stacked, strict=True)]), 0
-
-    return rule

@@ -178,18 +178,12 @@ class QuadraticMean(torch.autograd.Function):
     gives the exact derivative.  `share` (B, T, 1) weights the positions; padded ones are not corrected by ν.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(x: Tensor, scale: Tensor, share: Tensor, own: Tensor, nu: Tensor, rate: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, scale: Tensor, share: Tensor, own: Tensor, nu: Tensor, rate: float) -> Tensor:
         """x̂."""
-        return x * scale
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save what the backward pass needs."""
-        _, scale, share, own, nu, ctx.rate = inputs
-        ctx.save_for_backward(output, scale, share, own, nu)
+        y, ctx.rate = x * scale, rate
+        ctx.save_for_backward(y, scale, share, own, nu)
+        return y
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

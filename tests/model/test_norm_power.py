@@ -105,26 +105,3 @@ def test_compiled_norms_that_write_into_buffers_compute_the_same(backend: str) -
     torch.testing.assert_close(losses(compiled), losses(eager), rtol=1e-5, atol=1e-6)
     for (name, mine), theirs in zip(compiled.state_dict().items(), eager.state_dict().values(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6, msg=name)
-
-
-def test_a_stack_of_replicas_trains_as_each_does_alone() -> None:
-    """Gradients, ψ² and ν of replicas at different distances from the end of their warm-up."""
-    models = [network(2, seed) for seed in range(3)]
-    for i, model in enumerate(models):
-        losses(model, i)
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-
-    def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-        return torch.func.functional_call(models[0], (parameters, buffers), (x,)).sin().mean()
-
-    for step in range(3):
-        x = torch.stack([some(4, 5, DIM, seed=10 * i + step).float() for i in range(3)])
-        packed = torch.func.vmap(forward)(parameters, buffers, x)
-        gradients = torch.autograd.grad(packed.sum(), list(parameters.values()))
-        for i, model in enumerate(models):
-            loss = model(x[i]).sin().mean()
-            alone = torch.autograd.grad(loss, list(model.parameters()))
-            torch.testing.assert_close(packed[i], loss, rtol=1e-5, atol=1e-6)
-            torch.testing.assert_close([each[i] for each in gradients], list(alone), rtol=1e-4, atol=1e-6)
-            for name, buffer in model.named_buffers():
-                torch.testing.assert_close(buffers[name][i], buffer, rtol=1e-5, atol=1e-6, msg=name)

@@ -253,7 +253,6 @@ def test_a_model_evaluates_as_it_must(form: tuple[str, str], cell: dict[str, str
 def test_a_model_trains_as_it_must(form: tuple[str, str], cell: dict[str, str]) -> None:
     """All that is asked of two models of one layer and of one of two layers, as they are initialised."""
     models = [built(cell, seed, form, dropout=0.1, layers=1) for seed in range(2)]
-    check_a_stack_of_replicas_computes_what_each_does_alone(models, form)
     check_bf16_autocast_stays_finite_and_near(models[0], form)
     check_every_parameter_gets_a_gradient(models[0], form, cell)
     check_state_dict_round_trip(*models, form, cell)
@@ -478,23 +477,6 @@ def test_other_forms_compile_too(form: tuple[str, str], cell: dict[str, str]) ->
 @pytest.mark.parametrize("cell", CELLS, ids=name_of)
 def test_inductor_computes_the_same(cell: dict[str, str]) -> None:
     check_compiled(cell, LM, "inductor")
-
-
-def check_a_stack_of_replicas_computes_what_each_does_alone(models: list[nn.Module], form: tuple[str, str]) -> None:
-    for seed, model in enumerate(models):
-        rekey(model, seed, 5)
-    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
-    each = [some_inputs(form, seed=seed) for seed in range(2)]
-    inputs = {name: torch.stack([some[name] for some in each]) for name in each[0]}
-
-    def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], inputs: dict[str, Tensor]) -> Tensor:
-        return torch.func.functional_call(models[0], (parameters, buffers), (), inputs, tie_weights=True)
-
-    packed = torch.func.vmap(forward)(parameters, buffers, inputs)
-    for i, model in enumerate(models):
-        torch.testing.assert_close(packed[i], model(**each[i]), rtol=1e-5, atol=1e-6)
-        for name, buffer in model.named_buffers():
-            torch.testing.assert_close(buffers[name][i], buffer)
 
 
 @pytest.mark.parametrize(("name", "share"), [("bn", True), ("powernorm", False)])
