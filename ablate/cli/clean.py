@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.filesize import decimal
+
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import read_plain, regular
 from ablate.config.subcommands import Outcome, Parser, conclude
@@ -188,7 +190,6 @@ ON_REQUEST = {
 }
 NAMED = 3  # items of each kind that are listed
 UNSURE = "nothing was removed; add --yes to remove it"
-SIZES = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -216,7 +217,7 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     for kind, how in ON_REQUEST.items():
         some = [item for item in found.items if item.kind == kind and kind not in kinds]
         where = f" in {some[0].path.parent}" if some and kind in CACHED else ""
-        lines += [f"kept: {kind}{where}: {len(some)}, {human(total(some))}; {how}"] if some else []
+        lines += [f"kept: {kind}{where}: {len(some)}, {decimal(total(some))}; {how}"] if some else []
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
     lines += [f"untouched: {reason}" for reason in found.untouched]
     print("\n".join(lines + [UNSURE] * bool(gone and not sure)))
@@ -227,11 +228,11 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
 
 def listing(results: Path, items: list[Item], kinds: Iterable[str], sure: bool) -> list[str]:
     """Lines on items that were removed, or would be: by kind their number, total size, and the first ones."""
-    lines = [f"{results}: {'removed' if sure else 'would remove'} {human(total(items)) if items else 'nothing'}"]
+    lines = [f"{results}: {'removed' if sure else 'would remove'} {decimal(total(items)) if items else 'nothing'}"]
     for kind in kinds:
         if some := [item for item in items if item.kind == kind]:
             paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in some]
-            lines += [f"  {kind}: {len(some)}, {human(total(some))}", *(f"    {path}" for path in paths[:NAMED])]
+            lines += [f"  {kind}: {len(some)}, {decimal(total(some))}", *(f"    {path}" for path in paths[:NAMED])]
             lines += [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)
     return lines
 
@@ -239,11 +240,3 @@ def listing(results: Path, items: list[Item], kinds: Iterable[str], sure: bool) 
 def total(items: Iterable[Item]) -> int:
     """The size of items in bytes."""
     return sum(item.size for item in items)
-
-
-def human(count: float) -> str:
-    """A number of bytes as text: 612 bytes, 1.2 GB."""
-    size, unit = count, 0
-    while size >= 999.5 and unit < len(SIZES) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.1f} {SIZES[unit]}" if unit and size < 99.95 else f"{size:.0f} {SIZES[unit]}"

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas
+from rich.filesize import decimal
 
 from ablate import evidence, formatting
-from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, human, in_use, listing, remove, size_of, survey, total
+from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, in_use, listing, remove, size_of, survey, total
 from ablate.cli.diff import Row, describe, study_differences
 from ablate.cli.monitor import printable
 from ablate.cli.status import every
@@ -78,7 +79,7 @@ def show_list(results: Path) -> Outcome:
         old = time.time() - (study_folder(results, rounds[-1].manifest.study) / "manifest.json").stat().st_mtime
         age = f"{old / DAY:.0f} days" if old >= 2 * DAY else formatting.duration(max(0.0, old))
         factors, shape = _factors(one["factors"], LEVELS), f"{one['cells']} × {one['seeds']}"
-        rows.append((base, factors, shape, state, human(one["bytes"]), age))
+        rows.append((base, factors, shape, state, decimal(one["bytes"]), age))
     print("\n".join(map(printable, formatting.columns(rows))))
     for line in wrong:
         say(line)

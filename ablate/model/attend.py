@@ -194,8 +194,7 @@ def attend_flex(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: 
     given = query.to(value.dtype), key.to(value.dtype), value  # autocast does not cast normalised queries and keys
     rule = None if slopes is None and soft_cap is None else changed
     if rules.sink is None:
-        alone: Tensor = flex_attention(*given, rule, blocks, rules.scale)
-        return alone
+        return flex_attention(*given, rule, blocks, rules.scale)
     found, log_sum = flex_attention(*given, rule, blocks, rules.scale, return_lse=True)
     return found * torch.sigmoid(log_sum - rules.sink[:, None])[..., None].to(found.dtype)
 

@@ -74,8 +74,7 @@ def base_of(config: Config) -> Config | None:
 
 def parametrization_of(config: Config) -> Parametrization:
     """The parametrization of a resolved configuration."""
-    made: Parametrization = bind("parametrization", config.parametrization, {}, config.user)()
-    return made
+    return bind("parametrization", config.parametrization, {}, config.user)()
 
 
 def bare_model(config: Config, task: Any) -> nn.Module:
@@ -152,8 +151,7 @@ def keep_hidden(model: nn.Module, objective: Objective) -> None:
 
 def build_objective(config: Config) -> Objective:
     """The training objective of a resolved configuration."""
-    made: Objective = bind("objective", config.objective, {}, config.user)()
-    return made
+    return bind("objective", config.objective, {}, config.user)()
 
 
 def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:

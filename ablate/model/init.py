@@ -159,8 +159,7 @@ def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = 
 def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], tuple[int, int]]) -> float:
     """Standard deviation of a parameter's initial values."""
     if role == "own":
-        own: float = parameter.own_std
-        return own
+        return parameter.own_std
     return init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
 
 

@@ -26,8 +26,7 @@ class OneDNNLinear(nn.Linear):
 @torch.library.custom_op("ablate::onednn_product", mutates_args=())
 def by_onednn(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ with oneDNN, in float32 unless torch.backends.mkldnn.matmul.fp32_precision says otherwise."""
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-    return made
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
 
 @by_onednn.register_fake

@@ -36,11 +36,12 @@ class Sublayers(NamedTuple):
 
 
 class Block(nn.Module):
-    """Attention, cross-attention if there is any, and FFN; a subclass defines in `wire` how they are connected."""
+    """Attention, cross-attention if there is any, and FFN; a subclass connects them in `join` or `wire`."""
 
     final_norm: bool  # whether the stack needs a norm after its last block
     norms_each = 1  # norms per sublayer
     streams = 1  # number of residual streams
+    join: Callable[..., Tensor]  # x after one sublayer f, given f, its dropout and its norms
 
     def __init__(self, shape: Shape, sublayers: Sublayers):
         super().__init__()
@@ -86,8 +87,11 @@ class Block(nn.Module):
         return Stream(x, values)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """Connect the sublayers, each a function of x alone."""
-        raise NotImplementedError
+        """Connect the sublayers, each a function of x alone; here one after another, as `join` says for each."""
+        each = self.norms_each
+        for i, (f, dropout) in enumerate(zip(sublayers, self.dropouts, strict=True)):
+            x = self.join(x, f, dropout, *norms[each * i : each * (i + 1)])
+        return x
 
 
 class PreNorm(Block):
@@ -101,10 +105,8 @@ class PreNorm(Block):
         if first_norm is False and layer == 0:
             self.norms[0] = chosen_class("residual", "first_norm", first_norm)()
 
-    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
-            x = x + dropout(f(norm(x)))
-        return x
+    def join(self, x: Tensor, f: Step, dropout: Step, norm: Step) -> Tensor:
+        return x + dropout(f(norm(x)))
 
 
 class PostNorm(Block):
@@ -112,10 +114,8 @@ class PostNorm(Block):
 
     final_norm = False
 
-    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
-            x = norm(x + dropout(f(x)))
-        return x
+    def join(self, x: Tensor, f: Step, dropout: Step, norm: Step) -> Tensor:
+        return norm(x + dropout(f(x)))
 
 
 class Sandwich(Block):
@@ -123,10 +123,8 @@ class Sandwich(Block):
 
     final_norm, norms_each = True, 2
 
-    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        for f, before, after, dropout in zip(sublayers, norms[::2], norms[1::2], self.dropouts, strict=True):
-            x = x + dropout(after(f(before(x))))
-        return x
+    def join(self, x: Tensor, f: Step, dropout: Step, before: Step, after: Step) -> Tensor:
+        return x + dropout(after(f(before(x))))
 
 
 class ResPost(Block):
@@ -134,10 +132,8 @@ class ResPost(Block):
 
     final_norm = True
 
-    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
-            x = x + dropout(norm(f(x)))
-        return x
+    def join(self, x: Tensor, f: Step, dropout: Step, norm: Step) -> Tensor:
+        return x + dropout(norm(f(x)))
 
 
 class Parallel(Block):
@@ -167,10 +163,8 @@ class ReZero(Block):
         super().__init__(shape, sublayers)
         self.alpha = nn.Parameter(torch.zeros(()))
 
-    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        for f, dropout in zip(sublayers, self.dropouts, strict=True):
-            x = x + self.alpha * dropout(f(x))
-        return x
+    def join(self, x: Tensor, f: Step, dropout: Step) -> Tensor:
+        return x + self.alpha * dropout(f(x))
 
 
 class LayerScale(Block):
@@ -218,10 +212,8 @@ class DeepNorm(Block):
             if chosen and parameter.ndim > 1:
                 yield parameter
 
-    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
-            x = norm(self.alpha * x + dropout(f(x)))
-        return x
+    def join(self, x: Tensor, f: Step, dropout: Step, norm: Step) -> Tensor:
+        return norm(self.alpha * x + dropout(f(x)))
 
 
 class NoResidual(Block):
@@ -229,10 +221,8 @@ class NoResidual(Block):
 
     final_norm = True
 
-    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
-            x = dropout(f(norm(x)))
-        return x
+    def join(self, x: Tensor, f: Step, dropout: Step, norm: Step) -> Tensor:
+        return dropout(f(norm(x)))
 
 
 class HyperConnections(Block):

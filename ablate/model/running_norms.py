@@ -133,7 +133,6 @@ class PowerNorm(RunningNorm):
     """
 
     note = "training statistics are of the whole batch until its warm-up is over, with its future; approximate gradient"
-    exact_gradient = False  # in training
     late = ("warmup",)  # settings that may have no effect in the first steps
     running_square: Tensor
     nu: Tensor

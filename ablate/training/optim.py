@@ -266,8 +266,7 @@ def make_optimiser(
 def rule_of(target: Any) -> str | None:
     """The rule by which parametrization=mup scales learning rates: the `rule` of the optimiser's class."""
     made = target if inspect.isclass(target) else annotation(target, "return")
-    found: str | None = getattr(made, "rule", None)
-    return found
+    return getattr(made, "rule", None)
 
 
 def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:

@@ -71,8 +71,7 @@ class WSD(Schedule):
 
 def build_schedule(config: Config) -> Schedule:
     """The schedule of a resolved configuration.  Raises BadComponent and ValueError."""
-    made: Schedule = bind("schedule", config.schedule, {}, config.user)()
-    return made
+    return bind("schedule", config.schedule, {}, config.user)()
 
 
 def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: Schedule, floor: float) -> float:

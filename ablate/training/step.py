@@ -74,5 +74,4 @@ class SAM(Step):
 def build_step(config: Config, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float) -> Step:
     """The step of a resolved configuration.  Raises BadComponent and ValueError."""
     offered = {"model": model, "optimiser": optimiser, "grad_clip": grad_clip}
-    made: Step = bind("step", config.step, offered, config.user)()
-    return made
+    return bind("step", config.step, offered, config.user)()

@@ -166,11 +166,6 @@ def test_weights_and_corpora_go_only_when_asked_for(results: Path, capsys: pytes
     assert not vectors.exists() and lock.exists(), "whoever trains may hold the lock"
 
 
-def test_sizes() -> None:
-    found = [clean.human(size) for size in (999, 99_960, 999_600, 2.5e9, 3e16)]
-    assert found == ["999 bytes", "100 kB", "1.0 MB", "2.5 GB", "30000 TB"]
-
-
 def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:
     """But no study of such a name, with its figures, and no link."""
     folder, named = run_of(results, 0).folder, ".a.tmp"
