@@ -1,9 +1,4 @@
-"""Differences between two cells or runs: configuration, size, provenance, result.
-
-A and B are a run's folder, the beginning of its path below results/runs, or a cell's label or id, or `label s3`, in a
-study (default: the newest).
-Exit codes: 0 shown; 2 no such cell or run.
-"""
+"""Differences between two cells or runs: configuration, size, provenance, result."""
 
 import re
 from collections.abc import Iterator

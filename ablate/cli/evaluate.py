@@ -1,9 +1,6 @@
-"""Evaluates saved weights again: those of a study's finished runs, or of one run.
+"""Evaluates saved weights again: whether they reproduce the metrics from training, and at new lengths.
 
-Models with code from user packages need `user=[my_package]`, since files of results cannot allow it.
-
-Checks whether the weights reproduce the metrics from training, and saves metrics at new lengths.  Exit codes: 0 all
-reproduced; 1 some run could not be evaluated or differs; 2 the command line was wrong.
+Exit codes: 0 all reproduced; 1 some run could not be evaluated or differs; 2 the command line was wrong.
 """
 
 import dataclasses

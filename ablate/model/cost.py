@@ -11,19 +11,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from ablate.config.depth import is_patterned, variants_of
+from ablate.config.files import read_plain
+from ablate.config.groups import CONF
 from ablate.config.schema import LAYERS, Config
 from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model, initialised_model
 from ablate.model.init import Shapes, drawn_as
 from ablate.model.norm import running_norms
 
-# Dense bf16 peak in FLOP/s with accumulation in float32, by card name, longer names first.  From NVIDIA's data sheets,
-# halving numbers with sparsity (H100, H200: SXM and NVL; GB200, B200: per GPU of the NVL72 and the HGX board), and for
-# GeForce and the A6000 from the white papers on GA102, Ada and Blackwell.
-PEAK = {"GB200": 2500e12, "B200": 2250e12, "GH200": 990e12, "H200 NVL": 835e12, "H200": 989e12, "H20": 148e12}
-PEAK |= {"H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "A40": 150e12, "A10G": 70e12}
-PEAK |= {"A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX A6000": 155e12}
-PEAK |= {"RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12}
 OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # slices of a card, and other cards with similar names
 IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
 OUTSIDE = ("embed_norm", "final_norm", "head.norm")
@@ -165,7 +160,8 @@ def peak_of(device: str) -> float | None:
     """Dense bf16 peak in FLOP/s of a device by its name, None if unknown."""
     if OTHER.search(device):
         return None
-    return next((value for name, value in PEAK.items() if re.search(rf"\b{name}\b", device)), None)
+    peaks = read_plain(CONF / "cards.yaml")["peak"]
+    return next((value * 1e12 for name, value in peaks.items() if re.search(rf"\b{name}\b", device)), None)
 
 
 class Uncounted(TorchDispatchMode):

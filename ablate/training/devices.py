@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ablate.config.files import read_plain
+from ablate.config.groups import CONF
 from ablate.formatting import instead
 
 # Libraries and the driver raise other errors than torch when memory is full, such as cuBLAS for its handle.
@@ -80,11 +82,8 @@ def cards() -> list[Card]:
     return [Card(*row) for row in json.loads(done.stdout.splitlines()[-1])] if not done.returncode else []
 
 
-# GB as sold: H200, B200 from MLPerf's descriptions of systems (inference 4.1, 6.0), DGX H100 with 8 × 80, others from
-# published tables of specifications.  With ECC, cards with GDDR6 report 2 % less, which `memory_problems` allows for.
-MEMORY = {"t4": 16, "v100-16": 16, "v100-32": 32, "a10": 24, "a40": 48, "a100-40": 40, "a100-80": 80, "l4": 24}
-MEMORY |= {"l40s": 48, "a6000": 48, "rtx3090": 24, "rtx4090": 24, "rtx5090": 32, "h100": 80, "h200": 141, "b200": 180}
-WITHOUT_BF16 = ("t4", "v100-16", "v100-32")
+CARDS = read_plain(CONF / "cards.yaml")
+MEMORY: dict[str, int] = CARDS["memory"]  # GB
 UNITS = {"gb": 1e9, "gib": 2**30, "": 1}
 
 
@@ -96,7 +95,7 @@ def card_of(memory: Any) -> Card:
         raise ValueError(f"{memory!r} is no size, as in 80GB or 24GiB, and no known card; {instead(name, MEMORY)}")
     if not 1e8 <= (total := float(size[1]) * UNITS[size[2]]) <= 1e15:
         raise ValueError(f"is {total:g} bytes, which no GPU has; write the size as in 80GB or 24GiB")
-    return Card(int(total), int(total), name not in WITHOUT_BF16)
+    return Card(int(total), int(total), name not in CARDS["without_bf16"])
 
 
 def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
