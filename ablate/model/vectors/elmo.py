@@ -67,14 +67,12 @@ class ELMo(Pretrained):
         """The note shown in tables."""
         return f"{super().note}; a mean of states for each word, not states of each place"
 
-    def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
-        """Vectors (vocab, width) of ids; NaN for ids that occur in no window."""
-        return self.trained(documents, seed, self.steps)
-
     @one_thread()
-    def trained(self, documents: Sequence[np.ndarray], seed: int, steps: int) -> np.ndarray:
+    def vectors(self, documents: Sequence[np.ndarray], seed: int, steps: int | None = None) -> np.ndarray:
         """Vectors after `steps` steps of Adam on `rows` windows of `length` ids, at a rate that falls from `lr` to 0.
-        Means are over the same number of windows, evenly spaced over the text, or over all of a shorter one."""
+        Means are over the same number of windows, evenly spaced over the text, or over all of a shorter one; NaN for
+        ids that occur in none."""
+        steps = self.steps if steps is None else steps
         text = torch.from_numpy(np.concatenate(documents).astype(np.int64))
         (vocab, width), length = self.weight.shape, min(self.length, len(text))
         draw = torch.Generator().manual_seed(seed)
@@ -91,9 +89,9 @@ class ELMo(Pretrained):
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
         """Approximate CPU seconds of `vectors`, from a few steps after a first one, which imports what they need."""
-        self.trained(documents, 0, 1)
+        self.vectors(documents, 0, 1)
         begun, steps = time.process_time(), min(TRIAL, self.steps)
-        self.trained(documents, 0, steps)
+        self.vectors(documents, 0, steps)
         return (time.process_time() - begun) * self.steps / steps
 
 

@@ -49,12 +49,8 @@ class Word2Vec(Pretrained):
         self.epochs = at_least("embedding.epochs", epochs, 1)
         self.lr = at_least("embedding.lr", lr, 0)
 
-    def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
-        """Vectors (vocab, width) of ids; NaN for ids that do not occur."""
-        return self.trained(documents, seed, self.epochs)
-
-    def trained(self, documents: Sequence[np.ndarray], seed: int, epochs: int) -> np.ndarray:
-        """Vectors after some passes over the documents, determined by the seed.
+    def vectors(self, documents: Sequence[np.ndarray], seed: int, epochs: int | None = None) -> np.ndarray:
+        """Vectors after some passes over the documents, determined by the seed; NaN for ids that do not occur.
 
         An id with frequency f is kept with probability √(subsample / f) + subsample / f at each position, always if
         subsample is 0; the learning rate falls linearly from `lr` to 1e-4.
@@ -76,7 +72,9 @@ class Word2Vec(Pretrained):
             workers=1,  # several threads would update in random order
         )
         made.build_vocab_from_freq({name: int(n) for name, n in zip(sentences.names, counts, strict=True) if n})
-        made.train(sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs)
+        made.train(
+            sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs or self.epochs
+        )
         found = np.full((vocab, width), np.nan, np.float32)
         for name, row in made.wv.key_to_index.items():
             found[int(name)] = made.wv.vectors[row]
@@ -87,7 +85,7 @@ class Word2Vec(Pretrained):
         part, total = [np.concatenate(documents)[:TRIAL]], sum(map(len, documents))
         extra("gensim.models", "embedding=word2vec", "vectors")
         begun = time.process_time()
-        self.trained(part, 0, 1)
+        self.vectors(part, 0, 1)
         return (time.process_time() - begun) * self.epochs * total / len(part[0])
 
 
