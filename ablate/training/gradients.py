@@ -20,7 +20,7 @@ class Gradients:
     """`gradients(batch)` replaces the gradients of the parameters and returns the losses of the batch.
 
     All calls within one step use the same random draws; only the first updates running statistics.
-    `parts` is the number of parts that a batch is split into; `report` is called with a sentence when it grows.
+    `parts` is the number of parts that a batch is split into; `say` is called with a sentence when it grows.
     """
 
     def __init__(
@@ -30,10 +30,10 @@ class Gradients:
         loop: Train,
         seed: int,
         user_code: bool,
-        report: Callable[[str], None],
+        say: Callable[[str], None],
     ):
         self.model, self.objective, self.precision = model, objective, loop.precision
-        self.device, self.seed, self.user_code, self.report = torch.device(loop.device), seed, user_code, report
+        self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
         self.parts, self.step, self.calls = 1, 0, 0
 
     def begin(self, step: int) -> None:
@@ -56,7 +56,7 @@ class Gradients:
             alike = "whose gradients add up to the same"
             alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
             change = f"from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
-            self.report(f"out of memory: {change}, {alike}")
+            self.say(f"out of memory: {change}, {alike}")
         return losses
 
     def state_dict(self) -> dict[str, int]:
