@@ -169,7 +169,8 @@ def attend_fused(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules:
     bias = None if rules.bias is None else rules.bias.to(query.dtype)
     if bias is not None and seen is not None:
         bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
-    return F.scaled_dot_product_attention(query, key, value, seen if bias is None else bias, scale=rules.scale)
+    given = seen if bias is None else bias
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=given, scale=rules.scale)
 
 
 def attend_flex(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules = PLAIN) -> Tensor:
