@@ -36,11 +36,12 @@ ABLATE = {
 }
 ANALYSIS = {
     "escape": "",
+    "prose": "",
     "sources": "escape",
     "stats": "",
     "case": "escape stats",
-    "writing": "escape case",
-    "figures": "stats case",
+    "writing": "escape prose case",
+    "figures": "prose stats case",
     "webpage": "case writing figures",
     "cli": "escape sources case writing figures webpage",
     "dashboard": "case writing figures cli",

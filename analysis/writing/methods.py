@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pandas
@@ -18,19 +17,18 @@ from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.tables import is_timed, planned_cells
 from analysis.case import Case
+from analysis.prose import prose
 from analysis.writing import tables
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
-from analysis.writing.sheet import prose
 
-TEMPLATE = Path(__file__).parents[1] / "templates" / "methods.txt"
 PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 
 
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, with papers as marks from `bibliography.mention`."""
     manifest = case.study.manifest
-    words = {"m": manifest, "BY_STEPS": BY_STEPS, "mention": mention, "naming": naming, "evidence": evidence}
+    words = {"m": manifest, "BY_STEPS": BY_STEPS, "mention": mention}
     tuned, cells = manifest.tuning, [cell for cell in planned_cells(manifest) if cell.config.known]
     trained, schedules = [cell.config.train for cell in cells], [cell.config.schedule for cell in cells]
     peak, warmup, floor, *others = (
@@ -71,7 +69,7 @@ def methods(case: Case) -> list[str]:
         | _statistics(case)
         | _runs(case)
     )
-    return prose(TEMPLATE, table=case.effects, claims=case.claims, runs=case.study.runs, **words, **facts)
+    return prose("methods.txt", table=case.effects, claims=case.claims, runs=case.study.runs, **words, **facts)
 
 
 def markdown(case: Case) -> str:

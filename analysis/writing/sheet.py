@@ -1,13 +1,8 @@
 """A table for reading, independent of its format: Markdown here, LaTeX in `latex`, HTML in the report."""
 
-import functools
 import re
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jinja2
-
-from ablate import formatting
 from ablate.formatting import visible
 
 
@@ -61,28 +56,3 @@ def paragraph(text: str) -> str:
         lambda found: f"\\{found[0]}" if not found[0].isdigit() else f"{found[0]}\\",
         inline(text),
     )
-
-
-def prose(template: Path, **content: Any) -> list[str]:
-    """The sentences, or paragraphs, of a template file rendered with this content, without empty ones."""
-    text = _environment().from_string(template.read_text(encoding="utf-8")).render(**content)
-    return [line for line in text.split("\n") if line.strip()]
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        line_statement_prefix="%",
-        finalize=lambda value: formatting.visible(str(value).replace("\n", " ")),
-    )
-    environment.globals |= {"listed": lambda texts: formatting.listed(map(str, texts)), "ranged": formatting.ranged}
-    environment.globals |= {"counted": formatting.counted, "rough": formatting.rough}
-    environment.filters["sentence"] = sentence
-    return environment
-
-
-def sentence(text: str) -> str:
-    """A remark as a sentence: capitalised, or after "Note:" if it begins with a configuration key; "" stays ""."""
-    capitalised = f"Note: {text}" if {*"=._"} & {*text.partition(" ")[0]} else f"{text[:1].upper()}{text[1:]}"
-    return f"{capitalised.rstrip('.')}." if text else ""

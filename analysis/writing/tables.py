@@ -17,8 +17,9 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.escape import written
+from analysis.prose import sentence
 from analysis.writing import latex, sheet
-from analysis.writing.sheet import Sheet, sentence, sheet_of
+from analysis.writing.sheet import Sheet, sheet_of
 
 NAMED = 12  # runs without a number that are listed
 # Columns of runs.csv: the first, those before and after the metrics, and those that only a report shows.

@@ -10,10 +10,11 @@ from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
+from analysis.prose import prose
 from analysis.writing import tables
 from analysis.writing.sections import counts
 from analysis.writing.sentences import finding, where
-from analysis.writing.sheet import inline, markdown, paragraph, prose, sheet_of
+from analysis.writing.sheet import inline, markdown, paragraph, sheet_of
 from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 
 COMMAND = "make figures"

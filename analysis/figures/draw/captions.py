@@ -8,10 +8,22 @@ from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import style
+from analysis.prose import prose
 
 FILLED = "filled: decided, blue: better, orange: worse"
 JUDGED = "filled: decided, blue: supported, orange: contradicted"
 EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # for cells against the reference
+
+
+def caption(kind: str, case: Case, table: pandas.DataFrame, **more: Any) -> list[str]:
+    """The lines of a figure's caption, from `templates/captions`; `more` is what the template needs besides these."""
+    shared = (seeds, simultaneous, intervals, assuming, band_text)
+    words = {part.__name__: part for part in shared} | {"FILLED": FILLED, "JUDGED": JUDGED, "DOTS": style.DOTS}
+    words |= {"m": case.study.manifest, "effects": case.effects, "cells": case.cells, "claims": case.claims}
+    families = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    return prose(f"captions/{kind}.txt", table=table, families=families, **words, **more)
 
 
 def axis_label(study: Study, metric: str | None = None) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from ablate import evidence, formatting
+from ablate import formatting
 from ablate.config.claim_relations import BOUNDED
 from ablate.results import naming
 from ablate.results.tables import named_rows
@@ -47,20 +47,8 @@ def table(case: Case) -> pandas.DataFrame | None:
         captions.result(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in named_rows(made)
     ]
     made = made[COLUMNS].reset_index(drop=True)
-    made.attrs = {"caption": _caption(case, found, made)}
+    made.attrs = {"caption": captions.caption("claims", case, made)}
     return made
-
-
-def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> list[str]:
-    family, counted = int(found["family"].sum()), found.loc[found["n"] > 0, "n"]
-    n = f", {captions.seeds(counted)}" if len(counted) else ""
-    post = int((~found["registered"].astype(bool)).sum())
-    how = [f"simultaneous 95 % intervals over {formatting.counted(family, 'registered claim')}"] * bool(family)
-    how += ["post hoc: false coverage rate 5 %"] * bool(post)
-    band = "; grey: what is claimed" if made["wanted"].ne(0).any() or made["margin"].notna().any() else ""
-    together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    text = f"{'; '.join(how)}{n}; {captions.JUDGED}{band}{captions.assuming(found)}"
-    return [text, together, evidence.unadjusted(case.study.manifest)]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -15,7 +15,7 @@ from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_x, nothing, say
-from analysis.figures.draw.captions import band_text, with_losses
+from analysis.figures.draw.captions import caption, with_losses
 from analysis.figures.draw.layout import legend, name_at
 from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
@@ -46,9 +46,10 @@ def table(case: Case) -> pandas.DataFrame | None:
     about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
     result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
     result = result.reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
+    cut = any((group["tokens"] == 0).any() and _start(group) > 0 for group in _groups(result))
     result.attrs = {
         "x": f"training {by}".replace("step", "steps"),
-        "caption": [_caption(case, result)],
+        "caption": caption("curves", case, result, enlarged=_enlarged(result), cut=cut),
         "units": {metric: naming.metric_name(study.manifest, metric) for metric in metrics.values()},
     }
     return result.reset_index(drop=True)
@@ -77,15 +78,6 @@ def _labels(case: Case) -> dict[str, str]:
         }
     few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in named_rows(cells)]
     return {row.cell: with_losses(row, n) for row, n in zip(named_rows(cells), few, strict=True)}
-
-
-def _caption(case: Case, rows: pandas.DataFrame) -> str:
-    cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
-    timed = "; seconds of training steps, evaluation left out" * bool(rows["seconds"].notna().any())
-    what = naming.metric_name(case.study.manifest, *dict.fromkeys(rows["metric"]))
-    cut = any((group["tokens"] == 0).any() and _start(group) > 0 for group in _groups(rows))
-    end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * cut
-    return f"{what}: {band_text(case.cells['n'])}{end}{timed}{cross}"
 
 
 def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:

@@ -12,7 +12,7 @@ from ablate.results.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
 from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_y, say
-from analysis.figures.draw.captions import band_text
+from analysis.figures.draw.captions import caption
 from analysis.figures.draw.layout import legend
 from analysis.figures.kind import Kind, Page
 
@@ -54,7 +54,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     sides = ["rank", "kind", "side", "order", "seed", "step", "place"]
     made = made.assign(rank=ranks, order=made["cell"].map(order)).sort_values(sides, kind="stable", ignore_index=True)
     made = made[COLUMNS]
-    made.attrs = {"caption": _caption(made)}
+    made.attrs = {"caption": caption("diagnostics", case, made)}
     return made
 
 
@@ -76,12 +76,6 @@ def _natural(layer: str) -> list[Any]:
     """The sort key of a layer: embeddings first, blocks.2 before blocks.10."""
     parts = re.split(r"(\d+)", layer)
     return [not layer.startswith("embed"), *(int(part) if part.isdigit() else part for part in parts)]
-
-
-def _caption(made: pandas.DataFrame) -> list[str]:
-    band = band_text(made.loc[made["n"] > 0, "n"])
-    cross = "; thin, ending in ×: a run that diverged" * bool((made["side"] == "diverged").any())
-    return [f"on one fixed batch, in evaluation mode; {band}; left: the largest over layers{cross}; right: at the end"]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -35,7 +35,9 @@ def table(case: Case) -> pandas.DataFrame:
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
     rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
     rows["result"] = _results(rows, partial(naming.assigned, case.study.manifest))
-    rows.attrs["caption"] = _caption(case, shown, rows)
+    family = int(shown["family"].sum())
+    beyond = (rows["mean"].abs() > _cap(rows[rows["drawn"]])).any()
+    rows.attrs["caption"] = captions.caption("effects", case, rows, shown=shown, family=family, beyond=beyond)
     if rows.empty:
         rows.attrs["empty"] = "one cell: nothing to compare"
     return rows
@@ -58,29 +60,6 @@ def _results(rows: pandas.DataFrame, assigned: Callable[[str, str], str]) -> lis
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
         found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{words}{note}")
     return found
-
-
-def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> list[str]:
-    known, family = shown[shown["low"].notna()], int(shown["family"].sum())
-    if shown.empty:
-        return []
-    if known.empty:
-        one = "one seed: differences without an interval, from which nothing can be concluded"
-        return [one if shown["n"].max() == 1 else ""]
-    how = captions.intervals(known, family if known["family"].any() else 0)
-    pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
-    seeds = f", {formatting.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
-    band = rows["margin"].dropna().drop_duplicates()
-    grey = f"; grey: the margin ±{formatting.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
-    grey = grey or "; grey: each row's margin" * bool(len(band))
-    steps = known["margin_steps"].dropna().drop_duplicates()  # different bands per row, so text only
-    grey = grey or "".join(f"; margin: {formatting.bounds(math.nan, size)}" for size in steps)
-    grey += "; dotted, with its number: beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
-    crossed = "; with ×: by how much more one changes with the other than without"
-    grey += crossed * bool(known["kind"].eq("interaction").any())
-    grey += "; withheld without a reason: effects.csv has it" * bool(rows["result"].eq("withheld").any())
-    words = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]
-    return [f"{how}{seeds}, {pairing}; {captions.FILLED}{captions.assuming(known)}{grey}", *words]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

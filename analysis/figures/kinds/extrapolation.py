@@ -9,7 +9,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_y
-from analysis.figures.draw.captions import band_text, with_losses
+from analysis.figures.draw.captions import caption, with_losses
 from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
@@ -54,9 +54,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     unit = "" if any("length" in cell.config.data for cell in cells.values()) else ", tokens"
     found.attrs = {"x": f"length at evaluation{unit}", "lines": within}
     found.attrs |= axes_of(study.manifest, found)
-    line = "; vertical line: the length of training" * bool(found["trained"].notna().any())
-    measured = " or ".join(found.attrs["y"].values())
-    found.attrs["caption"] = [f"{measured} at other lengths: {band_text(found['n'])}{line}"]
+    found.attrs["caption"] = caption("extrapolation", case, found)
     return found
 
 

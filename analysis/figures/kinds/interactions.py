@@ -51,7 +51,11 @@ def table(case: Case) -> pandas.DataFrame | None:
     values = evidence.scores(case.study, metric)
     blocks = [_block(case, values, pairs[i], cells[pairs[i]["stratum"].iloc[0]]) for i in sorted(largest)]
     made = pandas.DataFrame([row for rows in blocks for row in rows], columns=COLUMNS)
-    made.attrs = {"places": formatting.decimals([made["half"].median()]), "caption": _caption(case, made, len(pairs))}
+    facts = {"every": len(pairs), "solved": evidence.is_solved(metric)}
+    facts["dotted"] = (made["difference"].notna() & _open(made)).any()
+    facts["left"] = len(evidence.strata(manifest)) - len(captions.one_metric(case.study))
+    caption = captions.caption("interactions", case, made, **facts)
+    made.attrs = {"places": formatting.decimals([made["half"].median()]), "caption": caption}
     return made
 
 
@@ -102,26 +106,6 @@ def _difference(
     least, most = evidence.interval(change, evidence.ALPHA)
     undecided = evidence.too_few(change.n, paired=len(groups) == 1)
     return {"difference": change.mean, "half": math.nan if undecided else (most - least) / 2}
-
-
-def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
-    cells = made[made["one"].notna()]
-    lost = cells["difference"].isna() & (cells["diverged"] > 0)
-    dotted = cells["difference"].notna() & _open(cells)
-    pairs = len(made.groupby(["facet", "factor"]))
-    solved = evidence.is_solved(evidence.endpoint(case.study.manifest))
-    every = len(evidence.strata(case.study.manifest))
-    left = every - len(captions.one_metric(case.study))
-    half = "the side of its exact 95 % interval towards zero" if solved else "half of its 95 % t-interval"
-    return [
-        f"difference to the reference levels ± {half}, not corrected; red is larger",
-        "dotted: undecided, the interval holds zero or is missing" * bool(dotted.any()),
-        "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
-        f"interactions: {captions.simultaneous(case.effects)}",
-        f"{pairs} of {blocks} pairs shown, those with the largest interaction; effects.csv has all" * (pairs < blocks),
-        f"{left} of {every} strata left out, of another metric; effects.csv has all" * bool(left),
-        evidence.unadjusted(case.study.manifest),
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

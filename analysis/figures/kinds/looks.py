@@ -6,7 +6,7 @@ import math
 import pandas
 from matplotlib.figure import Figure
 
-from ablate import evidence, formatting
+from ablate import evidence
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
@@ -33,7 +33,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     order = {label: place for place, label in enumerate(last["label"])}
     made = made.assign(place=made["facet"].map(order)).sort_values(["place", "seeds"], kind="stable")
     made = made[COLUMNS].reset_index(drop=True)
-    made.attrs = {"y": captions.difference_label(case.study), "caption": _caption(case, len(last), had, sequence.looks)}
+    caption = captions.caption("looks", case, made, looks=len(had), every=len(last), most=PANELS)
+    made.attrs = {"y": captions.difference_label(case.study), "caption": caption}
     return made
 
 
@@ -44,16 +45,6 @@ def at_look(study: Study, n: int) -> Study:
     manifest = dataclasses.replace(study.manifest, seeds=seeds, sequential=sequence)
     runs = study.runs[study.runs["seed"].isin(seeds)]
     return dataclasses.replace(study, manifest=manifest, runs=runs.reset_index(drop=True))
-
-
-def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list[str]:
-    count = formatting.counted(len(had), "look")
-    return [
-        f"simultaneous 95 % intervals at {count}, which allow for looks at {', '.join(map(str, looks))} seeds",
-        captions.FILLED,
-        f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
-        evidence.unadjusted(case.study.manifest),
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -41,9 +41,13 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     for stratum, cells in itertools.islice(known, max(1, PANELS // len(factors))):
         found += [{"facet": stratum, **row} for factor in factors for row in _levels(case, factor, cells)]
-    made, strata = pandas.DataFrame(found, columns=COLUMNS), len(evidence.strata(study.manifest))
-    solved = all(map(evidence.is_solved, evidence.measures(study.manifest)))
-    made.attrs = {"y": captions.axis_label(study), "solved": solved, "caption": _caption(study, made, strata)}
+    made = pandas.DataFrame(found, columns=COLUMNS)
+    solved = all(map(evidence.is_solved, evidence.measures(manifest)))
+    paired = all(len({cell.batches for cell in cells}) == 1 for _, cells in evidence.strata(manifest))
+    differ = made.groupby(["facet", "factor"])["diverged"].transform("nunique") > 1
+    facts = {"paired": paired, "withheld": (made["mean"].isna() & differ).any()}
+    caption = captions.caption("main_effects", case, made, **facts)
+    made.attrs = {"y": captions.axis_label(study), "solved": solved, "caption": caption}
     return made
 
 
@@ -85,30 +89,6 @@ def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[e
             estimate = estimate._replace(exact=evidence.counted(parts, weights, 1))
         found.append(estimate)
     return found
-
-
-def interval_text(study: Study, counts: pandas.Series) -> str:
-    """The kind of intervals of marginal means, for a caption."""
-    known = counts[counts > 0]
-    if known.empty or known.max() < 2:
-        alone = len(study.manifest.seeds) == 1
-        return ("one seed" if alone else "one seed has every run") + ", no interval" if len(known) else "no interval"
-    paired = all(len({cell.batches for cell in cells}) == 1 for _, cells in evidence.strata(study.manifest))
-    if evidence.is_solved(evidence.endpoint(study.manifest)):
-        return f"exact 95 % intervals of each share, {captions.seeds(known)}, not corrected for their number"
-    how = "95 % t-intervals within seeds (Morey 2008)" if paired else "95 % Welch intervals, unpaired"
-    return f"{how}, {captions.seeds(known)}, not corrected for their number"
-
-
-def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
-    withheld = made["mean"].isna() & (made.groupby(["facet", "factor"])["diverged"].transform("nunique") > 1)
-    shown = made["facet"].nunique()
-    return [
-        f"mean over all cells with the level; {interval_text(study, made['n'])}",
-        "withheld: levels differ in how many of their runs diverged" * bool(withheld.any()),
-        f"{shown} of {strata} strata shown" * (shown < strata),
-        evidence.unadjusted(study.manifest),
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

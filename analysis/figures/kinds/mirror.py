@@ -1,23 +1,19 @@
 """Mirror: the paper's figure or table, from `mirror` of the study file, beside this study's numbers arranged alike."""
 
 import math
-from collections.abc import Iterator
 
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import formatting
-from ablate.config.claim_relations import Levels
-from ablate.config.mirror import EPOCH, LENGTHS, Mirror
+from ablate.config.mirror import EPOCH, LENGTHS
 from ablate.formatting import flat
 from ablate.results import naming
-from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.figures.draw import style
+from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_y, name_ticks, say
-from analysis.figures.draw.captions import axis_label
 from analysis.figures.draw.lines import COUNTS, caption, draw_lines, lines
 from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
@@ -58,7 +54,22 @@ def table(case: Case) -> pandas.DataFrame | None:
     found.attrs = {"x": AXES.get(mirror.x or "", mirror.x or ""), "y": {name: name for name in found["metric"]}}
     found.attrs |= {"across": 2, "lines": [name for name in manifest.factors if name in compared]}
     fixed = {name: level for name, level in others.items() if name not in {*compared, mirror.panels}}
-    found.attrs["caption"] = [*_caption(manifest, mirror, found, fixed, lost)]
+    theirs = ~found["facet"].str.startswith(HERE)
+    mine = found[~theirs].drop_duplicates("cell")
+    beyond = [
+        naming.assigned(manifest, name, level)
+        for name in found.attrs["lines"]
+        for level in manifest.factors[name]
+        if level not in [series.of.get(name, level) for series in mirror.series]
+    ]
+    parts = {
+        f"{HERE} at": [naming.assigned(manifest, name, level) for name, level in fixed.items()],
+        "published, without cells here": lost,
+        "no number printed of": found.loc[theirs & found["mean"].isna(), "label"].unique(),
+        "not published": beyond,
+    }
+    facts = {"mirror": mirror, "ours": f"{HERE}: {caption(mine, mine['metric'].unique())}", "parts": parts}
+    found.attrs["caption"] = captions.caption("mirror", case, found, epochs=mirror.x == EPOCH, **facts)
     return found
 
 
@@ -76,37 +87,9 @@ def _ours(case: Case, x: str | None) -> pandas.DataFrame | None:
     elif x == LENGTHS:
         found = found.assign(x=found["x"] / found["trained"])
     counts = case.cells.set_index("cell")[["runs", *COUNTS]]
-    labels = {metric: axis_label(case.study, metric) for metric in found["metric"].unique()}
+    labels = {metric: captions.axis_label(case.study, metric) for metric in found["metric"].unique()}
     kept = found.reindex(columns=["cell", "metric", "x", "mean", "low", "high", "n"])
     return kept.assign(metric=kept["metric"].map(labels)).join(counts, on="cell")
-
-
-def _caption(
-    manifest: Manifest, mirror: Mirror, found: pandas.DataFrame, fixed: Levels, lost: list[str]
-) -> Iterator[str]:
-    theirs, scales = ~found["facet"].str.startswith(HERE), list(found.attrs["y"])
-    yield f"hollow, published: {mirror.source}"
-    mine = found[~theirs].drop_duplicates("cell")
-    yield f"{HERE}: {caption(mine, mine['metric'].unique())}"
-    yield f"each has its own scale: {' and '.join(scales)}" if len(scales) > 1 else f"one scale: {scales[0]}"
-    if mirror.x == EPOCH:
-        here = formatting.passes(manifest.passes(manifest.cells[0]))
-        yield f"training: {mirror.trained or 1:g} epochs published, {here} here"
-    at = [naming.assigned(manifest, name, level) for name, level in fixed.items()]
-    beyond = [
-        naming.assigned(manifest, name, level)
-        for name in found.attrs["lines"]
-        for level in manifest.factors[name]
-        if level not in [series.of.get(name, level) for series in mirror.series]
-    ]
-    silent = found.loc[theirs & found["mean"].isna(), "label"].unique()
-    parts = {
-        f"{HERE} at": at,
-        "published, without cells here": lost,
-        "no number printed of": silent,
-        "not published": beyond,
-    }
-    yield from (f"{words}: {formatting.listed(names)}" for words, names in parts.items() if len(names))
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -55,7 +55,8 @@ def table(case: Case) -> pandas.DataFrame | None:
         made["cost_sd"] = made["cell"].map(measured["std"]).where(made["facet"].eq(TIMED))
     task = next(iter(study.manifest.tasks.values()))
     share = evidence.is_share(task, evidence.endpoint(study.manifest)) and made["mean"].max() <= 1
-    made.attrs = {"y": captions.axis_label(study), "share": bool(share), "caption": _caption(made)}
+    caption = captions.caption("pareto", case, made, shared=SHARED in costs)
+    made.attrs = {"y": captions.axis_label(study), "share": bool(share), "caption": caption}
     return made
 
 
@@ -90,19 +91,6 @@ def _unbeaten(x: float, y: float, points: list[tuple[float, float, bool]]) -> bo
     """Whether no complete cell dominates (cost x, score y); False without a score."""
     beaten = (a <= x and b <= y and (a < x or b < y) for a, b, whole in points if whole and math.isfinite(b))
     return math.isfinite(y) and not any(beaten)
-
-
-def _caption(made: pandas.DataFrame) -> list[str]:
-    one = made["n"].max() < 2
-    spread = "one seed, no bar" if one else f"mean ± 1 SD over seeds, {captions.seeds(made.loc[made['n'] > 0, 'n'])}"
-    lost = made["diverged"].add(made["failed"]).gt(0)
-    shared = made["facet"].eq(SHARED).any()
-    return [
-        f"a point per cell: {spread}; line: cells that no other beats in both",
-        "cells with runs that diverged or failed are hollow and not on the line" * bool(lost.any()),
-        "seconds: mean ± 1 SD, too; the effects on them say which differ" * bool(made["cost_sd"].notna().any()),
-        "seconds: mean of a run with its evaluations, beside other runs: no claim about speed" * bool(shared),
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

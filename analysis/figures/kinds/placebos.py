@@ -39,11 +39,14 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     rows = [row for kind in floors for row in _placebo(placebos, kind, floors[kind])]
     rows += _effects(case, {kind: floor.sd for kind, floor in floors.items() if floor.n > 1})
-    made = pandas.DataFrame(rows, columns=COLUMNS)
+    made, metric = pandas.DataFrame(rows, columns=COLUMNS), evidence.endpoint(placebos.manifest)
+    reference = next(cell.label for cell in placebos.manifest.cells if cell.levels[KEY] is None)
+    there = case.effects.query("metric == @metric and kind in @SINGLE and n > 0")
+    facts = {"reference": reference, "shown": int((made["role"] == "effect").sum()), "every": len(there)}
     made.attrs = {
-        "x": captions.difference_label(case.study, evidence.endpoint(placebos.manifest)),
+        "x": captions.difference_label(case.study, metric),
         "places": formatting.decimals((made["high"] - made["low"])[made["role"] == "effect"] / 2),
-        "caption": _caption(case, placebos, made),
+        "caption": captions.caption("placebos", case, made, **facts),
     }
     return made
 
@@ -77,24 +80,6 @@ def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
             sums = (values[list(contrast.weights)] * pandas.Series(contrast.weights)).sum(axis=1, skipna=False).dropna()
             rows += [who | {"role": "dot", "seed": seed, "value": value} for seed, value in sums.items()]
     return rows
-
-
-def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
-    reference = next(cell for cell in placebos.manifest.cells if cell.levels[KEY] is None)
-    n = captions.seeds(made.loc[made["role"] == "placebo", "n"])
-    few = made["n"].max() <= style.DOTS
-    dots = "dots: one seed's difference" if few else "bands: ± 1 SD of one seed's difference"
-    effects = int((made["role"] == "effect").sum())
-    alike = case.effects[case.effects["metric"] == evidence.endpoint(placebos.manifest)]
-    there = int((alike["kind"].isin(SINGLE) & alike["n"].gt(0)).sum())
-    return [
-        f"{dots}; placebos: {reference.label} against itself, {n}, bar: mean ± 1 SD",
-        f"effects: {captions.simultaneous(case.effects)}" * bool(effects),
-        "grey: ± 2 SD of one placebo difference, of the factor's own draws, of chaos where it draws nothing"
-        * bool(effects),
-        f"{effects} of {there} effects shown, those with the smallest p; effects.csv has all" * (effects < there),
-        evidence.unadjusted(case.study.manifest),
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -36,7 +36,9 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     found = [_claim(case.study, row.name, entries[row.name].claim, row) for row in ranked]
     made = pandas.DataFrame([row for rows in found for row in rows], columns=COLUMNS)
-    made.attrs = {"caption": _caption(case.study, made)}
+    own = (entries[row.name].claim.metrics or [evidence.endpoint(case.study.manifest)] for row in ranked)
+    kinds = {"exact 95 % intervals" if evidence.is_solved(metric) else "95 % t-intervals" for metric, *_ in own}
+    made.attrs = {"caption": captions.caption("proxy", case, made, kinds=kinds)}
     return made
 
 
@@ -68,20 +70,6 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     about = {"facet": name, "factor": factor, "base": naming.named(study.manifest, levels[base], factor)}
     about |= {"rho": rho, "verdict": judged.verdict, "y": captions.axis_label(study, metric)}
     return [about | row for row in rows]
-
-
-def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
-    known = made.loc[made["n"] > 0, "n"]
-    n = captions.seeds(known) if len(known) else "no seed has every run"
-    own = (study.manifest.claims[name].claim.metrics or [evidence.endpoint(study.manifest)] for name in made["facet"])
-    kinds = {"exact 95 % intervals" if evidence.is_solved(metric) else "95 % t-intervals" for metric, *_ in own}
-    how = formatting.listed(sorted(kinds))
-    band = f"bars: {how} within seeds, {n}, not corrected for their number"
-    return [
-        f"our difference against the published one; {band if made['low'].notna().any() else n + ', no interval'}",
-        "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
-        evidence.unadjusted(study.manifest),
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -38,10 +38,8 @@ def table(case: Case) -> pandas.DataFrame:
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
     found = pandas.DataFrame(rows)
-    count, few = len(study.manifest.seeds), len(study.manifest.seeds) <= style.DOTS
-    runs = f"{'a dot per run' if few else 'band: ± 1 SD'}, {formatting.counted(count, 'seed')} per cell"
-    alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # unknown if read from a bare CSV
-    found.attrs["caption"] = [f"{runs}; bar: mean" + f"; lines join the runs of a seed{alike}" * few]
+    known = set(batches.values()) != {"seed"}  # unknown if read from a bare CSV
+    found.attrs["caption"] = captions.caption("seeds", case, found, known=known)
     return found
 
 

@@ -5,11 +5,11 @@ import math
 import pandas
 
 from ablate import evidence, formatting
-from ablate.results import naming
 from ablate.results.records import Tuning
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
+from analysis.figures.draw.captions import caption
 from analysis.figures.draw.lines import axes_of, draw_lines, lines, swept
 from analysis.figures.kind import Kind
 from analysis.figures.kinds.depth import DEPTH
@@ -34,8 +34,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = lines(case, x)
     if found is None:
         return None
-    caption = [*found.attrs["caption"], "ring: the best value of a line"]
-    return _with_best_values(found, caption, _starts(case) if x == RATE else {})
+    return _with_best_values(case, found, _starts(case) if x == RATE else {})
 
 
 def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
@@ -54,14 +53,10 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
             rows.append(about | {"n": 0 if lost else seeds, "runs": seeds, "diverged": int(lost)})
     found = pandas.DataFrame(rows).assign(low=lambda rows: rows["mean"], high=lambda rows: rows["mean"])
     found.attrs = {"x": tuning.key, "lines": list(manifest.factors), **axes_of(manifest, found)}
-    measured, key = " or ".join(found.attrs["y"].values()), naming.key_name(manifest, tuning.key)
-    over = f"tuning of {key}: {measured}, mean over {formatting.counted(tuning.seeds, 'tuning seed')}, no band"
-    ring = "ring: the best over all of them" if tuning.per_seed else "ring: the value that was chosen"
-    crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
-    return _with_best_values(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
+    return _with_best_values(case, found, {})
 
 
-def _with_best_values(found: pandas.DataFrame, caption: list[str], starts: dict[str, float]) -> pandas.DataFrame:
+def _with_best_values(case: Case, found: pandas.DataFrame, starts: dict[str, float]) -> pandas.DataFrame:
     """The table with the best value of each line marked, and notes on it in the line's label."""
     attrs, several = found.attrs, found["facet"].nunique() > 1
     found = found.assign(best=False)
@@ -83,12 +78,7 @@ def _with_best_values(found: pandas.DataFrame, caption: list[str], starts: dict[
     labelled = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
     found["label"] = found["label"].map(lambda label: labelled.get(label, label))
     every = " ".join(text for each in notes.values() for text in each)
-    edges = "; at the edge: wider values may be better" * ("best at the edge" in every)
-    exception = (
-        "sensitivity: mean over rates of min(loss, loss at initialisation) − best loss; there, and only there, a "
-        "diverged run counts, at its initial loss"
-    ) * ("sensitivity" in every)
-    found.attrs = attrs | {"caption": [caption[0], caption[1] + edges, exception]}
+    found.attrs = attrs | {"caption": caption("sensitivity", case, found, notes=every)}
     return found
 
 

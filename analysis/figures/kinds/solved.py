@@ -6,7 +6,6 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence
-from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions
 from analysis.figures.draw.axes import WHOLE, band, panels
@@ -36,7 +35,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     made = pandas.DataFrame(rows, columns=COLUMNS)
     if not made["share"].gt(0).any():
         return None
-    made.attrs = {"caption": _caption(study, made)}
+    least = [f"{share:g}" for share in sorted({solved_at(study, cell) for cell in made["cell"]})]
+    made.attrs = {"caption": captions.caption("solved", case, made, least=least)}
     return made
 
 
@@ -48,15 +48,6 @@ def _curve(found: pandas.DataFrame) -> list[tuple[float, float, float, float, in
     steps = [0.0, *sorted(set(reached.astype(float))), float(found["end"].iloc[0])]
     counts = [int((reached <= step).sum()) for step in steps]
     return [(step, count / n, *evidence.wilson(count, n), n) for step, count in zip(steps, counts, strict=True)]
-
-
-def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
-    least = " or ".join(f"{share:g}" for share in sorted({solved_at(study, cell) for cell in made["cell"]}))
-    return [
-        f"solved: {least} or more on the validation split, once; share of the runs that ended, "
-        f"{captions.seeds(made['n'])}; band: Wilson 95 % at each step, not corrected",
-        "a run that diverged counts as unsolved; exploratory",
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -45,7 +45,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     kept = made[made["facet"].isin(strata[:STRATA])].reset_index(drop=True)
     places = formatting.decimals((case.effects["high"] - case.effects["low"]) / 2)
     labels = [captions.axis_label(study, metric) for metric in evidence.measures(study.manifest)]
-    kept.attrs = {"x": " or ".join(labels), "places": places, "caption": _caption(case, len(strata))}
+    caption = captions.caption("waterfall", case, kept, every=len(strata), most=STRATA)
+    kept.attrs = {"x": " or ".join(labels), "places": places, "caption": caption}
     return kept
 
 
@@ -61,18 +62,6 @@ def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
     known = {key: getattr(row, key) for key in ("factor", "level", "mean", "low", "high", "n", "verdict", "note")}
     end = math.nan if row.verdict == "withheld" else start + row.mean
     return known | {"facet": row.stratum, "role": role, "name": name, "start": start, "end": end}
-
-
-def _caption(case: Case, strata: int) -> list[str]:
-    cumulative = case.study.manifest.design == "cumulative"
-    what = "a bar: a step from the values above it" if cumulative else "a bar: one change to the cell on top"
-    beside = (case.effects["kind"] == "cell").any() and case.effects["family"].any()
-    late = "; all steps together: exploratory" * bool(beside)
-    return [
-        f"{what}; whiskers: {captions.simultaneous(case.effects)}{late}; {captions.FILLED}",
-        f"{STRATA} of {strata} strata shown; effects.csv has all" * (strata > STRATA),
-        evidence.unadjusted(case.study.manifest),
-    ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
