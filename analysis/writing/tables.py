@@ -17,11 +17,10 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.escape import written
-from analysis.prose import sentence
+from analysis.prose import prose, sentence
 from analysis.writing import latex, sheet
 from analysis.writing.sheet import Sheet, sheet_of
 
-NAMED = 12  # runs without a number that are listed
 # Columns of runs.csv: the first, those before and after the metrics, and those that only a report shows.
 FIRST = ("cell", "label", "seed", "status")
 SHAPE = ("batches", "params", "flops_per_token")
@@ -65,6 +64,12 @@ def sheets(case: Case) -> list[Sheet]:
     return [each for each in found if each is not None]
 
 
+def _sheet(name: str, rows: list[dict[str, str]], **content: Any) -> Sheet:
+    """A sheet whose title and notes are the lines of a template."""
+    title, *notes = prose(f"tables/{name}.txt", **content)
+    return sheet_of(name, title, rows, notes)
+
+
 def other_scores(study: Study) -> dict[str, list[float]]:
     """Means over done seeds of every other test metric: other lengths, statistics and scores."""
     metrics = evidence.measures(study.manifest)
@@ -100,8 +105,7 @@ def cells_sheet(case: Case) -> Sheet:
             took = own["vectors_seconds"]
             texts |= {"vectors, CPU-s": formatting.number(took, 1) if formatting.known(took) else "–"}
         rows.append(texts | {_seen(study, name): formatting.number(own[name], places) for name in cells if "/" in name})
-    notes = [*naming.notes(study.manifest.cells), *remarks(study)]
-    return sheet_of("cells", f"Cells: {metric} over seeds, runs without a number, budget", rows, notes)
+    return _sheet("cells", rows, metric=metric, notes=[*naming.notes(study.manifest.cells), *remarks(study)])
 
 
 def _seen(study: Study, metric: str) -> str:
@@ -140,18 +144,9 @@ def effects_sheet(case: Case) -> Sheet:
         if "match_difference" in table:
             texts |= {f"match={manifest.match}, left at most": formatting.remainder(row.match_difference)}
         rows.append(texts)
-    family = int(table["family"].sum())
-    kind = evidence.interval_kind(table["metric"])
-    over = f"Intervals are simultaneous over the {formatting.counted(family, 'row')} of the family ({kind}); "
-    alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
-    intervals = sentence(f"{over * bool(family)}{alone}all intervals cover seeds only")
-    notes = [intervals * bool(len(rows)), _footnote(table), families(case)]
-    heading, common = evidence.common_rows(manifest)
-    notes += [evidence.sequential_state(study, table, case.claims), f"{heading}:" * bool(common)]
-    notes += [*(f"{label}: {', '.join(values)}" for label, *values in common), *remarks(study)]
-    notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
-    notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
-    return sheet_of("effects", f"Effects on {metric}", rows, [note for note in notes if note])
+    facts = {"metric": metric, "priced": priced, "confounded": confounded, "families": families(case)}
+    facts |= {"sequential": evidence.sequential_state(study, table, case.claims), "notes": remarks(study)}
+    return _sheet("effects", rows, table=table, tried=evidence.common_rows(manifest), **facts)
 
 
 def judged(manifest: Manifest, row: Any) -> str:
@@ -166,10 +161,6 @@ def families(case: Case) -> str:
 
 def _p(row: Any) -> str:
     return formatting.p_text(row.p_holm if row.family else row.p_bh)
-
-
-def _footnote(table: pandas.DataFrame) -> str:
-    return sentence(evidence.FOOTNOTE) * evidence.footnoted(table)
 
 
 FINE = ("smallest", "margin")  # in the unit of the differences
@@ -200,18 +191,8 @@ def particulars_sheet(case: Case) -> Sheet | None:
         cost = f": {row.collapse_cost:.2g}" * math.isfinite(row.collapse_cost)
         most = f"{math.ceil(100 * row.collapse_share - 1e-9)} %{cost}" if math.isfinite(row.collapse_share) else "–"
         rows.append(texts | {"collapses at most [95 %]": most})
-    notes = {
-        "d_z": "d_z: mean / SD of the paired differences",
-        "smallest": "found afresh: what a fresh study of as many seeds finds four times in five",
-        "superiority": "P(A>B): how often the level is better than the reference, over all pairs of their seeds, each "
-        "side's mean over its cells, diverged runs last",
-    }
-    legend = "; ".join(text for name, text in notes.items() if name in known)
-    unseen = "Collapses at most: the largest share of seeds that these leave open (95 %), and what it would move the "
-    unseen += "difference by, from the best cell's score to that of a guess; better and worse do not account for it."
-    manifest = case.study.manifest
-    title = f"Effects on {naming.metric_name(manifest, *evidence.measures(manifest))}: what they rest on"
-    return sheet_of("particulars", title, rows, [*[f"{legend}."] * bool(legend), unseen]) if rows else None
+    metric = naming.metric_name(case.study.manifest, *evidence.measures(case.study.manifest))
+    return _sheet("particulars", rows, metric=metric, known=known) if rows else None
 
 
 def lost_runs(row: Any) -> int:
@@ -231,9 +212,7 @@ def claims_sheet(case: Case) -> Sheet | None:
         texts = {"claim": row.name, "found": row.says, "n": str(row.n)}
         texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
         rows.append(texts | {"p (Holm; post hoc: BH)": _p(row), "written": status, "verdict": judged})
-    note = "Intervals and p are corrected for the number of claims; "
-    note += "registered: written before any seed had results on both sides."
-    return sheet_of("claims", "Claims", rows, [note, *filter(None, [_footnote(case.claims), families(case)])])
+    return _sheet("claims", rows, table=case.claims, families=families(case))
 
 
 def losses_sheet(case: Case) -> Sheet | None:
@@ -249,22 +228,15 @@ def losses_sheet(case: Case) -> Sheet | None:
                 texts = {"cell": row.name, "status": status, "runs": f"{len(those)} of {len(runs)}"}
                 texts |= {"diverged of ended [Wilson 95 %]": share(row), "seeds": seeds}
                 rows.append(texts | {"first reason": (reasons or ["–"])[0]})
-    return sheet_of("losses", "Runs without a number", rows, []) if rows else None
+    return _sheet("losses", rows) if rows else None
 
 
 def remarks(study: Study) -> list[str]:
     """Notes for the reader of any table: looks, a single seed, runs without a number, damage."""
-    manifest = study.manifest
-    lines = [naming.role(manifest), *manifest.remarks, naming.matched(manifest), naming.reused(manifest)]
-    lines += [evidence.unadjusted(manifest), evidence.margin_line(study)]
-    lines.append(evidence.overfitting(study))
-    if len(manifest.seeds) == 1:
-        lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
-    for status in ("diverged", "failed", "missing"):
-        runs = study.runs[study.runs["status"] == status]
-        named = formatting.few((f"{run.label} seed {run.seed}" for run in named_rows(runs)), NAMED)
-        lines += [f"{formatting.counted(len(runs), 'run')} {status}: {named}"] * bool(len(runs))
-    return [line for line in [*lines, *damage(study)] if line]
+    lost: dict[str, list[str]] = {"diverged": [], "failed": [], "missing": []}
+    for run in named_rows(study.runs[study.runs["status"].isin(lost)]):
+        lost[run.status].append(f"{run.label} seed {run.seed}")
+    return prose("tables/remarks.txt", study=study, m=study.manifest, lost=lost, damage=damage(study))
 
 
 def damage(study: Study) -> list[str]:
@@ -285,12 +257,7 @@ def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
         over = [formatting.span(each.mean, each.low, each.high, places) for each in both]
         texts = {"effect": row.label, "over seeds": over[0], "over documents": over[1]}
         rows.append(texts | {"documents": str(row.documents)})
-    notes = (
-        "The interval over seeds says what other runs would give on this text; the one over documents, clustered "
-        "(CR2, Satterthwaite's degrees of freedom), what these runs would give on other text of its kind. Neither "
-        "covers both."
-    )
-    return sheet_of("documents", "Effects over seeds and over documents", rows, [notes])
+    return _sheet("documents", rows)
 
 
 def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
@@ -301,22 +268,14 @@ def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         texts = {"variant": row.variant, "task": row.task, "n": str(row.n), "gain": gain, "mean gain elsewhere": others}
         texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
         rows.append(texts | {"p (Holm)": formatting.p_text(row.p_holm)})
-    notes = [
-        "Gains over the reference variant in shares of the way from guessing to perfect; exploratory, intervals are "
-        f"simultaneous over the rows, none below {SEEDS} seeds. No gain where the two lost different numbers of runs "
-        "to divergence.",
-        "A difference that is not zero says that the effect depends on the task.",
-    ]
-    return sheet_of("tasks", "Variants by tasks", rows, notes)
+    return _sheet("tasks", rows, least=SEEDS)
 
 
 def _ranks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     shown = table.rename(columns={"mean_rank": "mean rank"})
     shown = shown.astype({name: float for name in shown if name != "variant"})
     rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
-    notes = "Ranks of mean scores, 1 the best, ties shared; variants rank behind those with fewer diverged runs."
-    notes += " One without any number on a task ranks last there."
-    return sheet_of("ranks", "Ranks on each task", rows, [notes])
+    return _sheet("ranks", rows)
 
 
 def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
@@ -329,13 +288,7 @@ def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
             span += f" [{formatting.ends(row.low, row.high, places)}]"
         texts = {"variant": row.variant, "runs": str(row.runs), "interquartile mean [95 %]": span}
         rows.append(texts | ({"diverged": str(row.diverged)} if lost else {}))
-    notes = [
-        f"Over {table['tasks'].iloc[0]} tasks: the mean of the middle half of all runs, in shares of the way from "
-        "guessing to perfect, with a bootstrap that draws runs within each task (Agarwal et al. 2021), widened for "
-        "few runs."
-    ]
-    notes += ["Diverged runs have no score and are not part of the mean."] * lost
-    return sheet_of("aggregate", "All tasks together", rows, notes)
+    return _sheet("aggregate", rows, table=table)
 
 
 def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
@@ -348,14 +301,7 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         texts = {"cell": row.label, "solved": f"{row.solved} of {row.n}", "share [95 %]": share, "median steps": median}
         texts |= {"mean steps": f"{row.restricted:,.0f}", "steps saved [95 %]": saved}
         rows.append(texts | {"log-rank p (BH)": p})
-    notes = [
-        "Solved: at least 0.99 of the task's first metric on the validation split, at the first evaluation with it. "
-        "A run that has not solved its task is censored at the end of its schedule, a diverged one, too.",
-        f"Mean steps are restricted to {', '.join(f'{steps:,}' for steps in sorted(set(table['within'])))}; the median "
-        "is Kaplan and Meier's. Where both cells saw the same batches, the log-rank test compares them within "
-        "seeds (Jung 1999), else over all choices of runs. Exploratory.",
-    ]
-    return sheet_of("solved", "Runs that solved their task", rows, notes)
+    return _sheet("solved", rows, table=table)
 
 
 def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
@@ -365,12 +311,7 @@ def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         texts = {"effect": row.label, "n": str(row.n), "seconds per step, difference [95 %]": found}
         texts |= {"p": formatting.p_text(row.p_holm if row.family else row.p_bh)}
         rows.append(texts | {"verdict": formatting.verdict(row) + evidence.assuming(row)})
-    notes = (
-        "Runs were trained one at a time, a seed's cells in turn, every other seed backwards; they pair by seed. "
-        "Seconds are means over training steps after the first few, without evaluations and compiling; better is "
-        "faster, on this machine. These rows are a family of their own."
-    )
-    return sheet_of("speed", "Effects on the seconds of a training step", rows, [notes])
+    return _sheet("speed", rows)
 
 
 SHOWN: dict[str, Callable[[pandas.DataFrame, pandas.DataFrame], Sheet]] = {
