@@ -33,5 +33,5 @@ def _template(file: Path) -> jinja2.Template:
     environment.globals |= {"formatting": formatting, "evidence": evidence, "naming": naming}
     environment.globals |= {"listed": lambda texts: formatting.listed(map(str, texts)), "ranged": formatting.ranged}
     environment.globals |= {"counted": formatting.counted, "rough": formatting.rough}
-    environment.filters["sentence"] = sentence
+    environment.filters |= {"sentence": sentence, "show": formatting.show, "setting": formatting.setting}
     return environment.from_string(file.read_text(encoding="utf-8"))

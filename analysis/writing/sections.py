@@ -2,19 +2,21 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pandas
 
 from ablate import evidence, formatting
 from ablate.config.schema import STUDY_KEYS
-from ablate.formatting import flat, listed, ranged
+from ablate.formatting import flat
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import planned_cells
 from analysis.case import Case
+from analysis.prose import prose
 from analysis.writing import methods, tables
 from analysis.writing.methods import configured, distinct
 from analysis.writing.sentences import sentences
@@ -67,13 +69,21 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     return [each for each in found if any(each[2:])]
 
 
+def _lines(name: str, case: Case, **more: Any) -> list[str]:
+    words = {"m": case.study.manifest, "study": case.study, "runs": case.study.runs}
+    return prose(f"sections/{name}.txt", effects=case.effects, claims=case.claims, **words, **more)
+
+
+def _facts(name: str, case: Case, **more: Any) -> list[tuple[str, str]]:
+    """The lines "name: text" of a template, without those that have no text."""
+    lines = [line.partition(": ") for line in _lines(name, case, **more)]
+    return [(name, text) for name, _, text in lines if text]
+
+
 def question(case: Case) -> Section:
     """The question, and the role of the study."""
-    manifest = case.study.manifest
-    factors = [naming.named(manifest, name) for name in manifest.factors]
-    plain = f"What do{'es' if len(factors) == 1 else ''} {listed(factors)} change?" if factors else ""
-    lines = [manifest.question or plain, naming.role(manifest)]
-    return Section("question", "Question", [line for line in lines if line])
+    factors = [naming.named(case.study.manifest, name) for name in case.study.manifest.factors]
+    return Section("question", "Question", _lines("question", case, factors=factors))
 
 
 def overall(case: Case) -> Section:
@@ -88,20 +98,8 @@ def overall(case: Case) -> Section:
 
 def verdicts(case: Case) -> Section:
     """A sentence per headline effect, with notes."""
-    notes = [tables.families(case), evidence.sequential_state(case.study, case.effects, case.claims)]
-    notes += [evidence.unadjusted(case.study.manifest), evidence.overfitting(case.study)]
-    notes += [f"{evidence.FOOTNOTE[0].upper()}{evidence.FOOTNOTE[1:]}."] * evidence.footnoted(case.effects)
-    if len(case.study.manifest.seeds) == 1:
-        notes.append(ALONE)
-    elif naming.no_evidence(case.study.manifest):
-        notes.append("This study serves another one: its differences are no effects of variants, and have no verdicts.")
-    elif case.effects.empty:
-        notes.append("Nothing is compared in this study.")
-    else:
-        known = evidence.headline(case.effects).query("low.notna()")
-        how = "simultaneous 95 %" if known["family"].any() or known.empty else "exploratory"
-        notes.append(f"Intervals are {how} intervals over seeds; the scope of each sentence is in parentheses.")
-    return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
+    notes = _lines("verdicts", case, families=tables.families(case), alone=ALONE)
+    return Section("verdicts", "Verdicts", notes, items=sentences(case))
 
 
 def claims(case: Case) -> Section:
@@ -115,36 +113,9 @@ def claims(case: Case) -> Section:
 def plan(case: Case) -> Section:
     """The design: factors, reference, cells, seeds, task, matching and tuning."""
     manifest = case.study.manifest
-    reference = ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items())
-    seeds, cells = manifest.seeds, manifest.cells
-    count = f"{formatting.counted(len(cells), 'cell')} × {formatting.counted(len(seeds), 'seed')} = "
-    tuned, sequence = manifest.tuning, manifest.sequential
-    tried = ""
-    if tuned:
-        values, each = ", ".join(map(formatting.setting, tuned.values)), formatting.counted(tuned.seeds, "tuning seed")
-        key, anew = naming.key_name(manifest, tuned.key), ", anew for each scored seed" * tuned.per_seed
-        tried = f"{key} at {values}, {each} each{anew}"
     known = [cell for cell in planned_cells(manifest) if cell.config.known]
-    rate = configured(known, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr")
-    metrics = naming.metric_name(manifest, *evidence.measures(manifest))
-    facts = [
-        ("design", manifest.design.replace("_", " ")),
-        ("reference", reference),
-        ("runs", count + formatting.counted(len(case.study.runs), "run")),
-        ("seeds", ranged([formatting.show(seed) for seed in seeds])),
-        ("seeds=auto", f"looks at {', '.join(map(str, sequence.looks))}" if sequence else ""),
-        ("task", ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))),
-        ("endpoint", f"{metrics}, at the last step"),
-        ("steps", configured(known, "train", "steps")),
-        ("learning rate", rate),
-        ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
-        ("held equal", naming.matched(manifest)),
-        ("tuning", tried),
-        ("placebos", manifest.placebos),
-        ("exchange runs", manifest.exchange),
-    ]
-    told = [(name, str(text)) for name, text in facts if text]
-    return Section("plan", "Plan", manifest.remarks, facts=told, sheets=[compared(manifest)] * bool(manifest.factors))
+    facts = _facts("plan", case, of=partial(configured, known))
+    return Section("plan", "Plan", manifest.remarks, facts=facts, sheets=[compared(manifest)] * bool(manifest.factors))
 
 
 def compared(manifest: Manifest) -> Sheet:
@@ -212,13 +183,8 @@ def common(manifest: Manifest) -> Sheet:
 
 def looks(case: Case) -> Section:
     """When results were looked at, at how many seeds, and whether that was planned."""
-    lines = []
-    for look in case.study.manifest.looks:
-        count = formatting.counted(len(look.seeds), "seed")
-        how = "planned by seeds=auto" if look.planned else f"in {look.study}" if look.study else ""
-        lines.append(", ".join(filter(None, (f"{look.when or 'at an unknown time'}: {count}", how))))
     note = evidence.unadjusted(case.study.manifest)
-    return Section("looks", "Looks at results", [note] if note else [], items=lines)
+    return Section("looks", "Looks at results", [note] if note else [], items=_lines("looks", case))
 
 
 def left_out(case: Case) -> Section:
@@ -237,23 +203,9 @@ def noise(case: Case) -> Section:
 
 def provenance(case: Case) -> Section:
     """The provenance of the numbers: command, versions, code, hardware, data."""
-    manifest, trained = case.study.manifest, case.study.runs
-    versions = {name: str(text) for name, text in manifest.versions.items()}
-    commits = trained.reindex(columns=["commit", "dirty"]).dropna().set_index("commit")["dirty"].to_dict()
-    code = ", ".join(f"{commit[:12]}{' with changes not committed' * dirty}" for commit, dirty in commits.items())
-    facts = [
-        ("study", manifest.study),
-        ("source", manifest.source),
-        ("command", manifest.command),
-        ("planned", f"{manifest.created}, last on {manifest.updated}" if manifest.updated else ""),
-        ("versions", ", ".join(f"{name} {text}" for name, text in versions.items())),
-        ("torch of the runs", ", ".join(distinct(trained, "torch"))),
-        ("git commit", code),
-        ("device", ", ".join(distinct(trained, "device"))),
-        ("data", ", ".join(f"{task.name} ({key})" for key, task in manifest.tasks.items())),
-        ("hash of the claims", manifest.claims_hash),
-    ]
-    return Section("provenance", "Provenance", facts=[(name, str(text)) for name, text in facts if text])
+    trained = case.study.runs.reindex(columns=["commit", "dirty"]).dropna()
+    commits = trained.set_index("commit")["dirty"].to_dict()
+    return Section("provenance", "Provenance", facts=_facts("provenance", case, commits=commits, distinct=distinct))
 
 
 def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
