@@ -36,25 +36,17 @@ QUESTIONS = {
     "runs": "Every run",
     "made": "How was this made?",
 }
-# The part of each section, sheet and figure; sections and sheets that are not listed belong to "trust".
-SECTIONS = {
-    "overall": "help",
-    "verdicts": "help",
-    "claims": "help",
-    "plan": "compared",
-    "differences": "compared",
-    "left-out": "wrong",
+# The part of each section, sheet and figure; other sections and sheets belong to "trust", other figures to "figures".
+PLACES = {
+    "help": "overall verdicts claims effects mirror",
+    "compared": "plan differences cells",
+    "training": "curves seeds",
+    "trust": "placebos",
+    "wrong": "left-out",
+    "runs": "runs",
+    "made": "methods provenance",
 }
-SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
-SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
-FIGURES = {
-    "claims": "help",
-    "effects": "help",
-    "mirror": "help",
-    "curves": "training",
-    "seeds": "training",
-    "placebos": "trust",
-}
+PART_OF = {name: part for part, names in PLACES.items() for name in names.split()}
 UNTITLED = ("overall", "verdicts", "plan", "left-out", "runs")  # sections without a heading: the question is enough
 FEW = 8  # sentences up to which all are shown
 LONG = 40  # rows from which a table is collapsed
@@ -79,9 +71,10 @@ def parts(case: Case, folder: Path) -> list[Part]:
     by_row, by_claim = _compared(case), _claimed(case)
     for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
-            found[SECTIONS.get(section.name, "trust")] += _blocks(case, section, known)
+            part = PART_OF.get(section.name, "trust")
+            found[part] += _blocks(case, section, known)
             for sheet in section.sheets:
-                place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
+                place = PART_OF.get(sheet.name, part)
                 cells = by_claim if sheet.name == "claims" else by_row
                 found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, known, cells)
     found["compared"] += _sheet(common(case.study.manifest), known, {}, folded=True)
@@ -90,7 +83,7 @@ def parts(case: Case, folder: Path) -> list[Part]:
     hashes["hash of the analysis"] = f"{source_hash()} (also in the metadata of every figure)"
     found["made"] += [{"kind": "facts", "rows": list(hashes.items())}]
     for name, table in case.drawn.items():
-        found[FIGURES.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))
+        found[PART_OF.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))
     found["help"].sort(key=lambda block: block["kind"] == "table")  # sentences and figures before tables
     return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
 
