@@ -34,4 +34,5 @@ def _template(file: Path) -> jinja2.Template:
     environment.globals |= {"listed": lambda texts: formatting.listed(map(str, texts)), "ranged": formatting.ranged}
     environment.globals |= {"counted": formatting.counted, "rough": formatting.rough}
     environment.filters |= {"sentence": sentence, "show": formatting.show, "setting": formatting.setting}
+    environment.filters |= {"size": formatting.size, "commas": "{:,}".format}
     return environment.from_string(file.read_text(encoding="utf-8"))

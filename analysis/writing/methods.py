@@ -28,48 +28,27 @@ PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, with papers as marks from `bibliography.mention`."""
     manifest = case.study.manifest
-    words = {"m": manifest, "BY_STEPS": BY_STEPS, "mention": mention}
-    tuned, cells = manifest.tuning, [cell for cell in planned_cells(manifest) if cell.config.known]
-    trained, schedules = [cell.config.train for cell in cells], [cell.config.schedule for cell in cells]
-    peak, warmup, floor, *others = (
-        configured(cells, "optim", key)
-        for key in ("lr", "warmup", "min_lr_ratio", "betas", "weight_decay", "grad_clip")
-    )
-    one_schedule = bool(cells and peak) and all(each == schedules[0] for each in schedules)
-    ways = {"with products by oneDNN": all(each.matmul == "onednn" for each in trained)}
-    ways["with compiled models"] = all(each.compile for each in trained)
-    facts = (
-        _design(manifest)
-        | _models(manifest)
-        | {
-            "planned": cells,
-            "of": lambda section, key: configured(cells, section, key),
-            "tokens": ranged(
-                [f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]
-            ),
-            "passes": ranged(list(dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in cells))),
-            "ways": [text for text, every in ways.items() if every],
-            "optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in cells}))),
-            "optimiser_settings": zip(("betas", "weight decay", "gradients clipped at norm"), others, strict=True),
-            "unreached": cells
-            and max(cell.config.optim.warmup for cell in cells) >= min(each.steps for each in trained),
-            "peak": peak,
-            "warmup": warmup,
-            "floor": floor,
-            "schedule": _class(schedules[0]) if one_schedule else "",
-            "decay": schedules[0].get("decay", "") if one_schedule else "",
-            "averages": {each.average for each in trained} - {"none"},
-            "tuned": tuned,
-            "tried": list(map(formatting.setting, tuned.values)) if tuned else [],
-            "given": evidence.given(manifest) if tuned else "",
-            "edges": sum(cell.edge for cell in tuned.cells.values()) if tuned else 0,
-            "rates": len({cell.config.optim.lr for cell in cells}),
-        }
-        | _seeds(case)
-        | _statistics(case)
-        | _runs(case)
-    )
-    return prose("methods.txt", table=case.effects, claims=case.claims, runs=case.study.runs, **words, **facts)
+    planned = [cell for cell in planned_cells(manifest) if cell.config.known]
+    schedules = [cell.config.schedule for cell in planned]
+    passes = dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in planned)
+    found = {
+        "m": manifest,
+        "planned": planned,
+        "passes": ranged(list(passes)),
+        "BY_STEPS": BY_STEPS,
+        "mention": mention,
+    }
+    found |= {"schedule": schedules[0] if all(each == schedules[0] for each in schedules) else None}
+    found |= {"optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in planned})))}
+    found |= {
+        "mention": mention,
+        "configured": configured,
+        "class_of": _class,
+        "distinct": distinct,
+        "families": tables.families(case),
+    }
+    found |= _design(manifest) | _models(manifest) | _seeds(case) | _statistics(case) | _runs(case)
+    return prose("methods.txt", study=case.study, table=case.effects, claims=case.claims, runs=case.study.runs, **found)
 
 
 def markdown(case: Case) -> str:
@@ -97,10 +76,7 @@ def _design(manifest: Manifest) -> dict[str, Any]:
     ]
     return {
         "varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]])),
-        "reference": ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items()),
         "within": [naming.named(manifest, name) for name in factors if name not in manifest.reference],
-        "also": [line.partition(" also changes ")[::2] for line in evidence.also_lines(manifest)],
-        "held": naming.matched(manifest).partition(": ")[2].split(" within "),
     }
 
 
@@ -116,13 +92,9 @@ def _models(manifest: Manifest) -> dict[str, Any]:
     forms = [name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in forms]
     shared = [part for part in PARTS if cells and _shared(manifest, cells, part)]
     common = {part: _class(getattr(cells[0].config, part)) for part in shared}
-    shape = [f"{configured(cells, 'model', key)} {key}" for key in ("layers", "heads")]
     return {
         "cells": cells,
         "form": listed(sorted(forms)),
-        "shape": [*shape, f"width {configured(cells, 'model', 'dim')}"],
-        "sizes": ranged(list(dict.fromkeys(map(formatting.size, sorted(cell.params for cell in cells))))),
-        "dropout": configured(cells, "model", "dropout"),
         "shared": [f"{part} {name}{mention(manifest, part)}" for part, name in common.items() if name],
         "tasks": [f"{task.title} (fingerprint {key[:12]})" for key, task in manifest.tasks.items()],
     }
@@ -149,22 +121,18 @@ def _seeds(case: Case) -> dict[str, Any]:
         named = dict.fromkeys(manifest.tasks[cell.task].name for cell in manifest.cells if by_cell[cell.id] == metric)
         of = f" of {listed(named)}" * (len(found) > 1)
         metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)) + of)
-    sizes = sorted({cell.config.eval.tokens for cell in manifest.cells if cell.config.known})
     return {
-        "seeds": ranged([str(seed) for seed in manifest.seeds]),
         "paired": "all" if len(pairs) and pairs.all() else "some" if pairs.any() else "",
         "fixed_data": next(iter(batches)) if len(batches) == 1 else None,
         "inits": list({cell.config.seed.init for cell in manifest.cells}),
         "shared_draws": " to ".join(shares),
         "metrics": metrics,
-        "positions": [f"{size:,}" for size in sizes],
     }
 
 
 def _statistics(case: Case) -> dict[str, Any]:
     """What was compared, how, and what the verdicts assume."""
-    manifest, table, claims = case.study.manifest, case.effects, case.claims
-    solved = table["metric"].map(evidence.is_solved).astype(bool)
+    manifest, table = case.study.manifest, case.effects
     known = {name for factor in table["factor"] for name in str(factor).split(" x ")}
     settings = dict.fromkeys(setting for *_, setting in evidence.crossings(manifest)) if len(table) else {}
     trends = table[table["kind"] == "trend"]
@@ -172,19 +140,12 @@ def _statistics(case: Case) -> dict[str, Any]:
     assumed, few = table["assumes"].ne(""), table["n"].lt(evidence.CHECKED)
     shapiro = table["p_normal"].lt(evidence.LEVEL)
     return {
-        "registered": int(claims["registered"].sum()) if len(claims) else 0,
-        "families": tables.families(case),
-        "several": len(set(manifest.factors) & set(manifest.reference)) > 1,
         "crossed": [naming.named(manifest, name) for name in settings if name in known],
         "axes": dict.fromkeys(f"{level.split(', ')[-1]} of {naming.named(manifest, name)}" for name, level in units),
-        "family": int(table["family"].sum()) if len(table) else 0,
-        "judged": not evidence.described(manifest),
-        "solved": solved,
         "few_seeds": (assumed & few).any(),
-        "checked": table["p_normal"].notna().any(),
         "alarms": int((table["verdict"].eq("withheld") & shapiro).sum()),
         "doubt": (assumed & ~few).any(),
-        "collapse": any(each["verdict"].str.contains(" among ").any() for each in (table, claims) if len(each)),
+        "collapse": any(each["verdict"].str.contains(" among ").any() for each in (table, case.claims) if len(each)),
         "withheld": (table["verdict"].eq("withheld") & ~shapiro).any(),
     }
 
@@ -197,7 +158,6 @@ def _runs(case: Case) -> dict[str, Any]:
     placebos, exchange = (each and each.manifest for each in map(study.beside.get, ("placebos", "exchange")))
     copied = next((f"{cell.label}, " for cell in placebos.cells if cell.reference), "") if placebos else ""
     copies = [cell.label.removeprefix(copied) for cell in placebos.cells if not cell.reference] if placebos else []
-    steps = sorted({cell.config.train.steps for cell in exchange.cells}) if exchange else []
     packages = {top for cell in manifest.cells for top in _packages(cell.config.as_json())}
     took = "seconds" in runs and runs["seconds"].notna().any()
     cells = {cell.id: cell for cell in manifest.cells}
@@ -207,14 +167,11 @@ def _runs(case: Case) -> dict[str, Any]:
         if cell.flops_per_token and cell.config.known
     ]
     return {
-        "overfitting": evidence.overfitting(study).removeprefix("overfits: "),
         "lost": lost + [f"{bare} done without the endpoint"] * (bare > 0),
         "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),
         "placebos": placebos,
         "copies": copies,
-        "exchange": [f"{count:,}" for count in steps],
-        "notes": dict.fromkeys(note for cell in manifest.cells for note in cell.notes),
-        **{name: distinct(runs, name) for name in ("device", "torch", "commit")},
+        "exchange": exchange.cells if exchange else [],
         "dirty": "dirty" in runs and runs["dirty"].fillna(False).astype(bool).any(),
         "others": sorted(packages - {"ablate", "torch"}),
         "took": formatting.duration(float(runs["seconds"].sum())) if took else "",
