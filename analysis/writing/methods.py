@@ -31,22 +31,11 @@ def methods(case: Case) -> list[str]:
     planned = [cell for cell in planned_cells(manifest) if cell.config.known]
     schedules = [cell.config.schedule for cell in planned]
     passes = dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in planned)
-    found = {
-        "m": manifest,
-        "planned": planned,
-        "passes": ranged(list(passes)),
-        "BY_STEPS": BY_STEPS,
-        "mention": mention,
-    }
-    found |= {"schedule": schedules[0] if all(each == schedules[0] for each in schedules) else None}
+    found = {"m": manifest, "planned": planned, "passes": ranged(list(passes)), "BY_STEPS": BY_STEPS}
+    found |= {"schedule": next((each for each in schedules if schedules.count(each) == len(schedules)), None)}
     found |= {"optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in planned})))}
-    found |= {
-        "mention": mention,
-        "configured": configured,
-        "class_of": _class,
-        "distinct": distinct,
-        "families": tables.families(case),
-    }
+    found |= {"configured": configured, "class_of": _class, "distinct": distinct, "mention": mention}
+    found |= {"families": tables.families(case)}
     found |= _design(manifest) | _models(manifest) | _seeds(case) | _statistics(case) | _runs(case)
     return prose("methods.txt", study=case.study, table=case.effects, claims=case.claims, runs=case.study.runs, **found)
 
