@@ -42,7 +42,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     tracks = [track for track in tracks if isinstance(track, dict) and track.get("_target_") == WANDB]
     places = {(str(track.get("project")), str(track.get("entity") or "")) for track in tracks}
     if len(places) != 1:
-        raise Refused(f"{name} is tracked in {len(places)} projects of W&B; write track=wandb where it is trained")
+        raise Refused(f"{name} is in {len(places) or 'no'} projects of W&B; repeat its command with track=wandb")
     [(project, entity)] = places
     extra("wandb_workspaces.workspaces", "ablate dashboard", "dashboard")
     from analysis.cli import output

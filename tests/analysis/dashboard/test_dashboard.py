@@ -292,7 +292,7 @@ def test_what_is_refused_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
 
     with serving(PROJECT) as server, elsewhere(tmp_path, **with_key(server)):
         make_study(track=None)
-        assert f"{STUDY} is tracked in 0 projects of W&B; write track=wandb where it is trained" in refused()
+        assert f"{STUDY} is in no projects of W&B; repeat its command with track=wandb" in refused()
         assert "no study other in results" in refused("other")
         for track in ("x", {"_target_": "mine.Sink"}):
             edit_manifest(Path("results"), STUDY, lambda m, t=track: [c["config"].update(track=t) for c in m["cells"]])
