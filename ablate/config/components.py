@@ -26,13 +26,8 @@ PLACE = ("layer",)  # additionally for groups whose modules are part of each lay
 NESTED = ("attention",)  # additionally for cross-attention, which may wrap another attention
 WIRING = ("sublayers",)  # additionally for a residual style
 STEPPED = ("model", "optimiser", "grad_clip")  # for a training step
-ALSO_OFFERED = {
-    "data": ("kind",),
-    "embedding": ("vocab",),
-    "step": STEPPED,
-    "residual": WIRING,
-    "cross_attention": NESTED,
-}
+ALSO_OFFERED = {"data": ("kind",), "embedding": ("vocab",), "step": STEPPED, "residual": WIRING}
+ALSO_OFFERED |= {"cross_attention": NESTED}
 BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # arguments that subclasses must pass on to base classes
 IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")

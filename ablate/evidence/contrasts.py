@@ -268,10 +268,8 @@ def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Cont
 
 
 ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] = {
-    "grid": _factorial,
-    "fractional": _factorial,
-    "one_at_a_time": _changed,
-    "leave_one_out": _changed,
+    **dict.fromkeys(("grid", "fractional"), _factorial),
+    **dict.fromkeys(("one_at_a_time", "leave_one_out"), _changed),
     "cumulative": _steps,
 }
 

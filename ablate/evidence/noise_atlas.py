@@ -29,11 +29,6 @@ from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
 
 FILE = Path(__file__).with_name("noise_atlas.csv")
-COLUMNS = [
-    *("study", "task", "task_kind", "scale", "params", "steps", "metric"),
-    *("kind", "factor", "change", "stratum", "squares", "paired"),
-    *("n", "seeds", "left_out", "sd", "sd_low", "sd_high", "sd_level", "sd_reference", "correlation"),
-]
 FARTHEST = math.log(10)  # largest |log ratio| of parameters × steps at which a row is used
 ALIKE = math.log(1.1)  # |log ratio| up to which the size of the source is not mentioned
 TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "change", "stratum")
@@ -41,8 +36,8 @@ TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "cha
 
 def read_atlas() -> pandas.DataFrame:
     """The atlas that is installed with the package."""
-    numbers = [name for name in COLUMNS if name not in TEXTS]
-    return pandas.read_csv(FILE, keep_default_na=False, na_values=dict.fromkeys(numbers, ""), encoding="utf-8")
+    table = pandas.read_csv(FILE, keep_default_na=False, na_values=[""], encoding="utf-8")
+    return table.fillna(dict.fromkeys(TEXTS, ""))
 
 
 def change_of(contrast: Contrast) -> str:

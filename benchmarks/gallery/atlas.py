@@ -15,7 +15,7 @@ from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
 from ablate.evidence.family import ALPHA
-from ablate.evidence.noise_atlas import COLUMNS, change_of, scales
+from ablate.evidence.noise_atlas import change_of, scales
 from ablate.evidence.statistics import Estimate, chi2_quantile, paired
 from ablate.results.atomic import read_json
 from ablate.results.naming import measured_as, no_evidence
@@ -24,6 +24,11 @@ from ablate.results.study import Study
 
 RECORDED = Path(__file__).parents[2] / "tests" / "recorded"  # the sweep that the README shows
 BITS = "test/bpb"  # the loss in another unit
+COLUMNS = [
+    *("study", "task", "task_kind", "scale", "params", "steps", "metric"),
+    *("kind", "factor", "change", "stratum", "squares", "paired"),
+    *("n", "seeds", "left_out", "sd", "sd_low", "sd_high", "sd_level", "sd_reference", "correlation"),
+]
 
 
 def atlas(studies: list[Study]) -> pandas.DataFrame:

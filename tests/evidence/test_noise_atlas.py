@@ -11,14 +11,14 @@ import pandas
 import pytest
 from claimed_studies import entry
 from fake_studies import TASK, Levels, plain_score, study_of
-from gallery.atlas import atlas, recorded_study
+from gallery.atlas import COLUMNS, atlas, recorded_study
 from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate import evidence
 from ablate.evidence import noise_atlas
 from ablate.evidence.contrasts import contrasts
-from ablate.evidence.noise_atlas import COLUMNS, expected, noise_lines, read_atlas, usable
+from ablate.evidence.noise_atlas import expected, noise_lines, read_atlas, usable
 from ablate.evidence.noise_floor import seeds_to_bound
 from ablate.evidence.statistics import bounded, findable
 from ablate.results.records import Manifest
