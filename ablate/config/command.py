@@ -18,7 +18,7 @@ from yaml import YAMLError
 from ablate.config.claim_relations import Claim, Criterion
 from ablate.config.claims import read_claims, read_criterion
 from ablate.config.errors import Corrupt, PlanError, Problem
-from ablate.config.files import calls, read_plain, unread
+from ablate.config.files import calls, read_plain
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, named_elsewhere, read_groups
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
@@ -83,7 +83,7 @@ def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]
         try:
             found = read_plain(file)
         except Corrupt as error:
-            yield Problem(str(file), unread(error, file))
+            yield Problem("", str(error))
             continue
         if found is not None and not isinstance(found, dict):
             yield Problem(str(file), "must be a mapping; write settings and their values, as in eps: 1.0e-5")
@@ -167,7 +167,7 @@ def read_study(overrides: list[str], groups: Groups) -> StudyRequest:
     try:
         call, found = calls(read_plain(known[name])), OmegaConf.to_container(OmegaConf.load(known[name]))
     except Corrupt as error:
-        return StudyRequest(rest, problems=[Problem(file, unread(error, known[name]))])
+        return StudyRequest(rest, problems=[Problem("", str(error))])
     except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         return StudyRequest(rest, problems=[Problem(file, f"cannot be read ({' '.join(str(error).split())})")])
     if call:

@@ -28,7 +28,6 @@ from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 
 # The errors of composing a bad override; Hydra raises ValueError for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
-JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # errors of joining variants' files
 MOST = 256  # the most choices of groups that are cached for the next plan
 
 
@@ -239,7 +238,9 @@ class Composer:
         """The configuration of these choices of groups, and every group's variant; cached."""
         if groups not in self.made:
             made = None
-            with contextlib.suppress(*JOINING):  # Hydra has better messages for invalid files
+            with contextlib.suppress(
+                *COMPOSING, yaml.YAMLError, OSError
+            ):  # Hydra has better messages for invalid files
                 made = self.joined(groups)
             made = made or self.composed(groups)
             if self.search:

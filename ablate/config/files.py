@@ -62,12 +62,6 @@ def calls(value: Any) -> str | None:
     return next((found for part in inner if (found := calls(part))), None)
 
 
-def unread(error: Corrupt, file: Path) -> str:
-    """The message for a file that `read_plain` cannot read, without its name."""
-    why = str(error).removeprefix(f"{file} ").removeprefix("cannot be read ").removeprefix("is not readable as YAML ")
-    return f"cannot be read {why}"
-
-
 def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
     """The number of values below a node, aliases followed.  Raises ValueError for nodes that contain themselves, too
     many or too deep ones, and tags such as !!pairs."""

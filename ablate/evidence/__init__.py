@@ -39,16 +39,6 @@ from ablate.evidence.scores import (
 )
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, sequential_state, undecided
 from ablate.evidence.solved import counted, interval_kind, is_solved
-from ablate.evidence.statistics import (
-    Estimate,
-    benjamini_hochberg,
-    holm,
-    interval,
-    p_value,
-    paired,
-    power,
-    welch,
-    wilson,
-)
+from ablate.evidence.statistics import Estimate, benjamini_hochberg, holm, interval, p_value, paired, welch, wilson
 from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_text, worth_words
 from ablate.evidence.tuned import common, common_rows, given, tuned, tuning_seeds

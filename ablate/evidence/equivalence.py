@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.results import naming
-from ablate.results.records import Manifest, MarginText
+from ablate.results.records import MarginText
 from ablate.results.study import Study
 
 PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
@@ -43,11 +43,6 @@ def inside(row: Any) -> bool:
     return bool(within(float(row.worth_low), float(row.worth_high), row.margin_steps))
 
 
-def margin_words(manifest: Manifest) -> str:
-    """The margin of a study for display: "±0.01", "±2 % of the training steps"; "" without one."""
-    return _value(manifest.margin)
-
-
 def margin_line(study: Study) -> str:
     """The margin in a sentence: its size, whether it was written before any result, its earlier values.  "" if the
     study never had one or is no evidence."""
@@ -55,15 +50,16 @@ def margin_line(study: Study) -> str:
     entry = manifest.margin
     if not entry or naming.no_evidence(manifest):
         return ""
-    parts = [f"{_value(entry)}, {_when(entry)}" if entry.value is not None else "none any more"]
+    parts = [f"{margin_words(entry)}, {_when(entry)}" if entry.value is not None else "none any more"]
     if math.isfinite(margin_of(entry).steps) and "exchange" not in study.beside:
         parts.append("without exchange runs nothing can be judged by it; step_equivalents=true adds them")
-    before = [f"{_value(old)} ({_when(old)})" for old in entry.earlier if old.value]
+    before = [f"{margin_words(old)} ({_when(old)})" for old in entry.earlier if old.value]
     parts += [f"earlier: {', '.join(before)}"] * bool(before)
     return f"margin: {'; '.join(parts)}"
 
 
-def _value(entry: MarginText | None) -> str:
+def margin_words(entry: MarginText | None) -> str:
+    """The margin of a study, or an earlier one: "±0.01", "±2 % of the training steps"; "" without one."""
     found = margin_of(entry)
     return formatting.bounds(found.size, found.steps)
 

@@ -11,7 +11,7 @@ from ablate import formatting
 from ablate.evidence.effects import ALPHA, noise
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.scores import endpoint, scores
-from ablate.evidence.statistics import POWER, bounded, chi2_quantile, power
+from ablate.evidence.statistics import POWER, bounded, chi2_quantile, noncentral_power
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -62,7 +62,7 @@ def split(found: Iterable[Floor]) -> dict[str, float]:
 
 def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
     """The fewest paired seeds that detect a difference with 80 % power at a two-sided level; None: more than 10,000."""
-    return _fewest(lambda n: power(abs(difference) / sd, n, alpha))
+    return _fewest(lambda n: noncentral_power(abs(difference) / sd * math.sqrt(n), n - 1, alpha))
 
 
 def seeds_to_bound(margin: float, sd: float, alpha: float, both: bool = True) -> int | None:

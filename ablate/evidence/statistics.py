@@ -142,11 +142,6 @@ def superiority(signs: np.ndarray) -> float:
     return math.nan if min(signs.shape) < FEW else float(np.mean((signs + 1) / 2))
 
 
-def power(d: float, n: int, alpha: float) -> float:
-    """P(|t| > t_{1 − alpha/2, n − 1}) for n paired differences of mean d SDs: the noncentral t with ν = d·√n."""
-    return noncentral_power(d * math.sqrt(n), n - 1, alpha)
-
-
 def noncentral_power(shift: float, df: float, alpha: float) -> float:
     """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t.  Computed as the mean
     over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts."""

@@ -15,6 +15,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.evidence import noise_floor
+from ablate.evidence.statistics import noncentral_power
 from ablate.results.study import Study, load_study
 
 PAIR = {"ffn": ["mlp", "swiglu"]}
@@ -207,7 +208,7 @@ def test_holm_by_hand() -> None:
 
 @pytest.mark.parametrize(("n", "d"), [(3, 3.26), (5, 1.68), (8, 1.16), (10, 1.00), (16, 0.75), (20, 0.66)])
 def test_power_against_published_tables(n: int, d: float) -> None:
-    assert evidence.power(d, n, 0.05) == pytest.approx(0.8, abs=0.005)
+    assert noncentral_power(d * math.sqrt(n), n - 1, 0.05) == pytest.approx(0.8, abs=0.005)
 
 
 def test_a_study_of_one_cell_has_no_effects() -> None:
