@@ -40,10 +40,9 @@ def entries(folder: Path) -> dict[str, Entry]:
 def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[str, Entry]]:
     """The entries that the variants of these choices cite, by group=variant.  Raises `PlanError` for unknown keys."""
     found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
-    chosen = {(group, choice) for each in choices for group, choice in each.items()}
-    named = {(group, name) for group, choice in chosen for name in names_of(choice, found.get(group, ()))}
-    used = sorted({(group, variant_of(name)) for group, name in named})
-    files = {f"{group}={name}": found[group][name] for group, name in used if name in found.get(group, {})}
+    chosen = {(group, choice) for each in choices for group, choice in each.items() if group in found}
+    used = sorted({(group, variant_of(name)) for group, choice in chosen for name in names_of(choice, found[group])})
+    files = {f"{group}={name}": found[group][name] for group, name in used if name in found[group]}
     keys = {variant: cited(file) for variant, file in files.items()}
     lost = [(variant, key) for variant, named in keys.items() for key in named if key not in known]
     problems = []

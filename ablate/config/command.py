@@ -257,9 +257,15 @@ class Reader:
             if key not in STUDY_FILE_KEYS or (where and key != "factors"):
                 for name, text in self._settings(str(key), value, where):
                     self._add(found, name, text, where)
-        for key, levels in self._factors(content.get("factors", {}), where).items():
-            if self._is_known(key, f"{where}factors."):
-                self._add(found, key, f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
+        factors = content.get("factors", {})
+        if not isinstance(factors, dict):
+            self._wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
+            return found
+        for key, levels in factors.items():
+            if not isinstance(levels, list) or not levels:
+                self._wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
+            elif self._is_known(str(key), f"{where}factors."):
+                self._add(found, str(key), f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
         return found
 
     def _add(self, found: dict[str, str], key: str, text: str, where: str) -> None:
@@ -291,18 +297,6 @@ class Reader:
             self._wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
             return []
         return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
-
-    def _factors(self, factors: Any, where: str) -> dict[str, list[Any]]:
-        if not isinstance(factors, dict):
-            self._wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
-            return {}
-        found = {}
-        for key, levels in factors.items():
-            if not isinstance(levels, list) or not levels:
-                self._wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
-            else:
-                found[str(key)] = levels
-        return found
 
 
 def value_text(value: Any) -> str:
