@@ -12,23 +12,14 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.groups import named_elsewhere
-from ablate.config.schema import (
-    BY_STEPS,
-    KEYS,
-    LARGEST,
-    LARGEST_SEED,
-    MISSING,
-    MOST_SEEDS,
-    OWNED,
-    SECTIONS,
-    TUNING_SEEDS,
-    Config,
-)
+from ablate.config.schema import BY_STEPS, KEYS, MISSING, MOST_SEEDS, OWNED, SECTIONS, TUNING_SEEDS, Config
 from ablate.formatting import instead, is_number, nearest, show
 
 SWITCHES = [field.name for field in dataclasses.fields(Config) if field.type == "bool"]
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
+LARGEST = 10**9  # the largest size or number of steps
+LARGEST_SEED = 2**53
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, so no names of studies
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 

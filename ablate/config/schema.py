@@ -19,8 +19,6 @@ OWNED = ("model", "optim")  # sections that also hold the constructor arguments 
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo redraws; init redraws all parameters, chaos nothing
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # seeds of tuning runs, which are never scored
 MOST_SEEDS = 1000
-LARGEST = 10**9  # the largest size or number of steps
-LARGEST_SEED = 2**53
 RENAMED = {  # keys as other programs spell them, and what to write here
     "optim.schedule": "is a group of its own; write schedule=linear, say",
     "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
