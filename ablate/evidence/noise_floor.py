@@ -11,7 +11,7 @@ from ablate import formatting
 from ablate.evidence.effects import ALPHA, noise
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.scores import endpoint, scores
-from ablate.evidence.statistics import POWER, bounded, chi2_quantile, noncentral_power
+from ablate.evidence.statistics import POWER, bounded, chi2_quantile, noncentral_power, paired
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -39,9 +39,8 @@ def floors(study: Study) -> list[Floor]:
     found = []
     for kind, cell in cells.items():
         if kind:
-            differences = (values[cell] - plain).dropna().to_numpy()
-            n, sd = len(differences), float(np.std(differences, ddof=1)) if len(differences) > 1 else math.nan
-            found.append(Floor(str(kind), n, sd, upper_bound(sd, n)))
+            moved = paired((values[cell] - plain).dropna().to_numpy())
+            found.append(Floor(str(kind), moved.n, moved.sd, upper_bound(moved.sd, moved.n)))
     return found
 
 

@@ -93,15 +93,11 @@ def scores(study: Study, metric: str | dict[str, str] | None = None) -> pandas.D
         # NaN if the cell's task has no threshold for being solved.
         solved = np.array([cell in measured for cell in whose], bool)
         usable = np.where(solved, np.where(np.isnan(least), np.nan, reached), usable)
-    seeds, rows = np.unique(runs["seed"].to_numpy(), return_inverse=True)
-    columns = {cell: place for place, cell in enumerate(wanted)}
-    if len(set(zip(rows, whose, strict=True))) < len(whose):
+    table = pandas.DataFrame({"seed": runs["seed"].to_numpy(), "cell": whose, "score": usable})
+    if table.duplicated(["seed", "cell"]).any():
         raise ValueError("a cell has two runs with one seed")
-    table = np.full((len(seeds), len(wanted)), np.nan)
-    for row, cell, value in zip(rows, whose, usable, strict=True):
-        if cell in columns:
-            table[row, columns[cell]] = value
-    return pandas.DataFrame(table, pandas.Index(seeds, name="seed"), pandas.Index(list(wanted), name="cell"))
+    found = table.pivot(index="seed", columns="cell", values="score")
+    return found.reindex(columns=pandas.Index(list(wanted), name="cell"))
 
 
 def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
