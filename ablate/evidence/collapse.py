@@ -104,13 +104,10 @@ def without_collapsed(
 ) -> tuple[Scored, int]:
     """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run.  A
     collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds."""
-    (_, collapsed, _), at = _collapsed_runs(found, cells, best, least), [found.at[cell] for cell in cells]
-    left = {}
-    for name, table in (("values", found.values), ("ranked", found.ranked)):
-        array = table.to_numpy(copy=True)
-        array[:, at] = np.where(collapsed, math.nan, array[:, at])
-        left[name] = pandas.DataFrame(array, table.index, table.columns)
-    return found._replace(**left), int(collapsed.any(axis=1).sum())
+    _, collapsed, _ = _collapsed_runs(found, cells, best, least)
+    lost = pandas.DataFrame(collapsed, found.values.index, cells).reindex(columns=[*found.cells], fill_value=False)
+    trained = found._replace(values=found.values.mask(lost), ranked=found.ranked.mask(lost))
+    return trained, int(collapsed.any(axis=1).sum())
 
 
 def _collapsed_runs(

@@ -58,14 +58,12 @@ def scored(study: Study, metric: str | dict[str, str] | None = None) -> Scored:
     metrics = by_cell(manifest, metric)
     lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
     cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
-    rows, ranked = {seed: i for i, seed in enumerate(values.index)}, values.to_numpy(copy=True)
-    ended = list(zip(study.runs["cell"], study.runs["status"], study.runs["seed"], strict=True))
-    for cell, status, seed in ended:
-        if status == "diverged" and not is_solved(metrics[cell]):
-            ranked[rows[seed], at[cell]] = math.inf if lower[cell] else -math.inf
-    ends = dict(Counter((cell, status) for cell, status, _ in ended))
-    table = pandas.DataFrame(ranked, values.index, values.columns)
-    return Scored(study, cells, metrics, lower, values, table, ends, at)
+    ranked, lost = values.copy(), study.runs[study.runs["status"] == "diverged"]
+    for cell, seed in zip(lost["cell"], lost["seed"], strict=True):
+        if not is_solved(metrics[cell]):
+            ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
+    ends = Counter(zip(study.runs["cell"], study.runs["status"], strict=True))
+    return Scored(study, cells, metrics, lower, values, ranked, ends, at)
 
 
 def second_metric(cell: str, metric: str) -> str:
