@@ -1,18 +1,13 @@
 """Designs: which combinations of levels are cells, and what each design can and cannot estimate.  Needs no torch."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
 from functools import partial
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from ablate.formatting import counted
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Cell = tuple[int, ...]  # the index of its level of each factor, in the order of the factors
 
@@ -126,7 +121,7 @@ def generators(n: int) -> list[str]:
     return list(itertools.islice(odd, n - k))
 
 
-def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> Aliases:
+def _aliases(names: list[str], words: list[str], signs: Any) -> Aliases:
     """Resolution, generators and aliased two-way interactions (equal columns), by the factors' names."""
     letters = ascii_lowercase[: len(names) - len(words)]
     spelt = dict(zip(letters, names, strict=False))
