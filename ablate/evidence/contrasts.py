@@ -104,7 +104,7 @@ def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[
     chains: dict[tuple[tuple[str, float], ...], list[Contrast]] = {}
     own = {cell.id: cell.levels for cell in cells}
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
-        corners, base = _corners(own, names), _key(reference, names)
+        corners, base = corners_of(own, names), _key(reference, names)
         for levels in itertools.product(*(others[name] for name in names)):
             weights = _weights(corners, _key(dict(zip(names, levels, strict=True)), names), base)
             if weights and _free_of_main_effects(own, weights, [name for name in factors if names != (name,)]):
@@ -134,7 +134,7 @@ def _with_settings(manifest: Manifest) -> Iterator[Contrast]:
         own = {cell.id: cell.levels for cell in cells}
         for factor, first in manifest.reference.items():
             names, changed = (factor, setting), [each for each in manifest.factors[factor] if each != first]
-            corners, base = _corners(own, names), _key(full.reference, names)
+            corners, base = corners_of(own, names), _key(full.reference, names)
             rest = [each for each in manifest.factors[setting] if each != full.reference[setting]]
             for pair in itertools.product(changed, rest):
                 weights = _weights(corners, _key(dict(zip(names, pair, strict=True)), names), base)
@@ -150,7 +150,7 @@ def _trend(
     """The slope of a factor's effect over a setting's levels, if these are numbers and every level has cells."""
     factor, setting = names
     first, values = manifest.reference[factor], manifest.factors[setting]
-    trend, corners, weights = slope(values), _corners(own, names), dict[str, float]()
+    trend, corners, weights = slope(values), corners_of(own, names), dict[str, float]()
     if trend is None:
         return
     for value, part in zip(values, trend[0], strict=True):
@@ -171,7 +171,8 @@ def _at(stratum: str) -> str:
     return f" at {stratum}" * bool(stratum)
 
 
-def _corners(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:
+def corners_of(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:
+    """The cells at each combination of levels of these factors, given the levels of every cell."""
     found: dict[tuple[Any, ...], list[str]] = {}
     for cell, levels in own.items():
         found.setdefault(_key(levels, names), []).append(cell)
@@ -198,14 +199,9 @@ def _weights(
 
 def _free_of_main_effects(own: dict[str, Levels], weights: dict[str, float], factors: list[str]) -> bool:
     """Whether a contrast is free of main effects of these factors: the weights of each level's cells sum to zero."""
-    for name in factors:
-        sums: dict[Any, float] = {}
-        for cell, weight in weights.items():
-            level = _key(own[cell], (name,))
-            sums[level] = sums.get(level, 0.0) + weight
-        if any(abs(total) > 1e-9 for total in sums.values()):
-            return False
-    return True
+    own = {cell: own[cell] for cell in weights}
+    sums = (sum(weights[cell] for cell in each) for name in factors for each in corners_of(own, (name,)).values())
+    return not any(abs(total) > 1e-9 for total in sums)
 
 
 def _aliased(chain: list[Contrast]) -> Contrast:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from ablate.evidence.contrasts import Contrast
+from ablate.evidence.contrasts import Contrast, corners_of
 from ablate.evidence.normality import normality
 from ablate.evidence.scores import by_cell, is_share, lower_is_better, scores
 from ablate.evidence.sequential import planned_looks, sizes
@@ -173,11 +173,8 @@ def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
     compared = [list(contrast.side(sign)) for sign in (1, -1)]
     a, b = (_count(found, side, "diverged") for side in compared)
     if contrast.kind in CROSSED:
-        corners: dict[str, list[str]] = {}
-        for name in contrast.weights:
-            levels = found.cells[name].levels
-            corners.setdefault(str([levels[factor] for factor in contrast.factor.split(" x ")]), []).append(name)
-        compared = [*corners.values()]
+        own = {name: found.cells[name].levels for name in contrast.weights}
+        compared = [*corners_of(own, tuple(contrast.factor.split(" x "))).values()]
     shares = {Fraction(_count(found, cells, "diverged"), len(cells)) for cells in compared}
     return {"diverged": a, "diverged_reference": b, "uneven": len(shares) > 1}
 
