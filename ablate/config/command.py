@@ -264,6 +264,9 @@ class Reader:
         for key, levels in factors.items():
             if not isinstance(levels, list) or not levels:
                 self._wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
+            elif wrong := next((each for each in levels if not self._is_level(str(key), each)), None):
+                what = f"a variant; {instead('', self.groups[key])}" if key in self.groups else "a level; write a value"
+                self._wrong(f"{where}factors.{key}", f"{value_text(wrong)} is not {what}")
             elif self._is_known(str(key), f"{where}factors."):
                 self._add(found, str(key), f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
         return found
@@ -297,6 +300,11 @@ class Reader:
             self._wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
             return []
         return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
+
+    def _is_level(self, key: str, level: Any) -> bool:
+        """Whether a level is valid for a key: a name for a group; a value or a list of values for any other key."""
+        values = level if isinstance(level, list) and key not in self.groups else [level]
+        return not any(isinstance(value, dict | list) for value in values)
 
 
 def value_text(value: Any) -> str:
