@@ -39,8 +39,8 @@ def copied(node: DictConfig) -> DictConfig:
 
 def plain_of(file: Path) -> dict[str, Any]:
     """The settings in a file, unresolved, without those of Hydra."""
-    found = OmegaConf.to_container(OmegaConf.load(file))
-    return {str(key): value for key, value in found.items() if key not in ("defaults", "hydra")}  # type: ignore[union-attr]
+    found: Any = OmegaConf.to_container(OmegaConf.load(file))
+    return {key: value for key, value in found.items() if key not in ("defaults", "hydra")}
 
 
 def merged(one: Any, other: Any) -> Any:
@@ -238,10 +238,8 @@ class Composer:
         """The configuration of these choices of groups, and every group's variant; cached."""
         if groups not in self.made:
             made = None
-            with contextlib.suppress(
-                *COMPOSING, yaml.YAMLError, OSError
-            ):  # Hydra has better messages for invalid files
-                made = self.joined(groups)
+            with contextlib.suppress(*COMPOSING, yaml.YAMLError, OSError):
+                made = self.joined(groups)  # if files are invalid, Hydra has better messages
             made = made or self.composed(groups)
             if self.search:
                 self.refuse_keys_of_studies(made[0], groups)
@@ -272,10 +270,10 @@ class Composer:
         """`composed` in an eighth of the time, by merging files in the order of the defaults; None for what only Hydra
         can compose: files that choose groups, and groups beyond the defaults."""
         usual = {group: name for group, name in self.defaults.items() if group in self.known}
-        chosen = dict(text.split("=", 1) for text in groups)
-        choices = usual | chosen
+        given = dict(text.split("=", 1) for text in groups)
+        choices = usual | given
         parts = [self.part(f"{group}={name}") for group, name in choices.items()]
-        if None in parts or len(chosen) < len(groups) or choices.keys() != usual.keys():
+        if None in parts or len(given) < len(groups) or choices.keys() != usual.keys():
             return None
         config = copied(blank())
         config.merge_with(functools.reduce(merged, [self.parts[""], *parts]))
