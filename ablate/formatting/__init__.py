@@ -287,7 +287,8 @@ def instead(name: str, choices: Iterable[str], also: Mapping[str, str] = Mapping
     there = list(dict.fromkeys(choices))
     if near := nearest(name, there, also):
         return f"did you mean {near}?"
-    return f"there are {', '.join(there[:MOST])}" + ", …" * (len(there) > MOST) if there else "there is none"
+    verb = "are" if there[1:] else "is only"
+    return f"there {verb} {', '.join(there[:MOST])}" + ", …" * (len(there) > MOST) if there else "there is none"
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -227,7 +227,7 @@ def test_watching_on_a_terminal_and_control_c(tmp_path: Path, monkeypatch: pytes
     ("arguments", "line"),
     [
         (["norm-fnn"], "no study norm-fnn in results: did you mean norm-ffn-3fa94c?"),
-        (["zzz"], "no study zzz in results: there are norm-ffn-3fa94c"),
+        (["zzz"], "no study zzz in results: there is only norm-ffn-3fa94c"),
         (["--wacth"], "--wacth: no such option; did you mean --watch?"),
         (["norm-ffn-3fa94c", "--all"], "--all shows every study; leave out norm-ffn-3fa94c"),
         (["--results-dir", "nowhere"], "no results folder at nowhere"),

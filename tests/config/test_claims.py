@@ -167,7 +167,7 @@ def test_claims_without_cells_or_without_their_metric_are_not_applicable():
     scored = {"ln task": ["solved", "accuracy"], "rms task": ["accuracy"]}
     for norm, metric, lacks in (("rms", "test/solved", 1), ("ln", "test/solved", 0), ("rms", "test/accuracy@8", 0)):
         claim = {"greater": GOOD["less"], "metric": metric, "at": {"norm": norm}}
-        message = "claims.a: metric: the task of its cells has no test/solved; there are test/accuracy"
+        message = "claims.a: metric: the task of its cells has no test/solved; there is only test/accuracy"
         assert left_out(claim, tasks=TASKS, metrics=scored) == [message] * lacks
 
 

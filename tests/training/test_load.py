@@ -59,7 +59,7 @@ def test_a_study_by_its_folder_and_by_its_name(tmp_path, monkeypatch):
     (next((tmp_path / "results" / "runs").glob("*/*")) / "result.json").write_text("{")
     with pytest.warns(UserWarning, match="is not readable as JSON"):
         load("fabricated")
-    unlike = r"nothing is no run and no study; name a folder .*; there are fabricated$"
+    unlike = r"nothing is no run and no study; name a folder .*; there is only fabricated$"
     for what, match in (("nothing", unlike), ("fabricted", r"no study; .*; did you mean fabricated\?$")):
         with pytest.raises(FileNotFoundError, match=match):
             load(what)

@@ -111,7 +111,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("widht: 3", "unknown widht; did you mean width?"),
         ("width: wide", 'width is "wide"; write text, single, double or inches from 2.5 to 12'),
         ("style: neurips\nwidth: single", 'width is "single"; write text or inches from 2.5 to 12'),
-        ("sort: size", 'sort is "size"; there are effect'),
+        ("sort: size", 'sort is "size"; there is only effect'),
         ("style: nips", 'style is "nips"; did you mean neurips?'),
         ("style: [acl]", 'style is ["acl"]; '),
         ("caption: 1", "caption is 1; write true or false"),
