@@ -18,17 +18,13 @@ from ablate.model.shape import ModelShape
 
 
 class Parts(NamedTuple):
-    """The parts of a model, as functions that make a new one for each place.
+    """The parts of a model, as functions that make a new one for each place."""
 
-    `block` takes its layer, counted from 0 within the stack; `cross_block` also attends to a memory.  `position` and
-    `embed_norm` have the width of an embedding, `norm` that of the residual stream.
-    """
-
-    block: Callable[[int], Block]
-    cross_block: Callable[[int], Block]
-    norm: Callable[[], nn.Module]
-    position: Callable[[], nn.Module]
-    embed_norm: Callable[[], nn.Module]
+    block: Callable[[int], Block]  # of its layer, counted from 0 within the stack
+    cross_block: Callable[[int], Block]  # likewise; it also attends to a memory
+    norm: Callable[[], nn.Module]  # of the residual stream's width
+    position: Callable[[], nn.Module]  # of an embedding's width
+    embed_norm: Callable[[], nn.Module]  # likewise
     embedding: Callable[[], nn.Module]
 
 

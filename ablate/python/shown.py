@@ -53,13 +53,9 @@ class Plan(runs.Plan):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Study(tables.Study):
-    """The study that `ablate.run` and `ablate.load` return: see `ablate.results.study.Study` for its tables.
+    """The study that `ablate.run` and `ablate.load` return: see `ablate.results.study.Study` for its tables."""
 
-    effects  one row per contrast of the design, with its interval and verdict: `ablate.evidence.effects`
-    user     your packages that models of its runs may import
-    """
-
-    user: Sequence[str] = ()
+    user: Sequence[str] = ()  # your packages that models of its runs may import
 
     @classmethod
     def of(cls, study: tables.Study, user: Sequence[str]) -> Study:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.model.init import tag
-from ablate.model.mixers.chunked import CHUNK, decaying_flops
+from ablate.model.mixers.chunked import CHUNK
 from ablate.model.mixers.kernels import Kernels, by_delta
 from ablate.model.mixers.parts import Decay, GatedOutput, ShortConvolution, real, split_heads, width
 from ablate.model.position import Places
@@ -50,7 +50,7 @@ class GatedDeltaNet(GatedOutput):
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the decays, and of solving a triangular system per chunk."""
         solving = batch * length * min(CHUNK, length) * (self.sizes[1] + self.sizes[2])
-        return solving + decaying_flops(batch, length, self.heads, self.sizes[0] // self.heads)
+        return solving + super().stated_flops(batch, length)
 
 
 def of_length_one(x: Tensor) -> Tensor:

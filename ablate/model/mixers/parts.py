@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
 from ablate.model.init import tag
+from ablate.model.mixers.chunked import decaying_flops
 from ablate.model.mixers.kernels import Kernels, choose_kernels
 from ablate.model.norm import RMSNorm
 from ablate.model.shape import Shape
@@ -44,6 +45,10 @@ class GatedOutput(Recurrent):
 
     def finish(self, x: Tensor, found: Tensor) -> Tensor:  # (B, T, C), (B, H, T, V) -> (B, T, C)
         return self.out(F.silu(self.gate(x)) * merge_heads(self.norm(found)))
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """FLOPs of one decay per head and position."""
+        return decaying_flops(batch, length, self.heads, self.sizes[0] // self.heads)
 
 
 class ShortConvolution(nn.Module):

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from ablate.model.mixers.chunked import decaying_flops
 from ablate.model.mixers.kernels import Kernels, by_head
 from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
 from ablate.model.position import Places, rotate
@@ -33,7 +32,3 @@ class Retention(GatedOutput):
         heads = torch.arange(self.heads, device=x.device, dtype=dtype)
         decay = torch.log1p(-(2 ** (-5 - heads)))[:, None].expand(query.shape[:-1])
         return self.finish(x, by_head(query, key, value, decay, kernels=self.kernels))
-
-    def stated_flops(self, batch: int, length: int) -> int:
-        """FLOPs of the decays."""
-        return decaying_flops(batch, length, self.heads, self.key.out_features // self.heads)

@@ -15,11 +15,9 @@ class Pretrained(Embedding):
     so that they differ from embedding=learned in their directions, not in their mean length.  Ids without a vector keep
     their drawn values.  The vectors are part of the initial draws: they use the same seed, and placebos that redraw the
     embedding train them anew.  With `shared` all seeds and placebos use the same vectors, whose noise is not measured.
-
-    late  settings that affect only the vectors
     """
 
-    late: tuple[str, ...] = ("shared",)
+    late: tuple[str, ...] = ("shared",)  # settings that affect only the vectors
 
     def __init__(self, vocab: int, dim: int, width: int | None, frozen: bool, shared: bool):
         super().__init__(vocab, dim, width, frozen)
