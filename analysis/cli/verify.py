@@ -7,7 +7,6 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.files import read_regular
 from ablate.config.subcommands import Outcome, Parser, conclude
@@ -19,8 +18,8 @@ from analysis.cli import arguments as arguments_
 from analysis.escape import visible
 from analysis.figures.draw.page import page_of
 from analysis.figures.stamp import Stamp, read_stamp, stamp_of
+from analysis.prose import prose
 
-SHOWN = 6  # changed runs that are listed
 LARGEST = 2**28  # bytes of a figure
 
 
@@ -103,20 +102,8 @@ def _today(stamped: Stamp, case: Case) -> Stamp | None:
 
 
 def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
-    if now is None:
-        return [f"{stamped['study']} no longer has data for the figure {stamped['figure']}"]
-    lines = []
-    if stamped["study"] != now["study"]:
-        lines.append(f"it shows the study {stamped['study']}, but the runs are from {now['study']}")
-    if (typed := _words(stamped["command"])) != _words(now["command"]):
-        lines.append(f"its command is {' '.join(typed)}, not {now['command']}")
-    if stamped["table"] != now["table"]:
-        edited = "; figures.yaml has changed since" * (stamped.get("edits") != now["edits"])
-        lines.append(f"the table differs from what the results give now{edited}{_changed(stamped, now, case)}")
-    if stamped.get("analysis") != now["analysis"]:
-        same = "; it gives the same table" * (not lines)
-        lines.append(f"made by a different version of the analysis code{same}")
-    return lines
+    changed = _changed(stamped, now, case) if now and stamped.get("runs") and now.get("runs") else None
+    return prose("verify.txt", was=stamped, now=now, changed=changed, words=_words)
 
 
 def _words(command: str) -> list[str]:
@@ -124,9 +111,8 @@ def _words(command: str) -> list[str]:
     return [word.rpartition("/")[2].strip("'\"") for word in command.split()]
 
 
-def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
-    if not stamped.get("runs") or not now.get("runs"):
-        return ""
+def _changed(stamped: Stamp, now: Stamp, case: Case) -> dict[str, list[str]]:
+    """The runs that have changed, are new or are gone."""
     both = ([run.rsplit(":", 1) for run in each["runs"].split(",")] for each in (stamped, now))
     before, after = ({run[0]: run[-1] for run in each} for each in both)
     labels = {cell.id: cell.label for cell in case.study.manifest.cells}
@@ -136,8 +122,4 @@ def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
         "gone": [run for run in before if run not in after],
     }
     parts = {how: [run.rpartition("/") for run in runs] for how, runs in kinds.items() if runs}
-    names = {how: [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in runs] for how, runs in parts.items()}
-    changes = [
-        f"{formatting.counted(len(runs), 'run')} {how}: {formatting.few(runs, SHOWN)}" for how, runs in names.items()
-    ]
-    return f"; {'; '.join(changes)}" if changes else "; no run has changed"
+    return {how: [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in runs] for how, runs in parts.items()}

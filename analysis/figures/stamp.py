@@ -101,22 +101,16 @@ def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
 
 @functools.cache
 def source_hash() -> str:
-    """SHA-256 of the code that makes figures: `analysis`, `ablate.{evidence,formatting}`, without comments."""
+    """SHA-256 of what makes figures: `analysis` with its templates, `ablate.{evidence,formatting}`."""
     package, here = Path(formatting.__file__).parents[1], Path(__file__).parents[1]
     files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "formatting").rglob("*.py")]
-    return _hash_of(files)
+    return hash_of([*files, *(here / "templates").rglob("*.txt"), *(here / "templates").glob("*.mplstyle")])
 
 
-@functools.cache
-def drawing_hash() -> str:
-    """SHA-256 of the drawing code: the kinds of figures, and what they share."""
-    here = Path(__file__).parent
-    return _hash_of([*(here / "kinds").glob("*.py"), *(here / "draw").glob("*.py")])
-
-
-def _hash_of(files: list[Path]) -> str:
-    named = {f"{file.parent.name}/{file.name}": file for file in files}
-    return _digest([[name, _code(named[name].read_text(encoding="utf-8"))] for name in sorted(named)])
+def hash_of(files: list[Path]) -> str:
+    """SHA-256 of files; of modules without layout, comments and docstrings."""
+    texts = {f"{file.parent.name}/{file.name}": file.read_text(encoding="utf-8") for file in files}
+    return _digest([[name, _code(text) if name.endswith(".py") else text] for name, text in sorted(texts.items())])
 
 
 def _code(text: str) -> str:

@@ -26,27 +26,19 @@ from analysis.webpage.curve_data import series
 from analysis.writing.sections import ALONE, Section, captioned, common, noise, sections
 from analysis.writing.sheet import Sheet
 
-QUESTIONS = {
-    "help": "Does it help?",
-    "compared": "What was compared?",
-    "training": "How did training go?",
-    "figures": "What else do the figures show?",
-    "trust": "Can I trust it?",
-    "wrong": "What went wrong, and what was left out?",
-    "runs": "Every run",
-    "made": "How was this made?",
+# A question for each part, and the sections, sheets and figures in it; other sections and sheets belong to "trust",
+# other figures to "figures".
+PARTS = {
+    "help": ("Does it help?", "overall verdicts claims effects mirror"),
+    "compared": ("What was compared?", "plan differences cells"),
+    "training": ("How did training go?", "curves seeds"),
+    "figures": ("What else do the figures show?", ""),
+    "trust": ("Can I trust it?", "placebos"),
+    "wrong": ("What went wrong, and what was left out?", "left-out"),
+    "runs": ("Every run", "runs"),
+    "made": ("How was this made?", "methods provenance"),
 }
-# The part of each section, sheet and figure; other sections and sheets belong to "trust", other figures to "figures".
-PLACES = {
-    "help": "overall verdicts claims effects mirror",
-    "compared": "plan differences cells",
-    "training": "curves seeds",
-    "trust": "placebos",
-    "wrong": "left-out",
-    "runs": "runs",
-    "made": "methods provenance",
-}
-PART_OF = {name: part for part, names in PLACES.items() for name in names.split()}
+PART_OF = {name: part for part, (_, names) in PARTS.items() for name in names.split()}
 UNTITLED = ("overall", "verdicts", "plan", "left-out", "runs")  # sections without a heading: the question is enough
 FEW = 8  # sentences up to which all are shown
 LONG = 40  # rows from which a table is collapsed
@@ -65,7 +57,7 @@ class Part(NamedTuple):
 
 def parts(case: Case, folder: Path) -> list[Part]:
     """All parts that are not empty."""
-    found: dict[str, list[Block]] = {name: [] for name in QUESTIONS}
+    found: dict[str, list[Block]] = {name: [] for name in PARTS}
     known = set(warnings(case))  # sentences that are already in the page
     found["training"] += _curves(case)
     by_row, by_claim = _compared(case), _claimed(case)
@@ -85,7 +77,7 @@ def parts(case: Case, folder: Path) -> list[Part]:
     for name, table in case.drawn.items():
         found[PART_OF.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))
     found["help"].sort(key=lambda block: block["kind"] == "table")  # sentences and figures before tables
-    return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
+    return [Part(name, PARTS[name][0], blocks) for name, blocks in found.items() if blocks]
 
 
 def _compared(case: Case) -> dict[str, str]:

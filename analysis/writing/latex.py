@@ -5,44 +5,16 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pandas
 
 from analysis.writing.sheet import Sheet
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "`": r"\textasciigrave{}",
-    **{character: f"\\{character}" for character in "_%&#${}"},
-}
-FORMULAS = {
-    "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi": "αβγδεζηθικλμνξ",
-    "pi rho sigma tau upsilon varphi chi psi omega": "πρστυφχψω",
-    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega": "ΓΔΘΛΞΠΣΦΨΩ",
-    "pm times cdot leq geq neq surd odot infty Vert rightarrow leftarrow": "±×·≤≥≠√⊙∞‖→←",
-    "approx propto partial ell in": "≈∝∂ℓ∈",
-}
-# Characters without a letter in pdfTeX.
-SYMBOLS = {
-    **{
-        sign: rf"$\{name}$"
-        for names, signs in FORMULAS.items()
-        for name, sign in zip(names.split(), signs, strict=True)
-    },
-    **{sign: f"$^{value}$" for value, sign in zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True)},
-    **{sign: f"$_{value}$" for value, sign in zip("0123456789", "₀₁₂₃₄₅₆₇₈₉", strict=True)},
-    "−": "$-$",
-    "…": r"\ldots{}",
-    "–": "--",
-    "—": "---",
-}
-CHARACTERS = str.maketrans(SPECIAL | SYMBOLS | {"\0": "{}", "\1": r"\allowbreak{}"})
+# Characters with a meaning in TeX, and those without a letter in pdfTeX.
+TABLE = (Path(__file__).parents[1] / "templates" / "characters.txt").read_text(encoding="utf-8")
+SYMBOLS = dict(line.split(" ", 1) for line in TABLE.splitlines())
+CHARACTERS = str.maketrans(SYMBOLS | {"\0": "{}", "\1": r"\allowbreak{}"})
 # Other characters that pdfTeX has, with T1 fonts and textcomp.
 LETTERS = {*map(chr, range(0xA1, 0x180)), *"ȘșȚț€™†‡•‰„‚‹›‘’“”"} - {*"ĦħĸĿŀŉŦŧſ\u00ad", *SYMBOLS}
 WORD = 24  # characters from which on a word may be broken

@@ -1,5 +1,6 @@
 """Update everything that is generated from the committed tables; files that are up to date are not touched."""
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from analysis import figures
 from analysis.escape import csv_text
 from analysis.figures.draw import style
 from analysis.figures.draw.page import Page, page_of
-from analysis.figures.stamp import Stamp, drawing_hash, metadata, read_stamp, stamp_of
+from analysis.figures.stamp import Stamp, hash_of, metadata, read_stamp, stamp_of
 from analysis.writing.sheet import markdown
 from gallery import pages
 from gallery.atlas import atlas, recorded_study
@@ -97,6 +98,13 @@ def stamp(trained: Trained, name: str, page: Page) -> Stamp:
     """The metadata of a figure's file."""
     found = stamp_of(name, trained.plotted[name], page, trained.case.study)
     return found | {"drawing": drawing_hash()}
+
+
+@functools.cache
+def drawing_hash() -> str:
+    """SHA-256 of the drawing code: the kinds of figures, and what they share."""
+    here = Path(figures.__file__).parent
+    return hash_of([*(here / "kinds").glob("*.py"), *(here / "draw").glob("*.py"), style.STYLE])
 
 
 def _between(file: Path, block: str) -> str:

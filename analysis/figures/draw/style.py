@@ -38,30 +38,10 @@ SALT = "9439"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "p", "h", "d", "8")
 
+STYLE = Path(__file__).parents[2] / "templates" / "figures.mplstyle"
 # All settings, so that figures do not depend on a matplotlibrc, which Matplotlib also reads from the current folder.
 RC = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
-RC |= {
-    "font.family": "DejaVu Sans",
-    "font.size": 7,
-    "axes.titlesize": 7,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 7,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "legend.fontsize": 6.5,
-    "figure.titlesize": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "axes.edgecolor": INK,
-    "lines.linewidth": 1.1,
-    "legend.frameon": False,
-    "text.parse_math": False,  # a $ in a label is not math
-    "figure.constrained_layout.w_pad": 0.07,
-    "pdf.fonttype": 42,  # TrueType, which publishers require
-}
+RC |= matplotlib.rc_params_from_file(STYLE, use_default_template=False)
 
 
 def verdict_colour(verdict: str) -> str:
