@@ -20,9 +20,6 @@ from analysis.cli import arguments as arguments_
 from analysis.sources import place_of
 
 if TYPE_CHECKING:
-    import pandas
-
-    from ablate.results.records import Manifest
     from analysis.case import Case
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
@@ -33,8 +30,6 @@ also:
   ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
   ablate analyse verify FILE      whether a figure still matches the results on disk
 """
-LINES = 16  # effects that are printed; all are in the files
-NOTES = 12
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,30 +81,13 @@ def _analyse(given: argparse.Namespace) -> Outcome:
 def _lines(case: Case) -> list[str]:
     """The claims, the verdicts on effects, then notes on them."""
     from ablate import evidence
+    from analysis.prose import prose
     from analysis.writing import tables
 
-    speed, manifest = evidence.speed(case.study), case.study.manifest
-    timed = ["effects on the seconds of a training step", *_effects(manifest, speed)] if len(speed) else []
-    together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    study, manifest = case.study, case.study.manifest
+    found = {"claimed": evidence.claim_lines(manifest, case.claims), "judged": tables.judged, "rows_of": named_rows}
+    found["tables"] = {"": case.effects, "effects on the seconds of a training step": evidence.speed(study)}
     foot = [evidence.FOOTNOTE] * (evidence.footnoted(case.effects) and not evidence.footnoted(case.claims))
-    remarks = [*filter(None, [together]), *foot, *tables.remarks(case.study)]
-    notes = [*remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
-    return [*evidence.claim_lines(case.study.manifest, case.claims), *_effects(manifest, case.effects), *timed, *notes]
-
-
-def _effects(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
-    from ablate import evidence
-    from analysis.writing import tables
-
-    shown = evidence.headline(table)
-    places = formatting.decimals((shown["high"] - shown["low"]) / 2)
-    lines = [
-        f"{row.label}  {formatting.span(row.mean, row.low, row.high, places)}  {formatting.over(row)}  "
-        + "; ".join(filter(None, (tables.judged(manifest, row), evidence.also_words(row.also))))
-        for row in named_rows(shown.head(LINES))
-    ]
-    return [*lines, *_more(len(shown) - LINES, "effect")]
-
-
-def _more(count: int, noun: str) -> list[str]:
-    return [f"… {formatting.counted(count, f'more {noun}')} in the files"] if count > 0 else []
+    together = evidence.families(manifest, int(case.effects["family"].sum()))
+    found["remarks"] = [*filter(None, [together]), *foot, *tables.remarks(study)]
+    return prose("printed.txt", m=manifest, **found)

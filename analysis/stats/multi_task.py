@@ -82,18 +82,15 @@ def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
     return 1 / (1 - guess), -guess / (1 - guess)
 
 
-def interactions(study: Study) -> pandas.DataFrame | None:
+def interactions(found: Crossed) -> pandas.DataFrame:
     """Whether a variant gains more on a task than on the others: the difference of differences, exploratory.
 
     With D_t the scaled gain over the reference variant on task t, paired by seed, it is D_t − mean of D on the other
     tasks, whose runs are independent: Welch's t, simultaneous 95 % intervals over the rows (Bonferroni) and Holm p that
     agree with them; neither below five seeds, which Welch's t needs.  A gain is NaN if the two variants lost different
     numbers of runs to divergence.
-    Columns variant, task, n, gain, others, mean, low, high, p, p_holm.  None for a study with a single task.
+    Columns variant, task, n, gain, others, mean, low, high, p, p_holm.
     """
-    found = crossed(study)
-    if found is None:
-        return None
     rows = []
     level = evidence.ALPHA / (len(found.tasks) * (len(found.variants) - 1))
     for variant in found.variants:
@@ -122,15 +119,11 @@ def _gain(found: Crossed, variant: str, task: str) -> np.ndarray:
     return np.asarray((found.scores[one] - found.scores[other]).dropna().to_numpy())
 
 
-def ranks(study: Study) -> pandas.DataFrame | None:
+def ranks(found: Crossed) -> pandas.DataFrame:
     """Each variant's rank by mean score on every task, 1 the best, ties shared, and its mean rank, best first.
 
-    Variants with more diverged runs on a task rank behind those with fewer; those without any score rank last.  None
-    for a study with a single task.
+    Variants with more diverged runs on a task rank behind those with fewer; those without any score rank last.
     """
-    found = crossed(study)
-    if found is None:
-        return None
     means, columns = found.scores.mean(), {}
     for task in found.tasks:
         cells = [found.cells[variant, task] for variant in found.variants]
@@ -141,14 +134,13 @@ def ranks(study: Study) -> pandas.DataFrame | None:
     return ordered.reset_index(drop=True)
 
 
-def aggregate(study: Study, rng: np.random.Generator) -> pandas.DataFrame | None:
+def aggregate(found: Crossed, rng: np.random.Generator) -> pandas.DataFrame | None:
     """Interquartile mean of each variant's scaled scores over all tasks and seeds (Agarwal 2021, arXiv 2108.13264).
 
     It is the mean of the middle half of the runs, with a 95 % interval from a bootstrap of the runs within each task.
     Columns variant, tasks, runs, iqm, low, high, diverged.  None with fewer than three tasks.
     """
-    found = crossed(study)
-    if found is None or len(found.tasks) < LEAST:
+    if len(found.tasks) < LEAST:
         return None
     rows = []
     for variant in found.variants:

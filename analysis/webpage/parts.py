@@ -181,11 +181,9 @@ def _curves(case: Case) -> list[Block]:
     found = series(case)
     if not found:
         return [{"kind": "text", "text": "No learning curves: no run logged the metric while it trained."}]
-    note = "Press a name to hide or show its curve, twice to see it alone; drag to enlarge, double-click to go back."
-    note += " Long curves are thinned to what pixels show." * found["thinned"]
-    note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
     alt = f"Interactive learning curves of {formatting.counted(len(found['cells']), 'cell')}: {found['label']}"
-    return [{"kind": "curves", "data": data(found), "axes": list(found["axes"]), "alt": alt, "note": note}]
+    more = {"thinned": found["thinned"], "crosses": bool((case.study.runs["status"] == "diverged").any())}
+    return [{"kind": "curves", "data": data(found), "axes": list(found["axes"]), "alt": alt, **more}]
 
 
 TEMPLATES = Path(__file__).parents[1] / "templates"

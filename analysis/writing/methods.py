@@ -126,16 +126,12 @@ def _statistics(case: Case) -> dict[str, Any]:
     settings = dict.fromkeys(setting for *_, setting in evidence.crossings(manifest)) if len(table) else {}
     trends = table[table["kind"] == "trend"]
     units = dict.fromkeys(zip(trends["factor"].str.split(" x ").str[-1], trends["level"], strict=True))
-    assumed, few = table["assumes"].ne(""), table["n"].lt(evidence.CHECKED)
-    shapiro = table["p_normal"].lt(evidence.LEVEL)
     return {
         "crossed": [naming.named(manifest, name) for name in settings if name in known],
         "axes": dict.fromkeys(f"{level.split(', ')[-1]} of {naming.named(manifest, name)}" for name, level in units),
-        "few_seeds": (assumed & few).any(),
-        "alarms": int((table["verdict"].eq("withheld") & shapiro).sum()),
-        "doubt": (assumed & ~few).any(),
+        "assumed": table.loc[table["assumes"].ne(""), "n"],
+        "alarms": table.loc[table["verdict"].eq("withheld"), "p_normal"].lt(evidence.LEVEL),
         "collapse": any(each["verdict"].str.contains(" among ").any() for each in (table, case.claims) if len(each)),
-        "withheld": (table["verdict"].eq("withheld") & ~shapiro).any(),
     }
 
 
@@ -161,7 +157,6 @@ def _runs(case: Case) -> dict[str, Any]:
         "placebos": placebos,
         "copies": copies,
         "exchange": exchange.cells if exchange else [],
-        "dirty": "dirty" in runs and runs["dirty"].fillna(False).astype(bool).any(),
         "others": sorted(packages - {"ablate", "torch"}),
         "took": formatting.duration(float(runs["seconds"].sum())) if took else "",
         "flops": formatting.setting(float(f"{sum(flops):.1e}")) if flops else "",

@@ -134,7 +134,7 @@ def several(tmp_path, tasks: list[str], n: int = 5):
 
 def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path):
     study = several(tmp_path, ["lm", "copy"])
-    table = stats.interactions(study)
+    table = stats.interactions(stats.crossed(study))
     ends = {
         (task, ffn): np.array([scaled(task, task_score({"data": task, "ffn": ffn}, s)) for s in range(5)])
         for task, ffn in itertools.product(("lm", "copy"), ("mlp", "swiglu"))
@@ -146,21 +146,21 @@ def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path)
     assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(1 - 0.05 / 2)))
     assert row["p"] == pytest.approx(expected.pvalue) and row["gain"] == pytest.approx(np.mean(gains["copy"]))
     assert row["p_holm"] == pytest.approx(2 * expected.pvalue)
-    assert stats.aggregate(study, np.random.default_rng(0)) is None, "two tasks are few"
+    assert stats.aggregate(stats.crossed(study), np.random.default_rng(0)) is None, "two tasks are few"
 
 
 def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(tmp_path):
     for n in (3, 4):
-        few = stats.interactions(several(tmp_path / f"few{n}", ["lm", "copy"], n))
+        few = stats.interactions(stats.crossed(several(tmp_path / f"few{n}", ["lm", "copy"], n)))
         assert few[["p", "p_holm", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
         (shown,) = further_sheets({"tasks": few}, few)
         assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])
     cell = next(each.id for each in study.manifest.cells if list(each.levels.values()) == ["swiglu", "copy"])
     study.runs.loc[(study.runs["cell"] == cell) & (study.runs["seed"] < 3), "status"] = "diverged"
-    lost = stats.interactions(study).set_index("task")
+    lost = stats.interactions(stats.crossed(study)).set_index("task")
     assert lost[["mean", "low", "p"]].isna().all(axis=None) and lost["gain"].isna().to_dict()["copy"]
-    ranks = stats.ranks(study).set_index("variant")
+    ranks = stats.ranks(stats.crossed(study)).set_index("variant")
     assert list(ranks.loc["swiglu", ["lm", "copy", "recall"]]) == [1, 2, 1], "its two best runs are not its rank"
 
 
@@ -173,7 +173,7 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
         every = sorted(scaled(task, task_score({"data": task, "ffn": ffn}, s)) for task in TASKS for s in range(4))
         assert table.loc[name, "iqm"] == pytest.approx(np.mean(every[3:9]))
         assert table.loc[name, "low"] < table.loc[name, "iqm"] < table.loc[name, "high"]
-    again = stats.aggregate(case.study, np.random.default_rng(0)).set_index("variant")
+    again = stats.aggregate(stats.crossed(case.study), np.random.default_rng(0)).set_index("variant")
     assert table.equals(again), "the same draws, the same interval"
     pages = {sheet.name: markdown(sheet) for sheet in further_sheets(dict(case.further), case.effects)}
     assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
