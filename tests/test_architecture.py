@@ -43,7 +43,7 @@ ANALYSIS = {
     "writing": "escape prose case",
     "figures": "prose stats case",
     "webpage": "case writing figures",
-    "cli": "escape sources case writing figures webpage",
+    "cli": "escape prose sources case writing figures webpage",
     "dashboard": "case writing figures cli",
 }
 FREE_OF_TORCH = "formatting config results evidence"  # what the analysis may import of ablate
