@@ -22,6 +22,7 @@ from ablate.results.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.figures.stamp import source_hash
+from analysis.stats.multi_task import crossed
 from analysis.webpage.curve_data import series
 from analysis.writing.sections import ALONE, Section, captioned, common, noise, sections
 from analysis.writing.sheet import Sheet
@@ -81,11 +82,13 @@ def parts(case: Case, folder: Path) -> list[Part]:
 
 
 def _compared(case: Case) -> dict[str, str]:
-    """The cells, as places in the manifest, of each effect by its label and of each cell by its name."""
+    """The cells, as places in the manifest, of each effect by its label, of each cell and variant by its name."""
     manifest = case.study.manifest
     found: dict[str, Iterable[str]] = {each.label: each.weights for each in evidence.contrasts(manifest)}
     found |= {cell.label: [cell.id] for cell in manifest.cells}
     found |= {row.name: [row.cell] for row in named_rows(case.cells)}
+    if table := crossed(case.study):  # with several tasks
+        found |= {name: [table.cells[name, task] for task in table.tasks] for name in table.variants}
     return {name: _places(case, cells) for name, cells in found.items()}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from analysed_studies import analysed
 from fake_studies import TASK, fabricate
-from shown_studies import claim
+from shown_studies import TWO, claim
 
 from ablate.results.study import load_study
 from analysis import webpage
@@ -107,6 +107,9 @@ def test_every_effect_claim_and_cell_leads_to_its_runs(tmp_path: Path) -> None:
     assert sentences == [every, every, every, {"0", "3"}], "three effects and a claim"
     rows = re.findall(r'<tr data-status="done" data-cell="(\d)"><th scope="row">([^<]+)</th>', text)
     assert set(rows) == {*zip("0123", names, strict=True)}
+    factors = {"norm": ["ln", "rms"], "data": [*TWO]}
+    text = written(tmp_path, fabricate(tmp_path, factors, study="two", tasks=TWO, task=lambda levels: levels["data"]))
+    assert '<a href="#runs" data-cells="2 3">RMSNorm</a>' in text, "a variant on all tasks"
 
 
 def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
