@@ -198,7 +198,12 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
 
 def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, mirrors = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0), list[Mirror]()
-    popen = lambda command, **_: monkeypatch.setattr(sys, "argv", command[3:]) or started  # noqa: E731
+
+    def popen(command: list[str], stdout: int, **_: Any) -> Any:
+        assert stdout == subprocess.DEVNULL, "what a service prints disturbs the live view"
+        monkeypatch.setattr(sys, "argv", command[3:])
+        return started
+
     monkeypatch.setattr(mirror_module.subprocess, "Popen", popen)
     for started.wait in (lambda seconds: 0, lambda seconds: -signal.SIGKILL):
         started.stdin, remarks = io.BytesIO(), list[str]()
@@ -497,10 +502,13 @@ def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(tmp_pa
     def fail(*_: Any) -> None:
         raise OSError("no way in")
 
+    def leave(*_: Any) -> None:
+        sys.exit("no way in")
+
     sinks = {name: Shown("online") for name in ("first", "second", "third")}
     for name, sink in sinks.items():
         sink.name = name
-    sinks["first"].finish = sinks["third"].log = sinks["third"].close = fail  # type: ignore[method-assign]
+    sinks["first"].finish, sinks["third"].log, sinks["third"].close = fail, leave, leave  # type: ignore[method-assign]
     monkeypatch.setattr(mirror_module, "make_sink", lambda track, user: sinks[track["_target_"].partition(".")[2]])
     paths = make_study(tmp_path, seeds=1, track=[{"_target_": f"mine.{name}"} for name in sinks])
     end(tmp_path, paths[0])
@@ -511,8 +519,8 @@ def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(tmp_pa
         assert f"{STUDY} to {name} (online): {count} replayed now, 0 before, 1 not ended" in out.splitlines()
     assert [line["sink"] for line in mirrored(tmp_path)] == ["second", "third"] and sinks["second"].rows == {}
     assert err.splitlines() == [
-        f"ablate: tracking failed ({name}: OSError: no way in); nothing is lost, `ablate sync` tries again"
-        for name in ("first", "third")
+        f"ablate: tracking failed ({how}: no way in); nothing is lost, `ablate sync` tries again"
+        for how in ("first: OSError", "third: SystemExit")
     ]
     del sinks["first"].finish, sinks["third"].close
     end(tmp_path, paths[1])

@@ -128,7 +128,7 @@ class Mirror:
         for sink in filter(None, self.sinks.values()):
             try:
                 sink.close()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._report_failure(sink.name, error)
 
     def _replay_run(self, manifest: Manifest, cell: Cell, planned: PlannedRun) -> int:
@@ -152,7 +152,7 @@ class Mirror:
             return self._show(sink, run, card, result)
         except Corrupt as error:
             self._report_once(f"{error}; not replayed, and trained again by its study's command")
-        except Exception as error:  # an error of a tracking service must not affect other services and runs
+        except (Exception, SystemExit) as error:  # an error of a service must not affect other services and runs
             self._report_failure(class_name(service.get("_target_")) if isinstance(service, dict) else "track", error)
         return False
 
@@ -175,7 +175,7 @@ class Mirror:
         self.replayed.add(_mark(line, sink.mode))
         return True
 
-    def _report_failure(self, name: str, error: Exception) -> None:
+    def _report_failure(self, name: str, error: BaseException) -> None:
         self._report_once(f"tracking failed ({name}: {whole_line(error)}); nothing is lost, `ablate sync` tries again")
 
     def _report_once(self, text: str) -> None:
@@ -257,7 +257,8 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
     """Mirror a study inside the `with` block; training never waits for it.  Its messages become remarks at the end."""
     command = [*program(__name__), study, str(results), *user]
     output = tempfile.TemporaryFile()  # noqa: SIM115 (its messages must not disturb the live view)
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=output, start_new_session=True)
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": output}
+    process = subprocess.Popen(command, **streams, start_new_session=True)
     try:
         yield
     finally:
