@@ -42,7 +42,7 @@ ANALYSIS = {
     "case": "escape stats",
     "writing": "escape prose case",
     "figures": "prose stats case",
-    "webpage": "case writing figures",
+    "webpage": "case writing figures stats",
     "cli": "escape prose sources case writing figures webpage",
     "dashboard": "case writing figures cli",
 }

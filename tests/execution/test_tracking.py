@@ -197,7 +197,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
 
 
 def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, mirrors = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0), list[Mirror]()
+    started, mirrors = SimpleNamespace(wait=lambda seconds: 0, kill=lambda: None), list[Mirror]()
 
     def popen(command: list[str], stdout: int, **_: Any) -> Any:
         assert stdout == subprocess.DEVNULL, "what a service prints disturbs the live view"
@@ -205,11 +205,11 @@ def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: 
         return started
 
     monkeypatch.setattr(mirror_module.subprocess, "Popen", popen)
-    for started.wait in (lambda seconds: 0, lambda seconds: -signal.SIGKILL):
+    for started.returncode in (0, -signal.SIGKILL, None):
         started.stdin, remarks = io.BytesIO(), list[str]()
         with mirror_module.mirrored(tmp_path, STUDY, ["mine"], remarks.append):
             pass
-        assert len(remarks) == (started.wait(0) != 0), "one that was killed is reported"
+        assert len(remarks) == (started.returncode != 0), "one that was killed is reported"
     monkeypatch.setattr(mirror_module, "follow", mirrors.append)
     for call in ("nice", "setsid"):
         monkeypatch.setattr(mirror_module.os, call, lambda *_: None)

@@ -9,11 +9,11 @@ training nor lose a step.  It runs until its standard input ends, whose other en
 The study's `mirror.jsonl` records which ended runs were replayed.
 """
 
-import argparse
 import contextlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -266,13 +266,11 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            ended = process.wait(HURRY if received else DRAIN) == 0  # not killed
-        except BaseException as error:  # a request to stop, too
-            process.kill()
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            ended = False
-        if not ended:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(HURRY if received else DRAIN)
+        finally:  # after a request to stop, too
+            process.kill()  # nothing if it has ended
+        if process.returncode != 0:  # killed here, or by others
             remark("tracking is not done yet; bring the rest over with: ablate sync")
         output.seek(0)
         for line in output.read().decode(errors="replace").splitlines():
@@ -304,17 +302,13 @@ def follow(mirror: Mirror) -> None:
 
 
 def main() -> None:
-    """Mirror a study until standard input ends."""
-    parser = argparse.ArgumentParser(description="Mirror a study while it is trained")
-    parser.add_argument("study")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("user", nargs="*", help="packages that a tracking service may come from")
-    given = parser.parse_args()
+    """Mirror a study, named with its results and the user's packages, until standard input ends."""
+    study, results, *user = sys.argv[1:]
     prepare()
     os.nice(5)  # training goes first
     with contextlib.suppress(PermissionError):
         os.setsid()  # Ctrl-C is for the sweep, which ends this process; without a terminal nothing can prompt
     try:
-        follow(Mirror(given.results, given.study, given.user))
+        follow(Mirror(Path(results), study, user))
     except OSError as error:
         say(f"tracking stopped ({whole_line(error)})")
