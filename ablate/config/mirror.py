@@ -61,8 +61,7 @@ def read_mirror(
 
 def _problems(mirror: Mirror, factors: dict[str, list[Any]], settings: Collection[str]) -> Iterator[str]:
     known = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
-    for key in unread(mirror):
-        yield f"no such key: {key}; {instead(key.rpartition('.')[2], known)}"
+    yield from (f"no such key: {key}; {instead(key.rpartition('.')[2], known)}" for key in unread(mirror))
     yield from (f"{name}: is empty; {FORM}" for name in ("source", "metric") if not getattr(mirror, name).strip())
     numeric = [name for name, levels in factors.items() if len(levels) > 1 and all(map(is_number, levels))]
     if mirror.x not in (None, EPOCH, LENGTHS, *numeric):
