@@ -61,7 +61,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: 'gelu' must map factors to levels"),
     ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is not a factor of this study; did you mean ffn?"),
     ({"less": [{"ffn": "mlp"}, {"ffn": "swigloo"}]}, "less: ffn has no level swigloo; did you mean swiglu?"),
-    ({"less": [{"ffn": "mlp"}, {"ffn": "gelu(mult=2)"}]}, "less: ffn has no level gelu(mult=2); there are "),
+    ({"less": [{"ffn": "mlp"}, {"ffn": "swiglu(8)"}]}, "less: ffn has no level swiglu(8); there are "),
     ({"less": [{"ffn": "mlp"}, {"ffn": []}]}, "less: ffn has no levels; write at least one"),
     (GOOD | {"margin": "2 %"}, "margin: 2 % must be a number above 0: by how much less at least"),
     ({"diverges_more": GOOD["less"], "margin": 0.1}, "margin: diverges_more takes none; it goes with less, gr"),
