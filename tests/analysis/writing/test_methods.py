@@ -66,6 +66,10 @@ def set_of(key: str, value: Any) -> Change:
     return lambda manifest: manifest.update({key: value})
 
 
+def two_schedules(manifest: dict[str, Any]) -> None:
+    manifest["cells"][0]["config"]["schedule"] = {"_target_": "ablate.training.schedule.Linear"}
+
+
 def in_cells(section: str, key: str, value: Any) -> Change:
     def change(manifest: dict[str, Any]) -> None:
         for cell in manifest["cells"]:
@@ -87,6 +91,7 @@ FEATURES: list[tuple[str, dict[str, Any], str]] = [
      r"the verdict is withheld"),
     ("averaging", {}, r"an average of the weights \(ema\)"),
     ("dropout", {}, r"dropout 0\.1"),
+    ("two schedules", {"change": two_schedules}, r"clipped at norm 1\. (?!The learning rate rises)"),
     ("one design", {"design": "cumulative"}, r"differences of each step from the one before it"),
 ]  # fmt: skip
 PLAIN = {"change": lambda manifest: [in_cells("train", "average", "none")(manifest),
