@@ -94,7 +94,7 @@ def card_of(memory: Any) -> Card:
     if not size:
         raise ValueError(f"{memory!r} is no size, as in 80GB or 24GiB, and no known card; {instead(name, MEMORY)}")
     if not 1e8 <= (total := float(size[1]) * UNITS[size[2]]) <= 1e15:
-        raise ValueError(f"is {total:g} bytes, which no GPU has; write the size as in 80GB or 24GiB")
+        raise ValueError(f"{memory} is {total:g} bytes, which no GPU has; write the size as in 80GB or 24GiB")
     return Card(int(total), int(total), name not in CARDS["without_bf16"])
 
 

@@ -669,6 +669,7 @@ def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypat
     for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
         end(tmp_path, path, status)
     write_json(Run(tmp_path, paths[0]).evaluation_file, {"metrics": {"test/loss@8": 2.5}})
+    assert "write 'user=[my_tracking]'" in shown(capfd, tmp_path, "user=my_tracking", code=2)[1]
     for count in (4, 0):
         assert "add user=[my_package]" in shown(capfd, tmp_path)[1]
         out, err = shown(capfd, tmp_path, "user=[my_tracking]")
