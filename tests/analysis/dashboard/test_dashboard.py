@@ -296,7 +296,7 @@ def test_what_is_refused_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
         assert "no study other in results" in refused("other")
         for track in ("x", {"_target_": "mine.Sink"}):
             edit_manifest(Path("results"), STUDY, lambda m, t=track: [c["config"].update(track=t) for c in m["cells"]])
-            assert "is tracked in 0 projects" in refused()
+            assert "is in no projects" in refused()
         edit_manifest(Path("results"), STUDY, lambda m: [c["config"].update(track=TRACK) for c in m["cells"]])
         server.refused = {"UpsertView2"}
         assert "W&B refused (" in (said := refused()) and "permission denied" in said and "key must be one" in said
