@@ -32,7 +32,6 @@ from ablate.results.study import load_study
 from ablate.results.tables import named_rows
 
 FIGURES, EVENTS, ALONE = "figures", "tensorboard", "runs of no other study"
-NUMBERS = "mean", "low", "high", "n", "verdict"  # of an effect
 LEVELS = 4  # of each factor that the list names
 DAY = 86400.0  # seconds
 ACTIONS = "rename OLD NEW, delete NAME ..., or compare A B"
@@ -188,8 +187,8 @@ def compare(results: Path, first: str, second: str) -> Outcome:
     told, lines = [], list[tuple[str, ...]]()
     for label in dict.fromkeys(label for each in effects for label in each):
         found = [each.get(label) for each in effects]
-        one, other = (row and {key: getattr(row, key) for key in NUMBERS} for row in found)
-        told.append({"label": label, "a": one, "b": other})
+        a, b = (row and {key: getattr(row, key) for key in ("mean", "low", "high", "n", "verdict")} for row in found)
+        told.append({"label": label, "a": a, "b": b})
         lines += [(label * (side == "A"), side, *_words(row, places)) for side, row in zip("AB", found, strict=True)]
     shown = [f"A  {first}", f"B  {second}", *(describe(rows) or ["the same settings"])]
     shown += ["effects, each study's simultaneous 95 % intervals", *(f"  {line}" for line in formatting.columns(lines))]
