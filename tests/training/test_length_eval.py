@@ -17,7 +17,7 @@ from ablate.planning.plan import PlanError, plan_study
 from ablate.results.atomic import write_json
 from ablate.results.run import Run, lacking
 from ablate.results.study import load_study
-from ablate.training.length_eval import length_problems
+from ablate.training.length_eval import length_problems, seen_in_training
 from analysis.case import case_of
 from analysis.writing import tables
 
@@ -156,6 +156,5 @@ def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(sma
     heads = {head.partition(" at length ")[2] for head in sheet.head if head.startswith("test accuracy at length")}
     assert heads == {"1, 38 % seen in training", "2, 2 % seen in training", "5", "30"}
     assert any(line in note for note in sheet.notes)
-    runs = [evaluate.NamedRun("one", "0", load(run.folder))]
-    lines = evaluate.seen_lines(runs, {"lengths": [1, 7]}, lambda body: body())
-    assert len(lines) == 1 and "seen in training: 1 (38 %) of" in lines[0]
+    _, seen = evaluate.measured(load(run.folder), {"lengths": [1, 7]})
+    assert "seen in training: 1 (38 %) of" in "".join(seen_in_training(seen))
